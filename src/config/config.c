@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/group.h"
 #include "base/nearest.h"
 #include "config/secret.h"
@@ -264,6 +265,7 @@ struct config *config_parse(const char *bytes, size_t len, enum config_use use, 
 {
     struct tree_node *root = yaml_tree_parse(bytes, len, faults);
     struct config *config = root != NULL ? load_tree(root, use, faults) : NULL;
+    if (config != NULL) config->read_us = clock_mono_us();
     tree_free(root);
     faults_sort(faults);
     return config;
@@ -307,6 +309,7 @@ struct config *config_load(const char *path, enum config_use use, struct faults 
 {
     struct config *config = NULL;
     struct buffer content;
+    int64_t read_us = clock_mono_us();
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | (use == CONFIG_RELOAD ? O_NONBLOCK : 0));
     if (fd < 0) {
         faults_add(faults, 0, NULL, "cannot be read: %s; write the path of a readable file", strerror(errno));
@@ -317,6 +320,7 @@ struct config *config_load(const char *path, enum config_use use, struct faults 
     if (read_file(fd, use, &content, faults) == 0)
         config = config_parse(buffer_len(&content) > 0 ? (const char *)buffer_data(&content) : "", buffer_len(&content),
                               use, faults);
+    if (config != NULL) config->read_us = read_us;
     buffer_fini(&content);
     close(fd);
     return config;

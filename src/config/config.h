@@ -39,6 +39,7 @@ struct config {
     char *keys_secret;           /* owned; from keys.secret_file; likewise */
     struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
+    int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
 
 enum { CONFIG_FILE_MAX = 16 << 20 };

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -135,8 +136,17 @@ static void on_released(const struct ratelimit_answer *answer, void *arg)
 
 /* ---- What holds it ---- */
 
+/* In the child: it ends if ratelimitctl is killed, since the slot is free then. SIGTERM, because a command with
+ * processes of its own can end them and clean up; SIGKILL would leave them behind for certain. */
+static void end_with_parent(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(EXIT_SIGNALLED + SIGTERM); /* it was killed before */
+}
+
 static void start_command(struct holder *holder)
 {
+    pid_t self = getpid();
     holder->child = fork();
     if (holder->child > 0) return;
     if (holder->child < 0) {
@@ -148,6 +158,7 @@ static void start_command(struct holder *holder)
 
     for (int i = 0; i < N_CAUGHT; i++) signal(caught[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &holder->unblocked, NULL);
+    end_with_parent(self);
     execvp(holder->command[0], holder->command);
     int error = errno;
     fprintf(stderr, "ratelimitctl: %s: %s\n", holder->command[0], strerror(error));

@@ -60,7 +60,7 @@ static const struct command commands[] = {
     {.name = "The daemon:"},
     {"ping", "ping", "", "test that it answers", .report = report_value},
     {"stats", "stats", "", "its main counts; --all: every counter", .takes = OPTION_ALL, .report = report_stats},
-    {"version", "version", "", "its version", .report = report_table},
+    {"version", "version", "", "its version, uptime, and when its configuration was read", .report = report_version},
     {"test-clock", "test_clock", "MICROSECONDS", "set its time, under --test-clock", 1, 1, .report = report_value},
 };
 

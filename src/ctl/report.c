@@ -234,6 +234,30 @@ int report_table(FILE *out, struct pull answer, const struct asked *asked)
     return 0;
 }
 
+int report_version(FILE *out, struct pull answer, const struct asked *asked)
+{
+    uint32_t n;
+    struct slice name;
+    int64_t ms;
+    char time[UNITS_TEXT_MAX];
+    (void)asked;
+    if (pull_map(&answer, &n) != 0) return -1;
+
+    for (; n > 0 && pull_text(&answer, &name) == 0; n--) {
+        if (slice_is(name, "uptime_ms") && pull_int(&answer, &ms) == 0) {
+            fprintf(out, "uptime         %s\n", units_print_wait(time, ms));
+        } else if (slice_is(name, "configuration_age_ms") && pull_int(&answer, &ms) == 0) {
+            fprintf(out, "configuration  read %s ago\n", units_print_wait(time, ms));
+        } else {
+            text_print(out, name);
+            for (size_t i = name.len; i < strlen("configuration  "); i++) fputc(' ', out);
+            words_value(out, &answer);
+            fputc('\n', out);
+        }
+    }
+    return 0;
+}
+
 /* Is it working, and is anything odd? */
 int report_stats(FILE *out, struct pull answer, const struct asked *asked)
 {

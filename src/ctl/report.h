@@ -33,8 +33,9 @@ report_fn report_reserved; /* a decision, and the reservation below it */
 report_fn report_slot;     /* "denied  0 of 3 slots free ...", or a decision, and the slot below it */
 report_fn report_change;   /* "refunded 2  remaining 5/5  [memory]" */
 report_fn report_removed;
-report_fn report_table; /* a flat map, a line for each pair */
-report_fn report_value; /* one text or number */
+report_fn report_table;   /* a flat map, a line for each pair */
+report_fn report_version; /* a table, times in words */
+report_fn report_value;   /* one text or number */
 
 report_fn report_explain;  /* the decision, and below it why, and each limit's state; then the same of the candidate */
 report_fn report_policies; /* a table, and below each policy its overrides and what else is unusual */

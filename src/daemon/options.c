@@ -54,6 +54,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .test_clock = arguments->test_clock,
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,
+        .configured_us = config->read_us,
     };
     if (arguments->config_path == NULL) options.inline_access = INLINE_OWN_USER;
     snprintf(options.key_prefix, sizeof options.key_prefix, "%s", config->store_redis_key_prefix);

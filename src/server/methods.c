@@ -317,13 +317,18 @@ static int run_ping(struct params *params)
 static int run_version(struct params *params)
 {
     struct session *session = params->session;
+    const struct sessions *sessions = session->sessions;
+    int64_t now_us = sessions->clock->mono_us;
+
     struct packer *packer = session_begin_answer(session, params->msgid);
-    pack_map(packer, 5);
+    pack_map(packer, 7);
     pack_text_field(packer, "version", RL_VERSION);
     pack_int_field(packer, "protocol", PROTOCOL_VERSION);
     pack_text_field(packer, "libuv", uv_version_string());
-    pack_text_field(packer, "hiredis", session->sessions->options.hiredis_version);
-    pack_text_field(packer, "store", session->sessions->options.store_name);
+    pack_text_field(packer, "hiredis", sessions->options.hiredis_version);
+    pack_text_field(packer, "store", sessions->options.store_name);
+    pack_int_field(packer, "uptime_ms", (now_us - sessions->started_us) / 1000);
+    pack_int_field(packer, "configuration_age_ms", (now_us - sessions->options.configured_us) / 1000);
     session_end_answer(session);
     return 0;
 }

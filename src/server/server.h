@@ -45,6 +45,7 @@ struct server_options {
     bool test_clock;             /* the method test_clock exists */
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */
+    int64_t configured_us;       /* CLOCK_MONOTONIC: these settings were read, for `version` */
     char key_prefix[65];         /* of the keys in Redis, without the colon, for `explain` */
 };
 

@@ -43,6 +43,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 
     sessions->loop = loop;
     sessions->clock = clock;
+    sessions->started_us = clock->mono_us;
     sessions->engine = engine;
     sessions->options = *options;
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);

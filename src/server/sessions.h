@@ -43,13 +43,14 @@ struct sessions {
     struct list longs;
     struct list reading, handing; /* of struct check_list */
     struct list stalled;
-    uint64_t n_made;   /* sessions, ever */
-    size_t n_handed;   /* members of lists that the engine has and has not answered */
-    size_t n_promised; /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
-    size_t n_unread;   /* bytes that all peers have not taken from us, as of each one's last count */
-    size_t n_leaving;  /* sessions with such bytes */
-    size_t n;          /* sessions whose memory is not yet freed */
-    uint32_t tick;     /* counts the ends of ticks: a session's budget is for one tick */
+    int64_t started_us; /* CLOCK_MONOTONIC */
+    uint64_t n_made;    /* sessions, ever */
+    size_t n_handed;    /* members of lists that the engine has and has not answered */
+    size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
+    size_t n_unread;    /* bytes that all peers have not taken from us, as of each one's last count */
+    size_t n_leaving;   /* sessions with such bytes */
+    size_t n;           /* sessions whose memory is not yet freed */
+    uint32_t tick;      /* counts the ends of ticks: a session's budget is for one tick */
     bool draining;
     uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */

@@ -127,6 +127,17 @@ def test_a_signal_is_passed_on_to_the_command(slots):
     assert slots.has_left.wait(PATIENCE_S) and slots.asked[-1] == ["release", "s-1"]
 
 
+def test_a_killed_ratelimitctl_takes_its_command_with_it(slots):
+    """Earlier kill -9 freed the slot, and the job ran on without it."""
+    code = ("import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: (print('ended', flush=True), os._exit(0)))\n"
+            "print('ready', flush=True)\nwhile True: signal.pause()\n")
+    process = held(slots, "acquire", "jobs", "a", *python(code))
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    assert process.communicate(timeout=PATIENCE_S)[0] == "ended\n"
+    assert slots.has_left.wait(PATIENCE_S)
+
+
 def test_a_lost_connection_is_a_lost_slot(slots):
     process = held(slots, "acquire", "jobs", "a")
     process.stdout.readline()

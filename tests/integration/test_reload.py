@@ -50,6 +50,26 @@ def test_a_broken_configuration_changes_nothing(ratelimitd, connect):
     assert settings() == before
 
 
+def test_version_shows_when_the_configuration_in_force_was_read(ratelimitd, connect):
+    """Is my change live? Only a reload that takes effect makes the configuration new."""
+    daemon = ratelimitd(POLICIES)
+    client = connect(daemon)
+    version = client.call("version")
+    assert 0 <= version["uptime_ms"] <= version["configuration_age_ms"]
+    eventually(lambda: client.call("version")["configuration_age_ms"] >= 300, "time passes")
+    daemon.configure("policies: {bad: {}}\n")
+    daemon.reload()
+    daemon.wait_for_log("reload: .* is not correct")
+    assert client.call("version")["configuration_age_ms"] >= 300
+    daemon.configure(POLICIES)
+    daemon.reload()
+    daemon.wait_for_log("reload: .* read again")
+    version = client.call("version")
+    assert version["configuration_age_ms"] < version["uptime_ms"]
+    shown = daemon.ctl("version").stdout
+    assert re.search(r"^uptime         [\d.]+m?s$", shown, re.M) and re.search(r"^configuration  read [\d.]+m?s ago$", shown, re.M)
+
+
 def test_what_needs_a_restart_is_named(ratelimitd, connect):
     daemon = ratelimitd(POLICIES)
     client = connect(daemon)

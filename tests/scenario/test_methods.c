@@ -505,6 +505,7 @@ static void version_names_the_libraries_and_the_store(void **state)
     (void)state;
     ASK("version", 0, "");
     assert_text_field("libuv", uv_version_string());
+    assert_int_field("uptime_ms", 0);
     assert_text_field("hiredis", "1.2.0");
     assert_text_field("store", "memory");
 }

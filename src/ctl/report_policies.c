@@ -140,6 +140,7 @@ static void print_candidate(FILE *out, struct pull policy)
 static void print_specials(FILE *out, struct pull policy)
 {
     struct pull shadow = words_member(policy, "shadow"), debt = words_member(policy, "debt");
+    words_text(out, policy, "label", "  called ", "\n");
     words_text(out, policy, "key_format", "  keys   ", "\n");
     if (pull_type(&shadow) == PULL_BOOL)
         fprintf(out, "  shadow denies nobody; would have denied %" PRId64 "\n",

@@ -7,9 +7,12 @@
 #include "base/alloc.h"
 #include "base/buffer.h"
 #include "base/hash.h"
+#include "policy/reading.h"
 #include "policy/tree.h"
 
 COUNTERS_DEFINE(inline, INLINE_COUNTERS);
+
+#define NAME_HEAD "inline-" /* of the names that are made here */
 
 enum {
     FORMS_MAX = 4,         /* of one policy, by clients: those in several languages write it each in its own way */
@@ -26,8 +29,9 @@ struct inline_form {
 
 struct inline_policy {
     struct list link;
+    struct map_node in_names, in_labels; /* the second one only where it has a label */
     struct policy_set *set;              /* one reference; holds one policy */
-    struct inline_form written;          /* by tree_write() */
+    struct inline_form written;          /* the label, and the rest by tree_write() */
     struct inline_form forms[FORMS_MAX]; /* by clients */
     unsigned next_form;                  /* to be given up for another */
 };
@@ -42,7 +46,16 @@ int inline_policies_init(struct inline_policies *policies)
 {
     *policies = (struct inline_policies){0};
     list_init(&policies->by_use);
-    return map_init(&policies->by_form, FORMS_EXPECTED);
+    if (map_init(&policies->by_name, FORMS_EXPECTED) < 0) return -1;
+    if (map_init(&policies->by_label, FORMS_EXPECTED) < 0) goto err_fini_names;
+    if (map_init(&policies->by_form, FORMS_EXPECTED) < 0) goto err_fini_labels;
+    return 0;
+
+err_fini_labels:
+    map_fini(&policies->by_label);
+err_fini_names:
+    map_fini(&policies->by_name);
+    return -1;
 }
 
 /* ---- Forms ---- */
@@ -83,10 +96,32 @@ static int learn(struct inline_policies *policies, struct inline_form *form, str
 
 /* ---- What is kept ---- */
 
+static bool has_label(const struct policy *policy)
+{
+    return strcmp(policy->label, policy->name) != 0;
+}
+
+static uint64_t hash_of(const char *name)
+{
+    return hash_keyed(name, strlen(name));
+}
+
+static void keep(struct inline_policies *policies, struct inline_policy *policy, struct policy_set *set)
+{
+    const struct policy *only = set->in_order[0];
+    policy->set = set;
+    map_insert(&policies->by_name, &policy->in_names, hash_of(only->name));
+    if (has_label(only)) map_insert(&policies->by_label, &policy->in_labels, hash_of(only->label));
+    list_push_back(&policies->by_use, &policy->link);
+    inline_counters.inline_policies = ++policies->n;
+}
+
 static void forget(struct inline_policies *policies, struct inline_policy *policy)
 {
     for (int i = 0; i < FORMS_MAX; i++) unlearn(policies, &policy->forms[i]);
     unlearn(policies, &policy->written);
+    map_remove(&policies->by_name, &policy->in_names);
+    if (has_label(policy->set->in_order[0])) map_remove(&policies->by_label, &policy->in_labels);
     list_remove(&policy->link);
     policies->n--;
     policy_set_unref(policy->set);
@@ -104,6 +139,8 @@ void inline_policies_fini(struct inline_policies *policies)
 {
     forget_all(policies);
     map_fini(&policies->by_form);
+    map_fini(&policies->by_label);
+    map_fini(&policies->by_name);
 }
 
 void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults)
@@ -145,18 +182,35 @@ static enum error_code answer_fault(const struct faults *faults, struct answer a
     return ERROR_BAD_REQUEST;
 }
 
-/* A policy of settings that are new here. */
-static enum error_code make(struct inline_policies *policies, struct tree_node *tree, struct slice settings,
-                            struct faults *faults, struct inline_policy **ret, struct answer answer)
+/* What a client calls its policy, if it does; false with the fault recorded. A name that begins as those without a
+ * label do would be taken for one of them. */
+static bool is_label(const struct tree_node *label, struct faults *faults)
+{
+    bool is_name = label->kind == TREE_TEXT && !label->is_null && reading_is_name(label->text);
+    if (is_name && strncmp(label->text, NAME_HEAD, strlen(NAME_HEAD)) != 0) return true;
+    faults_add(faults, 0, "policy.name",
+               "is not a name for an inline policy; write 1 to %d letters, digits, dots, dashes or underscores, and "
+               "not " NAME_HEAD " in front",
+               NAME_MAX_LEN);
+    return false;
+}
+
+/* A policy of settings that are new here, or new under this label ("": none), which `written` begins with. */
+static enum error_code make(struct inline_policies *policies, struct tree_node *tree, const char *label,
+                            struct slice written, struct faults *faults, struct inline_policy **ret,
+                            struct answer answer)
 {
     char name[NAME_MAX_LEN + 1];
     enum error_code code;
     struct inline_policy *policy = NULL;
-    snprintf(name, sizeof name, "inline-%016" PRIx64, hash_stable(HASH_STABLE_START, settings.data, settings.len));
+    size_t label_len = strlen(label);
+    snprintf(name, sizeof name, NAME_HEAD "%016" PRIx64,
+             hash_stable(HASH_STABLE_START, written.data + label_len, written.len - label_len));
     struct policy_set *set = policy_read_inline(tree, name, &policies->defaults, faults);
     if (set == NULL) return answer_fault(faults, answer);
 
-    const struct policy *only = set->in_order[0];
+    struct policy *only = set->in_order[0];
+    if (label_len > 0) policy_set_label(only, label);
     if (only->n_limits > 0 && limit_ops(&only->limits[0])->is_compat) {
         snprintf(answer.text, answer.size,
                  "policy.compat: shares another system's keys, which only the configuration may name; write the policy "
@@ -168,12 +222,10 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
                  policies->max);
         code = ERROR_OVERLOADED;
     } else if ((policy = mem_zalloc(sizeof *policy)) == NULL ||
-               learn(policies, &policy->written, policy, settings) < 0) {
+               learn(policies, &policy->written, policy, written) < 0) {
         code = answer_no_memory(answer);
     } else {
-        policy->set = set;
-        list_push_back(&policies->by_use, &policy->link);
-        inline_counters.inline_policies = ++policies->n;
+        keep(policies, policy, set);
         *ret = policy;
         return ERROR_NONE;
     }
@@ -194,20 +246,29 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
     buffer_init(&bytes, 0);
 
     struct tree_node *tree = tree_unpack(map, "policy", &faults);
-    if (tree == NULL) {
+    struct tree_node *label = tree != NULL ? tree_take(tree, "name") : NULL;
+    if (tree == NULL || (label != NULL && !is_label(label, &faults))) {
         code = answer_fault(&faults, answer);
-    } else if (tree_write(tree, &bytes) != 0) {
+    } else if ((label != NULL && buffer_append(&bytes, label->text, strlen(label->text)) != 0) ||
+               tree_write(tree, &bytes) != 0) {
         code = answer_no_memory(answer);
     } else {
-        const struct slice settings = {buffer_data(&bytes), buffer_len(&bytes)};
-        *ret = find(policies, settings);
-        if (*ret == NULL) code = make(policies, tree, settings, &faults, ret, answer);
+        const struct slice written = {buffer_data(&bytes), buffer_len(&bytes)};
+        *ret = find(policies, written);
+        if (*ret == NULL) code = make(policies, tree, label != NULL ? label->text : "", written, &faults, ret, answer);
     }
 
+    tree_free(label);
     tree_free(tree);
     buffer_fini(&bytes);
     faults_fini(&faults);
     return code;
+}
+
+static void use(struct inline_policies *policies, struct inline_policy *policy)
+{
+    list_remove(&policy->link);
+    list_push_back(&policies->by_use, &policy->link);
 }
 
 enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
@@ -227,8 +288,52 @@ enum error_code inline_policies_find(struct inline_policies *policies, struct sl
             policy->next_form = (policy->next_form + 1) % FORMS_MAX;
     }
 
-    list_remove(&policy->link);
-    list_push_back(&policies->by_use, &policy->link);
+    use(policies, policy);
     *ret_set = policy->set;
     return ERROR_NONE;
+}
+
+enum error_code inline_policies_named(struct inline_policies *policies, struct slice name, struct policy_set **ret_set,
+                                      char *text, size_t size)
+{
+    struct inline_policy *first = NULL;
+    struct map_node *node = map_first(&policies->by_name, hash_keyed(name.data, name.len));
+    text[0] = '\0';
+    for (; node != NULL && first == NULL; node = map_next_same(node)) {
+        struct inline_policy *policy = CONTAINER_OF(node, struct inline_policy, in_names);
+        if (slice_is(name, policy->set->in_order[0]->name)) first = policy;
+    }
+
+    node = map_first(&policies->by_label, hash_keyed(name.data, name.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        struct inline_policy *policy = CONTAINER_OF(node, struct inline_policy, in_labels);
+        const struct policy *only = policy->set->in_order[0];
+        if (!slice_is(name, only->label)) continue;
+        if (first != NULL) {
+            snprintf(
+                text, size,
+                "several inline policies are called '%s': write the one that is meant as 'policies' lists it, such "
+                "as %s or %s",
+                only->label, first->set->in_order[0]->name, only->name);
+            return ERROR_UNKNOWN_POLICY;
+        }
+        first = policy;
+    }
+    if (first == NULL) return ERROR_UNKNOWN_POLICY;
+
+    use(policies, first);
+    *ret_set = first->set;
+    return ERROR_NONE;
+}
+
+const struct inline_policy *inline_policies_next(const struct inline_policies *policies,
+                                                 const struct inline_policy *before)
+{
+    const struct list *link = before != NULL ? before->link.prev : policies->by_use.prev;
+    return link != &policies->by_use ? LIST_ITEM(link, struct inline_policy, link) : NULL;
+}
+
+const struct policy *inline_policy_of(const struct inline_policy *policy)
+{
+    return policy->set->in_order[0];
 }

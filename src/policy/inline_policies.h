@@ -7,6 +7,9 @@
  *
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
  * more, the one that was used least recently goes, of those that no check holds.
+ *
+ * `name` among the settings is a label: answers and logs call the policy so. It is not one of the settings that count:
+ * equal settings under several labels are kept apart here, and have one name, one fingerprint and one set of counters.
  */
 #ifndef RL_POLICY_INLINE_POLICIES_H
 #define RL_POLICY_INLINE_POLICIES_H
@@ -26,9 +29,13 @@ COUNTERS_DECLARE(inline, INLINE_COUNTERS);
 
 enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };
 
+struct inline_policy;
+
 struct inline_policies {
-    struct map by_form; /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
-    struct list by_use; /* struct inline_policy, owned; the least recently used first */
+    struct map by_name;  /* of all: `inline-...` */
+    struct map by_label; /* of those that have one */
+    struct map by_form;  /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
+    struct list by_use;  /* struct inline_policy, owned; the least recently used first */
     size_t n, max;
     struct policy_defaults defaults;
 };
@@ -42,5 +49,16 @@ void inline_policies_configure(struct inline_policies *policies, size_t max, str
  * text of an error, of at most `size` bytes. */
 enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
                                      char *text, size_t size);
+
+/* The same for one that is kept, by its name or its label. ERROR_UNKNOWN_POLICY: there is none, and the text is empty;
+ * or the label is that of several. */
+enum error_code inline_policies_named(struct inline_policies *policies, struct slice name, struct policy_set **ret_set,
+                                      char *text, size_t size);
+
+/* The next one to be listed: the most recently used first, `before` it the last that was returned (NULL: none yet).
+ * NULL: no more. Borrowed. */
+const struct inline_policy *inline_policies_next(const struct inline_policies *policies,
+                                                 const struct inline_policy *before);
+const struct policy *inline_policy_of(const struct inline_policy *policy);
 
 #endif

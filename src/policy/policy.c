@@ -31,6 +31,7 @@ struct policy *policy_new(const char *name, uint16_t n_limits)
 
     policy->counts->n_refs = 1;
     snprintf(policy->name, sizeof policy->name, "%s", name);
+    snprintf(policy->label, sizeof policy->label, "%s", name);
     policy->n_limits = n_limits;
     policy->unlimited = n_limits == 0;
     policy->name_hash = hash_stable(HASH_STABLE_START, name, strlen(name));
@@ -65,6 +66,14 @@ int policy_add_candidate(struct policy *policy, uint16_t n_limits)
     policy->candidate = candidate;
     share_counts(candidate, policy->counts);
     return 0;
+}
+
+void policy_set_label(struct policy *policy, const char *label)
+{
+    snprintf(policy->label, sizeof policy->label, "%s", label);
+    if (policy->candidate != NULL) policy_set_label(policy->candidate, label);
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
+        policy_set_label(policy->overrides->items[i].variant, label);
 }
 
 void policy_free(struct policy *policy)
@@ -239,7 +248,7 @@ void policy_seal(struct policy *policy)
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b)
 {
-    if ((a->base != NULL ? a->base : a) != (b->base != NULL ? b->base : b)) return NULL;
+    if (!policy_is_same(a, b)) return NULL;
 
     for (uint16_t i = 0; i < a->n_limits && i < b->n_limits; i++) {
         const struct limit *x = &a->limits[i], *y = &b->limits[i];
@@ -274,7 +283,7 @@ const struct limit *policy_find_limit(const struct policy *policy, struct slice 
 
 const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX])
 {
-    snprintf(out, LIMIT_PATH_MAX, "%s%s%s", limit->policy->name, limit->name[0] != '\0' ? "/" : "", limit->name);
+    snprintf(out, LIMIT_PATH_MAX, "%s%s%s", limit->policy->label, limit->name[0] != '\0' ? "/" : "", limit->name);
     return out;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/exact.h"
@@ -53,7 +54,9 @@ static inline bool policy_counts_recovered(const struct policy_counts *counts)
 struct policy {
     struct map_node node;        /* in the set, by name */
     char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
-    uint32_t version;            /* fingerprint of the settings: equal in every daemon that has the same */
+    char label[NAME_MAX_LEN +
+               1];    /* what answers and logs call it: the name, or the one that an inline policy was given */
+    uint32_t version; /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
     uint32_t deadline_ms;         /* an answer by then */
     uint32_t idempotency_ms;      /* a request id is remembered for this time */
@@ -95,6 +98,10 @@ struct policy_set {
  * without memory. */
 struct policy *policy_new(const char *name, uint16_t n_limits);
 void policy_free(struct policy *policy);
+/* What answers and logs call the policy, its candidate and its overrides, in place of its name; up to NAME_MAX_LEN
+ * bytes.
+ */
+void policy_set_label(struct policy *policy, const char *label);
 /* Give `policy` a candidate of n limits, its name, format and back pointers set. 0, or -1 without memory. */
 int policy_add_candidate(struct policy *policy, uint16_t n_limits);
 /* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
@@ -126,8 +133,14 @@ static inline bool policy_takes_key(const struct policy *policy, struct slice ke
     return policy->format == NULL || key_format_takes(policy->format, key);
 }
 
+/* Two with one name: an inline policy, and the same settings under another label. */
+static inline bool policy_is_same(const struct policy *a, const struct policy *b)
+{
+    return a->name_hash == b->name_hash && strcmp(a->name, b->name) == 0;
+}
+
 /* Writes the limit's name on the wire into `out`, which is returned: `policy/limit`, or `policy` if the limit has no
- * name. */
+ * name; an inline policy goes by its label. */
 enum { LIMIT_PATH_MAX = 2 * NAME_MAX_LEN + 2 };
 const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);
 

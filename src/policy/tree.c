@@ -31,6 +31,18 @@ void tree_append(struct tree_node *parent, struct tree_node *node)
     parent->last = node;
 }
 
+struct tree_node *tree_take(struct tree_node *map, const char *key)
+{
+    struct tree_node *before = NULL, *node = map->first;
+    for (; node != NULL && strcmp(node->key, key) != 0; node = node->next) before = node;
+    if (node == NULL) return NULL;
+
+    *(before != NULL ? &before->next : &map->first) = node->next;
+    if (map->last == node) map->last = before;
+    node->next = NULL;
+    return node;
+}
+
 size_t tree_count(const struct tree_node *node)
 {
     size_t n = 0;

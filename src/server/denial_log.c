@@ -119,8 +119,8 @@ void denial_log_write(const struct part *part, const struct peer *peer, uint64_t
     if (decision->of != NULL) /* as bound_by says it, or what the only limit would be called */
         snprintf(limit, sizeof limit, " limit %s", limit_path(decision->of, path));
 
-    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", part->policy->name, limit,
-             log_key(key, part->key), part->cost, retry_text(decision->retry_after_ms, retry),
+    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", part->policy->label,
+             limit, log_key(key, part->key), part->cost, retry_text(decision->retry_after_ms, retry),
              source_name(decision->source), reason != NULL ? " reason " : "", reason != NULL ? reason : "",
              (unsigned)peer->uid, (int)peer->pid, held);
 }

@@ -256,7 +256,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     const struct policy *policy = check->parts->policy, *base = policy->base != NULL ? policy->base : policy;
     bool has_candidate = base->candidate != NULL;
     reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + has_candidate);
-    pack_text_field(packer, "policy", policy->name);
+    pack_text_field(packer, "policy", policy->label);
     pack_text(packer, "override");
     if (policy->override != NULL)
         pack_text(packer, policy->override);

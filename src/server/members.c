@@ -19,7 +19,7 @@ static int refuse_member(const struct request *request, const struct params *par
         for (uint16_t i = 0; i < check->n_parts; i++) {
             const struct part *other = &check->parts[i];
             n_limits += n_limits_of(other->policy);
-            if (other->policy == policy && slice_eq(other->key, member->key))
+            if (policy_is_same(other->policy, policy) && slice_eq(other->key, member->key))
                 return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
 
             /* A counter that parts share is charged once, with their sum, so its limit must be the same for both. */

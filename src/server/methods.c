@@ -79,6 +79,7 @@ static int run_explain(struct params *params)
     request->form = REQUEST_EXPLAIN;
     request->key_is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
     part->cost = 1;
+    params->takes_label = true;
     int status = params_target(params, part);
     if (status == 0) status = params_cost(params, part);
     if (status == 0) status = add_trial(request, params);
@@ -108,7 +109,7 @@ static int read_refund(struct params *params, struct check *check)
         if ((only != NULL && limit != only) || limit_ops(limit)->refunds) continue;
         return params_fail(params, ERROR_UNSUPPORTED,
                            "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
-                           part->policy->name, only != NULL ? "/" : "", only != NULL ? only->name : "");
+                           part->policy->label, only != NULL ? "/" : "", only != NULL ? only->name : "");
     }
     return params_options(params, check);
 }
@@ -262,6 +263,9 @@ static int run_release(struct params *params)
     return request_go(request, params, 0);
 }
 
+/* Defined in PROTOCOL.md. */
+static const char *const features[] = {"name"};
+
 static int run_hello(struct params *params)
 {
     struct session *session = params->session;
@@ -278,7 +282,8 @@ static int run_hello(struct params *params)
     pack_text(packer, "fields");
     reply_fields(packer, session->form.describes);
     pack_text(packer, "features");
-    pack_array(packer, 0);
+    pack_array(packer, N_OF(features));
+    for (size_t i = 0; i < N_OF(features); i++) pack_text(packer, features[i]);
     session_end_answer(session);
     return 0;
 }
@@ -287,7 +292,7 @@ static int run_policies(struct params *params)
 {
     struct session *session = params->session;
     struct packer *packer = session_begin_answer(session, params->msgid);
-    policies_reply(packer, params_policies(params));
+    policies_reply(packer, params_policies(params), session->sessions->options.inline_policies);
     session_end_answer(session);
     return 0;
 }

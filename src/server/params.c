@@ -70,6 +70,30 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
 }
 
+static bool may_inline(const struct params *params)
+{
+    const struct server_options *options = &params->session->sessions->options;
+    return options->inline_access == INLINE_EVERYBODY ||
+           (options->inline_access == INLINE_OWN_USER && params->session->peer.uid == geteuid());
+}
+
+/* A name that no policy of the configuration has: that of an inline policy, where the method takes one. */
+static int read_label(struct params *params, struct slice name, struct part *ret)
+{
+    struct policy_set *set;
+    char text[FAULT_TEXT_MAX];
+    enum error_code code = ERROR_UNKNOWN_POLICY;
+    text[0] = '\0';
+    if (params->takes_label && may_inline(params))
+        code = inline_policies_named(params->session->sessions->options.inline_policies, name, &set, text, sizeof text);
+    if (code != ERROR_NONE)
+        return text[0] != '\0' ? params_fail(params, code, "%s", text) : fail_unknown_policy(params, name);
+
+    ret->set = policy_set_ref(set);
+    ret->policy = set->in_order[0];
+    return 0;
+}
+
 /* A policy that is written out in place of its name. */
 static int read_inline_policy(struct params *params, struct part *ret)
 {
@@ -109,7 +133,7 @@ static inline int read_policy(struct params *params, struct part *ret)
     if (ret->policy != NULL && session->last_generation == generation && slice_eq(name, session->last_name)) return 0;
 
     ret->policy = policy_find(params_policies(params), name);
-    if (ret->policy == NULL) return fail_unknown_policy(params, name);
+    if (ret->policy == NULL) return read_label(params, name, ret);
     session->last_generation = generation;
     session->last_policy = ret->policy;
     session->last_name = slice_of(ret->policy->name);
@@ -131,7 +155,7 @@ static int fail_format(const struct params *params, const struct policy *policy,
 {
     char space[SHOWN_MAX];
     return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %.72s, the key_format of %s", shown(space, key),
-                       policy->format->text, policy->name);
+                       policy->format->text, policy->label);
 }
 
 int params_target(struct params *params, struct part *ret)
@@ -160,9 +184,9 @@ static int fail_unknown_limit(const struct params *params, const struct policy *
     shown(space, name);
     if (guess.name != NULL)
         return params_fail(params, ERROR_UNKNOWN_POLICY, "policy '%s' has no limit '%s'; did you mean '%s/%s'?",
-                           policy->name, space, policy->name, guess.name);
+                           policy->label, space, policy->label, guess.name);
     return params_fail(params, ERROR_UNKNOWN_POLICY, "policy '%s' has no limit '%s'; 'policies' lists its limits",
-                       policy->name, space);
+                       policy->label, space);
 }
 
 int params_counter(struct params *params, struct part *ret, const struct limit **ret_only)
@@ -171,6 +195,7 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
     struct pull pull = params->pull;
     const uint8_t *slash = NULL;
     *ret_only = NULL;
+    params->takes_label = true;
     if (pull_text(&pull, &name) == 0 && name.len > 0) slash = memchr(name.data, '/', name.len);
 
     if (slash == NULL) {
@@ -180,7 +205,7 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
         limit = (struct slice){slash + 1, (size_t)(name.data + name.len - slash) - 1};
         name.len = (size_t)(slash - name.data);
         ret->policy = policy_find(params_policies(params), name);
-        if (ret->policy == NULL) return fail_unknown_policy(params, name);
+        if (ret->policy == NULL && read_label(params, name, ret) != 0) return -1;
         *ret_only = policy_find_limit(ret->policy, limit);
         if (*ret_only == NULL) return fail_unknown_limit(params, ret->policy, limit);
     }

@@ -31,6 +31,7 @@ struct params {
     struct session *session; /* not owned; whose request it is */
     uint64_t msgid;          /* the request's */
     int32_t index;           /* of a list's member, for the fault's text; -1 = none */
+    bool takes_label;        /* a policy may also be named as answers name an inline one */
     struct request_fault *fault;
 };
 

@@ -16,6 +16,7 @@ enum {
     OVERRIDE_SIZE = 48,        /* bytes of one besides its text and its limits, at most */
     CHANGE_SIZE = 176,         /* of one limit that it changes */
     NAME_SIZE = 32,            /* of a setting, and its unit */
+    INLINE_LISTED = 1000,      /* inline policies of one answer, the last used ones */
 };
 
 /* Durations are in whole milliseconds, rounded up, and their names say so. */
@@ -117,15 +118,20 @@ static void pack_limits(struct packer *packer, const char *name, const struct po
     for (uint16_t i = 0; i < policy->n_limits; i++) policies_pack_limit(packer, &policy->limits[i], 0);
 }
 
-static void pack_policy(struct packer *packer, const struct policy *policy, size_t *overrides_space)
+static void pack_policy(struct packer *packer, const struct policy *policy, bool is_inline, size_t *overrides_space)
 {
     struct setting_value values[N_POLICY_FIELDS];
     size_t n = policy_setting_values(policy, NULL, USE_ANSWER, values);
     const struct policy *candidate = policy->candidate;
     bool has_overrides = policy->overrides != NULL;
 
-    pack_map(packer, (uint32_t)n + 6U + (has_overrides ? 2U : 0U) + (candidate != NULL ? 5U : 0U));
+    bool has_label = strcmp(policy->label, policy->name) != 0;
+
+    pack_map(packer,
+             (uint32_t)n + 6U + is_inline + has_label + (has_overrides ? 2U : 0U) + (candidate != NULL ? 5U : 0U));
     pack_text_field(packer, "name", policy->name);
+    if (is_inline) pack_bool_field(packer, "inline", true);
+    if (has_label) pack_text_field(packer, "label", policy->label);
     pack_uint_field(packer, "version", policy->version);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], policy);
     if (has_overrides) pack_overrides(packer, policy->overrides, overrides_space);
@@ -142,9 +148,16 @@ static void pack_policy(struct packer *packer, const struct policy *policy, size
     pack_uint_field(packer, "candidate_only_denied", candidate->counts->candidate_only_denied);
 }
 
-void policies_reply(struct packer *packer, const struct policy_set *set)
+void policies_reply(struct packer *packer, const struct policy_set *set, const struct inline_policies *inlines)
 {
     size_t overrides_space = OVERRIDES_SPACE;
-    pack_array(packer, (uint32_t)set->n);
-    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i], &overrides_space);
+    size_t n_inline = inlines != NULL ? inlines->n : 0;
+    if (n_inline > INLINE_LISTED) n_inline = INLINE_LISTED;
+    const struct inline_policy *item = NULL;
+    pack_array(packer, (uint32_t)(set->n + n_inline));
+    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i], false, &overrides_space);
+    for (size_t i = 0; i < n_inline; i++) {
+        item = inline_policies_next(inlines, item);
+        pack_policy(packer, inline_policy_of(item), true, &overrides_space);
+    }
 }

@@ -9,10 +9,12 @@
 
 #include <stdint.h>
 
+#include "policy/inline_policies.h"
 #include "policy/policy.h"
 #include "proto/pack.h"
 
-void policies_reply(struct packer *packer, const struct policy_set *set);
+/* Those of the set, then the inline ones that are kept (NULL: none), the last used first. */
+void policies_reply(struct packer *packer, const struct policy_set *set, const struct inline_policies *inlines);
 /* One limit, a map that the caller ends with n_more fields, a name and a value each. */
 void policies_pack_limit(struct packer *packer, const struct limit *limit, uint32_t n_more);
 

@@ -148,7 +148,7 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
 /* `policy/limit`, or `policy` where the limit has no name. */
 static uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
-    const char *const pieces[] = {limit->policy->name, "/", limit->name};
+    const char *const pieces[] = {limit->policy->label, "/", limit->name};
     return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
 }
 

@@ -82,7 +82,8 @@ def junk_key(pick):
 
 
 def inline_policy(pick):
-    return {"algorithm": pick.choice(["token_bucket", "fixed_window", "sliding_log", "sliding_counter", "concurrency"]),
+    label = {"name": pick.choice(["a", "b", "open", "inline-x", ""])} if pick.random() < 0.5 else {}
+    return {**label, "algorithm": pick.choice(["token_bucket", "fixed_window", "sliding_log", "sliding_counter", "concurrency"]),
             "limit": pick.choice([0, 1, 10, "100", -1, 2**60]), pick.choice(["window", "slot_ttl"]): pick.choice(["1s", "1m", 5])}
 
 
@@ -112,6 +113,7 @@ def unusual(pick):
         lambda: ["stats"], lambda: ["policies"], lambda: ["test_clock", 5], lambda: ["peek", pick.choice(methods.UNITS), key],
         lambda: ["check_many", [[pick.choice(methods.UNITS), f"k{i}"] for i in range(pick.choice(many))]],
         lambda: ["check_many", []], lambda: ["check", inline_policy(pick), key],
+        lambda: [pick.choice(["explain", "reset"]), pick.choice(["a", "b", "b/"]), key],
         lambda: ["check", pick.choice(methods.UNITS), key, {"deadline_ms": pick.choice([1, 5, 1000])}],
         lambda: ["settle", "no-reservation", 1], lambda: ["release", "0" * 32],
     ])()

@@ -34,6 +34,14 @@ static void ask_twice(struct inline_policies *policies, struct slice map)
     CHECK(inline_policies_find(policies, map, &again, text, sizeof text) == code && again == set);
     CHECK(code != ERROR_NONE || (set->n == 1 && strlen(set->in_order[0]->name) == strlen("inline-") + 16));
     CHECK(inline_counters.inline_policies <= KEPT);
+    if (code != ERROR_NONE) return;
+
+    /* Its name finds it, or the same settings under another label; its label finds it, or is that of several. */
+    const struct policy *policy = set->in_order[0];
+    CHECK(inline_policies_named(policies, slice_of(policy->name), &again, text, sizeof text) == ERROR_NONE);
+    CHECK(policy_is_same(again->in_order[0], policy));
+    code = inline_policies_named(policies, slice_of(policy->label), &again, text, sizeof text);
+    CHECK(code == ERROR_NONE || text[0] != '\0');
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -46,7 +46,7 @@ def test_equal_settings_share_their_counters_however_they_are_written(start, con
     assert client.call("stats")["inline_policies"] == 1
     assert client.check({**FIVE, "window": "2d"}, "a")["remaining"] == 4
     assert client.call("stats")["inline_policies"] == 2
-    assert [policy["name"] for policy in client.call("policies")] == ["login"]
+    assert [policy["name"] for policy in client.call("policies") if not policy.get("inline")] == ["login"]
 
 
 def test_several_limits_keys_with_parts_and_overrides(start, connect):
@@ -173,3 +173,111 @@ def test_the_command_line_takes_them_in_braces(start):
     assert daemon.ctl("reset", text, "a").stdout == "removed\n"
     done = daemon.ctl("check", "{algorithm: fixed_window, limit: 5}", "a")
     assert done.returncode == 4 and "BAD_REQUEST: policy.window: is missing" in done.stderr
+
+
+# A label: what answers call an inline policy
+
+NAMED = {**FIVE, "name": "search"}
+
+
+def names_of(client):
+    return [(policy["name"][:7], policy.get("label"), policy["inline"])
+            for policy in client.call("policies") if policy.get("inline")]
+
+
+def test_a_name_is_what_answers_say_and_nothing_else(start, connect):
+    client = connect(start())
+    client.call("hello", {"describe": True})
+    plain, named = client.check(FIVE, "a"), client.check(NAMED, "a")
+    assert (plain["remaining"], named["remaining"]) == (4, 3)  # one counter
+    assert plain["policy_version"] == named["policy_version"]
+    assert plain["of"].startswith("inline-") and named["of"] == "search"
+    two = {"limits": [{"name": "few", **FIVE, "limit": 1}, {"name": "many", **FIVE}], "name": "two"}
+    assert client.check(two, "a")["allowed"]
+    assert client.check(two, "a")["bound_by"] == "two/few"
+    assert client.call("explain", NAMED, "a")["policy"] == "search"
+    assert client.call("reset", NAMED, "a") == {"removed": True}
+    assert client.remaining(FIVE, "a") == 5
+
+
+def test_the_store_does_not_know_the_name(redis, ratelimitd, connect):
+    client = connect(ratelimitd(ALLOW, redis=redis))
+    client.check(NAMED, "a")
+    with redis.client() as direct:
+        keys = direct.keys()
+    assert len(keys) == 1 and b":inline-" in keys[0] and b"search" not in keys[0]
+
+
+def test_policies_lists_inline_ones_while_they_are_kept(start, connect):
+    client = connect(start(ALLOW.replace("true", "true, max_policies: 2")))
+    assert names_of(client) == []
+    client.check(FIVE, "a")
+    client.check(NAMED, "a")
+    assert names_of(client) == [("inline-", "search", True), ("inline-", None, True)]
+    assert len({policy["name"] for policy in client.call("policies")}) == 2  # login, and the settings of both
+    client.check({**FIVE, "limit": 6}, "a")
+    assert names_of(client) == [("inline-", None, True), ("inline-", "search", True)]
+
+
+def test_explain_reset_and_refund_take_the_names_that_answers_show(start, connect):
+    client = connect(start())
+    client.call("hello", {"describe": True})
+    fingerprint = client.check(FIVE, "a", 2)["of"]
+    client.check(NAMED, "b", 2)
+    for name, key in ((fingerprint, "a"), ("search", "b")):
+        assert client.call("explain", name, key)["remaining"] == 2
+        assert client.call("refund", name, key, 1)["refunded"] == 1
+        assert client.call("reset", f"{name}/", key) == {"removed": True}
+        assert client.call("reset", name, key) == {"removed": False}
+    for method in ("check", "peek", "acquire"):
+        with pytest.raises(RpcError, match="UNKNOWN_POLICY"):
+            client.call(method, "search", "b")
+    with pytest.raises(RpcError, match="UNKNOWN_POLICY: policy 'search' has no limit 'x'"):
+        client.call("reset", "search/x", "b")
+
+
+def test_a_name_that_several_policies_have_finds_none_of_them(start, connect):
+    client = connect(start())
+    client.check(NAMED, "a")
+    client.check({**NAMED, "limit": 6}, "a")
+    with pytest.raises(RpcError, match="UNKNOWN_POLICY: several inline policies are called 'search'") as error:
+        client.call("reset", "search", "a")
+    for name in [policy["name"] for policy in client.call("policies") if policy.get("inline")]:
+        assert name in error.value.message
+        assert client.call("reset", name, "a") == {"removed": True}
+
+
+def test_a_configured_policy_keeps_its_name(start, connect):
+    client = connect(start())
+    client.check("login", "a", 1)
+    client.check({**FIVE, "limit": 9, "name": "login"}, "a", 4)
+    assert client.call("explain", "login", "a")["limit"] == 5
+    assert client.call("reset", "login", "a") == {"removed": True}
+    assert client.remaining({**FIVE, "limit": 9}, "a") == 5
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "inline-0123456789abcdef", "a/b", None, ["a"]])
+def test_a_name_that_is_none_is_refused(ratelimitd, connect, name):
+    client = connect(ratelimitd(ALLOW))
+    with pytest.raises(RpcError, match="BAD_REQUEST: policy.name: is not a name for an inline policy"):
+        client.check({**FIVE, "name": name}, "a")
+
+
+def test_equal_settings_under_two_names_are_one_policy_in_a_check_all(start, connect):
+    client = connect(start())
+    with pytest.raises(RpcError, match=r"BAD_REQUEST: checks\[1\]: is the same policy and key as checks\[0\]"):
+        client.call("check_all", [[FIVE, "a"], [NAMED, "a"]])
+
+
+def test_the_log_of_denials_has_the_name(ratelimitd, connect):
+    daemon = ratelimitd(ALLOW + "log: {denials: first}\n")
+    client = connect(daemon)
+    client.check({**NAMED, "limit": 0}, "a")
+    daemon.stop()
+    assert any("denied: policy search limit search " in line for line in daemon.log)
+
+
+def test_whoever_may_not_write_policies_does_not_find_them_either(ratelimitd, connect):
+    client = connect(ratelimitd(ALLOW.replace("true", "false")))
+    with pytest.raises(RpcError, match="UNKNOWN_POLICY"):
+        client.call("reset", "inline-0123456789abcdef", "a")

@@ -404,6 +404,7 @@ static void hello_introduces_the_daemon(void **state)
     static const char *const fields[] = {"allowed",        "limit",    "remaining",     "retry_after_ms",
                                          "reset_after_ms", "delay_ms", "granted",       "bound_by",
                                          "source",         "reason",   "policy_version"};
+    static const char *const features[] = {"name"};
     ASK("hello", 0, "");
     assert_int_field("protocol", 1);
     assert_int_field("max_key", 1024);
@@ -415,7 +416,8 @@ static void hello_introduces_the_daemon(void **state)
     assert_int_equal(enter_list(&next), sizeof fields / sizeof fields[0]);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) assert_next_text(&next, fields[i]);
     find("features");
-    assert_int_equal(enter_list(&next), 0);
+    assert_int_equal(enter_list(&next), N_OF(features));
+    for (size_t i = 0; i < N_OF(features); i++) assert_next_text(&next, features[i]);
 }
 
 static void hello_chooses_the_form_of_decisions(void **state)

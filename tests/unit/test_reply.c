@@ -30,7 +30,7 @@ static void name_to(char *name, size_t most)
 
 static void expect_limit(struct packer *packer, const struct limit *limit)
 {
-    const struct slice pieces[] = {slice_of(limit->policy->name), slice_of("/"), slice_of(limit->name)};
+    const struct slice pieces[] = {slice_of(limit->policy->label), slice_of("/"), slice_of(limit->name)};
     pack_str_of(packer, pieces, limit->name[0] != '\0' ? 3 : 1);
 }
 
@@ -128,7 +128,7 @@ static void a_decision_is_packed_as_msgpack_has_it(void **state)
 
     for (int i = 0; i < 20000; i++) {
         struct limit *limit = &policy->limits[0];
-        name_to(policy->name, NAME_MAX_LEN);
+        name_to(policy->label, NAME_MAX_LEN);
         name_to(limit->name, NAME_MAX_LEN);
         if (random_below(&dice, 2) == 0) limit->name[0] = '\0';
         limit->limit = some_integer();

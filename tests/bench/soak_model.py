@@ -4,8 +4,8 @@
 
 Two parts run at the same time, and each counts its decisions:
 
-model          compares tests/model with the memory store and with the script in each server (merged, and one check after
-               another), in every field. The compat presets run only in memory, because their windows are real time in Redis.
+model          compares tests/model with the memory store and with the script in each server (merged, one check after
+               another, and with the cache of denials in front of it), in every field. The compat presets run only in memory, because their windows are real time in Redis.
                Python decides everything again, so this makes some thousand decisions a second
 differential   tests/replay/differential.c compares the script with the C algorithms on the memory store, in every field of
                every kind of op (checks, peeks, resets, refunds, at_most, request ids, reservations, slots), with clocks that
@@ -72,7 +72,7 @@ class Soak:
     def ways(name, server):
         """(store, traces -> lines) for each way to run the algorithm."""
         yield "memory", lambda some: comparison.run_replay(comparison.text_of(some), "memory")
-        for how in ((64, 1), (2, 0)) if name not in traces.COMPAT else ():
+        for how in ((64, 1), (2, 0), (64, 1, 0)) if name not in traces.COMPAT else ():
             def decide(some, options=how):
                 with server.client() as client:
                     client.flushall()

@@ -23,7 +23,7 @@ from stitch import stitch  # noqa: E402
 
 DECISIONS = 100_000  # at least, for each algorithm and each way to run it
 COUNTED = (*traces.NATIVE, *traces.COMPAT, "slots")
-N_TRACES = {**dict.fromkeys(COUNTED, 1030), "slots": 1550, "several": 1000, "steps": 1000, "shared": 300, "reserving": 400,
+N_TRACES = {**dict.fromkeys(COUNTED, 1030), "slots": 1550, "several": 1000, "steps": 1000, "shared": 300, "overridden": 300, "reserving": 400,
             traces.PAST: 1000, "candidate": 400}
 
 

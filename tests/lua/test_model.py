@@ -54,6 +54,18 @@ def test_script_agrees_with_the_model(algorithm, max_keys, merge, expected_of, e
     assert enough(algorithm, compare(expected_of(algorithm), algorithm, server.kind, decide))
 
 
+N_CACHED = 60  # traces of a name: each step of them is a call
+
+
+@pytest.mark.parametrize("algorithm", traces.EVERY)
+def test_the_cache_of_denials_agrees_with_the_model(algorithm, expected_of, replay_redis, redis, server):
+    def decide(text):
+        redis.flushall()
+        return replay_redis(text, 64, 1, 0)
+
+    assert compare(expected_of(algorithm)[:N_CACHED], algorithm, server.kind, decide) > 1000
+
+
 LOWERED_LOG = """policy p 1
 limit - sliding_log 10 1000000 0 0
 tick 4000000000000000

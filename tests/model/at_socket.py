@@ -58,6 +58,12 @@ def listed(limits):
     return f"[{', '.join(f'{{name: {name}, {limit_settings(policy)}}}' for name, policy in limits)}]"
 
 
+def override(limits, keys, numbers):
+    named = [(name, n) for (name, _), n in zip(limits, numbers) if n]
+    number = f"{named[0][1]}" if named and len(limits) == 1 else f"{{{', '.join(f'{name}: {n}' for name, n in named)}}}"
+    return f"{{{'match' if '*' in keys else 'key'}: \"{keys}\", limit: {number}}}"
+
+
 def policies_of(trace):
     return trace.policy if isinstance(trace.policy, dict) else {trace.name: [("-", trace.policy)]}
 
@@ -69,6 +75,8 @@ def config(trace):
         more += f"idempotency_window: {trace.keep_ms}ms, " if isinstance(trace, StepsTrace) else ""
         more += "debt: true, " if limits[0][1].debt else ""
         more += "phase: true, " if any(p.phase_head for _, p in limits) else ""
+        if getattr(trace, "overrides", {}).get(name):
+            more += f"overrides: [{', '.join(override(limits, *one) for one in trace.overrides[name])}], "
         if isinstance(trace, CandidateTrace):
             more += f"candidate: {listed(trace.candidate[name])}, "
         yield f"  {name}: {{{more}{limit_settings(limits[0][1]) if len(limits) == 1 else f'limits: {listed(limits)}'}}}"

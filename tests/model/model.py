@@ -79,6 +79,10 @@ class Algorithm:
     def edges(self, now: int, cost: int) -> tuple | list:
         return ()
 
+    def obey(self, policy: Policy) -> None:
+        """From now on, another limit: keys that share a counter may have different ones."""
+        self.policy, self.full = policy, policy.limit
+
     # refund(now, units) gives back charged units, as many as the definition allows, and returns their number.
     def refund(self, now: int, units: int) -> int: ...
 
@@ -601,8 +605,14 @@ class Several:
         self.remembered = {}  # name -> (until, answers)
 
     def states_of(self, members: list) -> list:
-        return [self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](of_key(policy, key)))
-                for name, policy, key, _ in members]
+        states = []
+        for name, policy, key, _ in members:
+            policy = of_key(policy, key)
+            state = self.states.setdefault((name, key), ALGORITHMS[policy.algorithm](policy))
+            if state.policy.limit != policy.limit:
+                state.obey(policy)
+            states.append(state)
+        return states
 
     def refund(self, now: int, members: list) -> list:
         """Each limit's own answer, with the units that it gave back."""

@@ -40,6 +40,12 @@ def policy_lines(name, limits, more=""):
                 for limit, p in limits)
 
 
+def override_lines(name, limits, overrides):
+    """overrides: [(key or pattern, [limit or 0 = the policy's own, for each of its limits]), ...]"""
+    for keys, numbers in overrides:
+        yield f"override {name} {keys} " + " ".join(str(n or "-") for _, n in zip(limits, numbers))
+
+
 def asked_line(kind, asked, more=""):
     """A step: several policies, keys and amounts for `all`, else one."""
     if kind == "all":

@@ -2,13 +2,14 @@
 model."""
 
 import dataclasses
+import fnmatch
 import functools
 import random
 import re
 
 import calendars
 from model import ALGORITHMS, Model, Policy, Several, combine, of_key, answer_text
-from schedule import Schedule, asked_line, policy_lines, settings
+from schedule import Schedule, asked_line, override_lines, policy_lines, settings
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key has expired
 
@@ -142,18 +143,33 @@ class SeveralTrace(Schedule):
     policy: dict  # name -> [(the limit's name or -, Policy), ...]
     ticks: list  # (now_us, [(kind, [(policy's name, key, cost), ...]), ...]); kind all: several of them, else one
     formats: dict = dataclasses.field(default_factory=dict)  # name -> key_format, where the policy has one
+    overrides: dict = dataclasses.field(default_factory=dict)  # name -> those of override_lines()
 
     def header(self):
         for name, limits in self.policy.items():
             yield from policy_lines(name, limits, f" {self.formats.get(name, '')}".rstrip())
+            yield from override_lines(name, limits, self.overrides.get(name, ()))
 
     def step_lines(self, kind, asked):
         yield asked_line(kind, asked)
 
     def members(self, kind, asked):
         return [(f"{name}/{limit}", policy, id_of(policy, self.formats.get(name), key), cost)
-                for name, key, cost in asked for limit, policy in self.policy[name]
+                for name, key, cost in asked for limit, policy in self.limits_of(name, key)
                 if kind != "reset" or is_own(policy, self.formats.get(name))]
+
+    def limits_of(self, name, key):
+        """Those of the policy, with the numbers of its most specific override: the key itself, or else the pattern with the most
+        other characters than *."""
+        def specific(override):
+            return override[0] == key, len(override[0].replace("*", ""))
+
+        own = [o for o in self.overrides.get(name, ()) if fnmatch.fnmatchcase(key, o[0])]
+        if not own:
+            return self.policy[name]
+        _, numbers = max(own, key=specific)
+        return [(limit, dataclasses.replace(policy, limit=n) if n else policy)
+                for (limit, policy), n in zip(self.policy[name], numbers)]
 
     def answers(self):
         """The model's answers to each step: one for each limit."""
@@ -259,12 +275,12 @@ def make_several(seed, n_steps=60, backwards=True):
     return SeveralTrace(seed, policies, ticks)
 
 
-def make_shared(seed, n_steps=60, backwards=True):
+def make_shared(seed, n_steps=60, backwards=True, name="shared"):
     """Like several, with limits that many keys share, and ticks with many checks that charge them."""
-    rng = random.Random(f"shared {seed}")
+    kind, rng = name, random.Random(f"{name} {seed}")
     policies, formats = {}, {}
     for i in range(rng.randint(1, 2)):
-        name, n = f"shared-{seed}-{i}", rng.choice((1, 2, 2, 3))
+        name, n = f"{kind}-{seed}-{i}", rng.choice((1, 2, 2, 3) if kind == "shared" else (1, 1, 1, 2))
         formats[name] = rng.choice(("{t}:{u}", "{t}:{u}", "p-{t}/{u}", "{r}:{t}:{u}"))
         names = part_names(formats[name])
         window = rng.choice((1000, 1_000_000, 10_000_000))
@@ -286,7 +302,29 @@ def make_shared(seed, n_steps=60, backwards=True):
     return SeveralTrace(seed, policies, ticks, formats)
 
 
-EVERY = (*NATIVE, "several", "shared", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
+def random_override(rng, name, limits, key_format):
+    """Other limits for one key, or for all with a part: buckets, and logs that count denials, must have one for all keys."""
+    def number(policy):
+        fixed = policy.algorithm in BUCKETS or policy.algorithm == "sliding_log" and policy.count_denied
+        return 0 if fixed or rng.random() < 0.2 else policy.limit + rng.choice((1, 1, 2, 5, 20))
+
+    key = random_key(rng, key_format)
+    first = part_names(key_format)[0]
+    keys = rng.choice((key, re.sub(r"{.*?}", lambda found: rng.choice("ab") if found[0] == f"{{{first}}}" else "*", key_format),
+                       key_format[:key_format.index("{")] + "*b"))
+    return keys, [number(policy) for _, policy in limits]
+
+
+def make_overridden(seed):
+    """Like shared, mostly with one limit, and with overrides: keys that share a counter have different limits."""
+    trace, rng = make_shared(seed, name="overridden"), random.Random(f"override {seed}")
+    for name, limits in trace.policy.items():
+        made = [random_override(rng, name, limits, trace.formats[name]) for _ in range(rng.randint(1, 3))]
+        trace.overrides[name] = [(keys, numbers) for keys, numbers in dict(made).items() if any(numbers)]
+    return trace
+
+
+EVERY = (*NATIVE, "several", "shared", "overridden", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
 AT_SOCKET = ("candidate",)  # and this one, for a whole daemon
 PAST = "calendar_window_past"  # and this one, for the memory store: Redis deletes expired keys
 
@@ -299,7 +337,7 @@ def of_seed(name, seed):
     import steps
     if name == PAST:
         return make("calendar_window", seed, past=True)
-    made = {"several": make_several, "shared": make_shared, "steps": steps.make, "reserving": reserving.make,
+    made = {"several": make_several, "shared": make_shared, "overridden": make_overridden, "steps": steps.make, "reserving": reserving.make,
             "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))

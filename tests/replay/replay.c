@@ -5,7 +5,7 @@
  *
  *   replay memory
  *   replay redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]      defaults 64 1 32; with IN_FLIGHT 1, it answers a tick
- * before it reads the next one
+ * before it reads the next one; with IN_FLIGHT 0, each step before the next one, and the cache of denials is on
  *
  * Standard input, fields separated by spaces:
  *
@@ -13,6 +13,7 @@
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
+ *   override POLICY KEY|PATTERN LIMIT|- ...    other numbers for some keys: of each limit of a policy; - = its own
  *   skew SKEW_US                               from here on, the host's clock is ahead of Redis' by this much
  *   tick NOW_US                                the steps up to `end` are one event loop tick at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     default: the policy's wait
@@ -53,9 +54,18 @@
 #include "limit/calendar.h"
 #include "policy/policy.h"
 #include "replay/script_call.h"
+#include "store/deny_cache.h"
 #include "store/memory_store.h"
 
-enum { STEPS_MAX = 10000, KEY_SIZE = 32, POLICIES_MAX = 4096, RESERVATIONS_MAX = 256, IN_FLIGHT_MAX = 32 };
+enum {
+    STEPS_MAX = 10000,
+    KEY_SIZE = 32,
+    POLICIES_MAX = 4096,
+    RESERVATIONS_MAX = 256,
+    IN_FLIGHT_MAX = 32,
+    OVERRIDES_MAX = 4,
+    DENIED_MAX = 4096
+};
 
 struct step {
     struct op op;
@@ -85,6 +95,8 @@ static size_t n_in_flight;                   /* batches that were sent, with non
 static uint32_t first_nonce = 1;
 static size_t in_flight_max = IN_FLIGHT_MAX;
 static int64_t skew_us;
+static struct deny_cache denied; /* owned */
+static bool has_denied;
 
 static const char *next_word(char **line)
 {
@@ -190,12 +202,31 @@ static void read_policy(char **line, char *text)
     policies[n_policies++] = policy;
 }
 
-static const struct policy *policy_named(const char *name)
+static struct policy *policy_named(const char *name)
 {
     for (size_t i = n_policies; i-- > 0;)
         if (strcmp(policies[i]->name, name) == 0) return policies[i];
     die("no such policy");
     return NULL;
+}
+
+/* The policy has been sealed, and is sealed again with one override more. */
+static void read_override(char **line)
+{
+    struct policy *policy = policy_named(next_word(line)), *variant = policy_variant(policy, false);
+    const char *keys = next_word(line);
+    struct diag diag;
+    if (variant == NULL) die("no memory");
+    for (uint16_t i = 0; i < variant->n_limits; i++) {
+        const char *number = next_word(line);
+        if (strcmp(number, "-") != 0) variant->limits[i].limit = strtoll(number, NULL, 10);
+        if (limit_prepare(&variant->limits[i], NULL, &diag) != 0) die(diag.text);
+    }
+
+    if (policy->overrides == NULL) policy->overrides = overrides_new(OVERRIDES_MAX);
+    if (policy->overrides == NULL || policy->overrides->n == OVERRIDES_MAX) die("too many overrides");
+    if (overrides_add(policy->overrides, keys, strchr(keys, '*') != NULL, variant) < 0) die("no memory");
+    policy_seal(policy);
 }
 
 static void on_done(struct op *op, enum op_outcome outcome)
@@ -222,6 +253,7 @@ static void add_members(struct step *step, const struct policy *policy, const ch
     char *kept = step->keys[step->op.n_members];
     if (step->op.n_members + policy->n_limits > POLICY_LIMITS_MAX) die("too many limits in one step");
     if (snprintf(kept, KEY_SIZE, "%s", key) >= KEY_SIZE) die("too long a key");
+    policy = policy_for_key(policy, slice_of(kept));
     if (policy->format != NULL && !key_format_split(policy->format, slice_of(kept), &split)) die("no such key");
     if (policy->shares)
         common = key_format_id(policy->format, &split, policy->common, step->ids[step->op.n_members][1]);
@@ -369,6 +401,26 @@ static void close_batch(int64_t now_us)
     if (n_in_flight == in_flight_max) receive_all();
 }
 
+/* Every step alone, unless the cache of denials has its answer. A clock that steps back is one of the cases in which
+ * the cache may be wrong until its entries are too old. */
+static void run_with_cache(int64_t now_us)
+{
+    if (now_us < replay_clock.mono_us) deny_cache_clear(&denied);
+    replay_clock.mono_us = now_us;
+    replay_clock.wall_us = now_us + skew_us;
+    for (size_t i = n_decided; i < n_steps; i++) {
+        struct op *op = &steps[i].op;
+        op->outcome = OP_DECIDED;
+        if (deny_cache_decide(&denied, op, &replay_clock)) continue;
+
+        deny_cache_submitted(&denied, op);
+        if (batch_add(batches[0], op) != 0) die("an op that fits no batch");
+        close_batch(now_us);
+        if (op->outcome == OP_DECIDED) deny_cache_learn(&denied, op, now_us, replay_clock.wall_us);
+        deny_cache_ended(&denied, op);
+    }
+}
+
 static void run_in_redis(int64_t now_us)
 {
     for (size_t i = n_decided; i < n_steps; i++) {
@@ -465,7 +517,9 @@ static void print_steps(void)
 
 static void run_tick(int64_t now_us)
 {
-    if (redis != NULL)
+    if (has_denied)
+        run_with_cache(now_us);
+    else if (redis != NULL)
         run_in_redis(now_us);
     else
         run_in_memory(now_us);
@@ -482,6 +536,8 @@ static void replay_trace(void)
         if (strcmp(first, "policy") == 0) {
             char more[1024];
             read_policy(&line, more);
+        } else if (strcmp(first, "override") == 0) {
+            read_override(&line);
         } else if (strcmp(first, "tick") == 0) {
             tick_us = next_number(&line);
         } else if (strcmp(first, "skew") == 0) {
@@ -511,7 +567,10 @@ static void open_store(int argc, char **argv)
         die("usage: replay memory | replay redis SOCKET [MAX_KEYS [MERGE [IN_FLIGHT]]]");
     redis = script_connect(argv[2]);
     if (argc > 5) in_flight_max = (size_t)atoi(argv[5]);
-    if (in_flight_max < 1 || in_flight_max > IN_FLIGHT_MAX) die("IN_FLIGHT from 1 to 32");
+    if (in_flight_max > IN_FLIGHT_MAX) die("IN_FLIGHT up to 32");
+    has_denied = in_flight_max == 0;
+    if (has_denied) in_flight_max = 1;
+    deny_cache_set_options(&denied, has_denied ? DENIED_MAX : 0, INT64_MAX);
     uint32_t max_keys = argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX;
     for (size_t i = 0; i < IN_FLIGHT_MAX; i++) {
         batches[i] = batch_new("rl", max_keys, argc < 5 || atoi(argv[4]) != 0);
@@ -525,6 +584,7 @@ int main(int argc, char **argv)
     if (steps == NULL) die("no memory");
     open_store(argc, argv);
     replay_trace();
+    deny_cache_fini(&denied);
     if (redis != NULL) redisFree(redis);
     if (memory != NULL) memory_store_free(memory);
     for (size_t i = 0; i < IN_FLIGHT_MAX; i++) batch_free(batches[i]);

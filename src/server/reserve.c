@@ -51,9 +51,14 @@ static int settle(const struct params *params, const struct reservation_token *t
 {
     const struct policy *policy = policy_find(params_policies(params), token->policy);
     const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
+    uint32_t max_key = params->session->sessions->options.max_key;
     bool is_held = token->reservation.id != 0;
     if (policy == NULL)
         return params_fail(params, ERROR_UNKNOWN_POLICY, "reservation: its policy is not configured any more");
+    if (token->key.len > max_key) /* made up, or from before a lower cap */
+        return params_fail(params, ERROR_BAD_KEY,
+                           "reservation: its key has %zu bytes; at most %u (caps.max_key) are allowed", token->key.len,
+                           max_key);
     if (!policy_takes_key(policy, token->key))
         return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
     policy = policy_for_key(policy, token->key);

@@ -231,6 +231,29 @@ def test_a_reservation_of_the_longest_key_fits(client):
     assert client.call("settle", made["reservation"], 1)["refunded"] == 4
 
 
+def test_a_made_up_reservation_with_a_key_above_the_cap_is_refused_and_charges_nothing(client):
+    """Its key would be stored, however long it is."""
+    token = client.call("reserve", "window", "k", 5)["reservation"]
+    raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    stored = client.call("stats")["memory_bytes"]
+    for n, fits in ((1024, True), (1025, False), (40_000, False)):
+        made_up = raw[:3] + n.to_bytes(8, "little") + raw[11:-5] + b"k" * n
+        checksum = 14695981039346656037
+        for byte in made_up:
+            checksum = (checksum ^ byte) * 1099511628211 % 2**64
+        made_up += ((checksum ^ checksum >> 32) % 2**32).to_bytes(4, "little")
+        text = base64.urlsafe_b64encode(made_up).decode().rstrip("=")
+        for params in (("settle", text, 7), ("cancel", text)):
+            if fits:
+                assert client.call(*params)["ended"]
+                stored = client.call("stats")["memory_bytes"]
+                continue
+            with pytest.raises(RpcError, match=f"BAD_KEY: reservation: its key has {n} bytes; at most 1024 .caps.max_key."):
+                client.call(*params)
+    assert client.call("stats")["memory_bytes"] == stored
+    assert client.call("settle", token, 1)["refunded"] == 4
+
+
 def test_a_reservation_of_a_policy_that_is_gone(ratelimitd, connect):
     daemon = ratelimitd(CONFIG)
     client = connect(daemon)

@@ -285,6 +285,7 @@ static int make_parts(struct daemon *daemon)
 
     daemon->engine = engine_new(&daemon->clock, store, policy_set_ref(config->policies), &for_engine);
     if (daemon->engine == NULL) return -1;
+    engine_set_inline_policies(daemon->engine, &daemon->inline_policies);
     daemon->server = server_new(&daemon->loop, &daemon->clock, daemon->engine, &for_server);
     return daemon->server != NULL ? 0 : -1;
 }

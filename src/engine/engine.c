@@ -8,6 +8,7 @@
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
 #include "engine/reservations.h"
+#include "policy/inline_policies.h"
 
 COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
@@ -21,8 +22,9 @@ enum {
 struct engine {
     struct clock *clock; /* not owned */
     struct store store;
-    struct policy_set *set; /* one reference */
-    uint64_t generation;    /* how many sets came before this one */
+    struct policy_set *set;                  /* one reference */
+    struct inline_policies *inline_policies; /* not owned; NULL = none */
+    uint64_t generation;                     /* how many sets came before this one */
     struct check_pool pool;
     struct deadlines deadlines; /* of every check that waits for the store */
     size_t n_deadlines_set;     /* since engine_expire() ran */
@@ -301,18 +303,30 @@ static void on_swept(struct check *check)
     check_release(check);
 }
 
+/* The policy of that name; *ret_set holds it. NULL: it is gone. */
+static const struct policy *find_policy(const struct engine *engine, struct slice name, struct policy_set **ret_set)
+{
+    char text[256];
+    const struct policy *policy = policy_find(engine->set, name);
+    *ret_set = engine->set;
+    if (policy != NULL || engine->inline_policies == NULL) return policy;
+    if (inline_policies_named(engine->inline_policies, name, ret_set, text, sizeof text) != ERROR_NONE) return NULL;
+    return (*ret_set)->in_order[0];
+}
+
 /* Gives back a reservation that has ended. If its policy is gone or has changed, what it was charged to is unknown, and
  * it is dropped. */
 static void sweep(struct engine *engine, struct reservation *reservation)
 {
     struct slice key = {reservation->key, reservation->key_len};
-    const struct policy *policy = policy_find(engine->set, slice_of(reservation->policy));
+    struct policy_set *set;
+    const struct policy *policy = find_policy(engine, slice_of(reservation->policy), &set);
     if (policy == NULL || !policy_takes_key(policy, key) || !policy_for_key(policy, key)->reserves) {
         reservation_free(reservation);
         return;
     }
 
-    struct check *check = own_check(engine, engine->set, policy_for_key(policy, key), key, OP_SWEEP, on_swept);
+    struct check *check = own_check(engine, set, policy_for_key(policy, key), key, OP_SWEEP, on_swept);
     if (check != NULL) check->owner = reservation;
     if (check != NULL && check_seal(check) == 0) {
         engine_submit(engine, check);
@@ -536,6 +550,11 @@ void engine_set_policies(struct engine *engine, struct policy_set *set)
     policy_set_unref(engine->set);
     engine->set = set;
     engine->generation++;
+}
+
+void engine_set_inline_policies(struct engine *engine, struct inline_policies *inline_policies)
+{
+    engine->inline_policies = inline_policies;
 }
 
 void engine_set_options(struct engine *engine, const struct engine_options *options)

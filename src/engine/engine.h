@@ -27,6 +27,7 @@
 
 struct engine;
 struct failure;
+struct inline_policies;
 
 struct engine_options {
     uint32_t max_inflight;   /* checks alive at once; a check_all counts for its parts */
@@ -44,6 +45,9 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
 struct policy_set *engine_policies(struct engine *engine);               /* borrowed */
 uint64_t engine_policies_generation(const struct engine *engine);        /* another number for each set */
 void engine_set_policies(struct engine *engine, struct policy_set *set); /* reload; takes over the reference */
+/* Where the policies are kept that requests bring, so that their reservations are given back at their end; not owned.
+ */
+void engine_set_inline_policies(struct engine *engine, struct inline_policies *inline_policies);
 void engine_set_options(struct engine *engine, const struct engine_options *options);
 
 /* A new check of the present policies; NULL = the cap is reached or memory is short (counted in overloaded). */

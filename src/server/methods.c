@@ -264,7 +264,7 @@ static int run_release(struct params *params)
 }
 
 /* Defined in PROTOCOL.md. */
-static const char *const features[] = {"name"};
+static const char *const features[] = {"name", "reserve_inline"};
 
 static int run_hello(struct params *params)
 {

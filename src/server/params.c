@@ -70,24 +70,24 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
 }
 
-static bool may_inline(const struct params *params)
+struct policy_set *params_inline(const struct params *params, struct slice name, char text[FAULT_TEXT_MAX])
 {
     const struct server_options *options = &params->session->sessions->options;
-    return options->inline_access == INLINE_EVERYBODY ||
-           (options->inline_access == INLINE_OWN_USER && params->session->peer.uid == geteuid());
+    bool may = options->inline_access == INLINE_EVERYBODY ||
+               (options->inline_access == INLINE_OWN_USER && params->session->peer.uid == geteuid());
+    struct policy_set *set = NULL;
+    text[0] = '\0';
+    if (may) (void)inline_policies_named(options->inline_policies, name, &set, text, FAULT_TEXT_MAX);
+    return set;
 }
 
 /* A name that no policy of the configuration has: that of an inline policy, where the method takes one. */
 static int read_label(struct params *params, struct slice name, struct part *ret)
 {
-    struct policy_set *set;
-    char text[FAULT_TEXT_MAX];
-    enum error_code code = ERROR_UNKNOWN_POLICY;
-    text[0] = '\0';
-    if (params->takes_label && may_inline(params))
-        code = inline_policies_named(params->session->sessions->options.inline_policies, name, &set, text, sizeof text);
-    if (code != ERROR_NONE)
-        return text[0] != '\0' ? params_fail(params, code, "%s", text) : fail_unknown_policy(params, name);
+    char text[FAULT_TEXT_MAX] = "";
+    struct policy_set *set = params->takes_label ? params_inline(params, name, text) : NULL;
+    if (set == NULL && text[0] != '\0') return params_fail(params, ERROR_UNKNOWN_POLICY, "%s", text);
+    if (set == NULL) return fail_unknown_policy(params, name);
 
     ret->set = policy_set_ref(set);
     ret->policy = set->in_order[0];

@@ -39,6 +39,9 @@ struct params {
 struct params params_of(struct session *session, uint64_t msgid, struct request_fault *fault);
 
 struct policy_set *params_policies(const struct params *params); /* the present ones; borrowed */
+/* The set of the inline policy that is kept under this name or label, if the client may use those; borrowed until the
+ * next request. NULL: there is none, and `text` is empty or says why. */
+struct policy_set *params_inline(const struct params *params, struct slice name, char text[FAULT_TEXT_MAX]);
 
 /* Set the fault; returns -1. */
 int params_fail(const struct params *params, enum error_code code, const char *format, ...)

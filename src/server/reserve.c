@@ -29,9 +29,6 @@ static int read_reserve(struct params *params, struct check *check)
     struct part *part = check->parts;
     check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
     if (params_target(params, part) != 0) return -1;
-    if (part->set != NULL)
-        return params_fail(params, ERROR_UNSUPPORTED,
-                           "policy: who settles must find it by its name; write it into the configuration");
     const char *fault = reserve_fault(part->policy);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
@@ -49,12 +46,17 @@ int reserve_run(struct params *params)
 
 static int settle(const struct params *params, const struct reservation_token *token)
 {
+    char text[FAULT_TEXT_MAX];
     const struct policy *policy = policy_find(params_policies(params), token->policy);
+    struct policy_set *set = policy == NULL ? params_inline(params, token->policy, text) : NULL;
+    if (set != NULL) policy = set->in_order[0];
     const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
     uint32_t max_key = params->session->sessions->options.max_key;
     bool is_held = token->reservation.id != 0;
     if (policy == NULL)
-        return params_fail(params, ERROR_UNKNOWN_POLICY, "reservation: its policy is not configured any more");
+        return params_fail(params, ERROR_UNKNOWN_POLICY,
+                           "reservation: its policy is not configured any more; an inline one is found again once a "
+                           "request, such as a peek, has brought its settings");
     if (token->key.len > max_key) /* made up, or from before a lower cap */
         return params_fail(params, ERROR_BAD_KEY,
                            "reservation: its key has %zu bytes; at most %u (caps.max_key) are allowed", token->key.len,
@@ -88,6 +90,7 @@ static int settle(const struct params *params, const struct reservation_token *t
 
     struct check *check = request->first;
     check->parts->policy = policy;
+    if (set != NULL) check->parts->set = policy_set_ref(set);
     check->parts->key = token->key;
     check->reservation = is_held ? token->reservation : nothing;
     if (is_held && token->source == SOURCE_LOCAL) check->local_reason = token->reason;

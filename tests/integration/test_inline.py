@@ -281,3 +281,31 @@ def test_whoever_may_not_write_policies_does_not_find_them_either(ratelimitd, co
     client = connect(ratelimitd(ALLOW.replace("true", "false")))
     with pytest.raises(RpcError, match="UNKNOWN_POLICY"):
         client.call("reset", "inline-0123456789abcdef", "a")
+
+
+# Reservations
+
+
+def test_a_reservation_of_an_inline_policy_is_settled_by_its_token(start, connect):
+    client = connect(start())
+    made = client.call("reserve", NAMED, "a", 3)
+    assert (made["allowed"], made["remaining"]) == (True, 2)
+    assert client.call("settle", made["reservation"], 1)["refunded"] == 2
+    assert client.remaining(FIVE, "a") == 4
+    assert client.call("cancel", client.call("reserve", FIVE, "a", 2)["reservation"])["refunded"] == 2
+
+
+def test_a_reservation_waits_until_its_inline_policy_is_sent_again(start, connect):
+    client = connect(start(ALLOW.replace("true", "true, max_policies: 1")))
+    token = client.call("reserve", FIVE, "a", 3)["reservation"]
+    client.check({**FIVE, "limit": 6}, "a")
+    with pytest.raises(RpcError, match="UNKNOWN_POLICY: reservation: its policy is not configured any more; an inline"):
+        client.call("settle", token, 1)
+    assert client.call("peek", {**FIVE, "name": "other"}, "a")["remaining"] == 2
+    assert client.call("settle", token, 1)["refunded"] == 2
+
+
+def test_a_reservation_of_an_inline_policy_ends_by_itself(start, connect):
+    client = connect(start())
+    assert client.call("reserve", FIVE, "a", 3, {"ttl_ms": 200})["remaining"] == 2
+    eventually(lambda: client.remaining(FIVE, "a") == 5, "its units are back")

@@ -73,6 +73,11 @@ size_t batch_n_ops(const struct batch *batch)
     return batch->n_ops;
 }
 
+const struct list *batch_ops(const struct batch *batch)
+{
+    return &batch->ops;
+}
+
 size_t batch_n_keys(const struct batch *batch)
 {
     return batch->n_keys;

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "policy/policy.h"
 #include "store/redis_counters.h"
@@ -24,7 +25,7 @@ enum {
 
 /* One EVALSHA: its batch, and what is known of it. */
 struct call {
-    struct list link; /* in idle, in_flight or refused; in none while it is filled */
+    struct list link; /* in idle or in_flight; in none while it is filled */
     struct redis_call redis_call;
     struct redis_batches *batches; /* not owned */
     struct batch *batch;           /* owned */
@@ -33,8 +34,7 @@ struct call {
     int64_t sent_us;
     int64_t until_us;            /* it certainly does not begin any later */
     bool is_sent;                /* it may have run */
-    bool was_refused;            /* met NOSCRIPT once */
-    bool is_apart;               /* of one policy alone, because Redis refused it among others */
+    bool is_apart;               /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
     const struct policy *policy; /* is_apart: that one, alive as long as its ops are here; NULL: one op has several */
 };
 
@@ -70,15 +70,65 @@ static struct call *call_begin(struct redis_batches *batches)
 
     batches->n_calls++;
     call->nonce = ++batches->last_nonce;
-    call->was_refused = call->is_apart = call->is_sent = false;
+    call->is_apart = call->is_sent = false;
     call->policy = NULL;
     call->last_deadline_us = call->until_us = 0;
     return call;
 }
 
+static bool is_apart(const struct redis_batches *batches, const struct policy *policy)
+{
+    for (uint32_t i = 0; i < batches->n_apart; i++)
+        if (batches->apart[i] == policy->name_hash) return true;
+    return false;
+}
+
+/* Redis refused the policy's ops, or others with them. */
+static void set_apart(struct redis_batches *batches, const struct policy *policy)
+{
+    if (is_apart(batches, policy)) return;
+    if (batches->n_apart == REDIS_APART_MAX)
+        memmove(&batches->apart[0], &batches->apart[1], --batches->n_apart * sizeof batches->apart[0]);
+    batches->apart[batches->n_apart++] = policy->name_hash;
+}
+
+/* Redis has taken an op of this policy. */
+static void unset_apart(struct redis_batches *batches, const struct policy *policy)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < batches->n_apart; i++)
+        if (batches->apart[i] != policy->name_hash) batches->apart[n++] = batches->apart[i];
+    batches->n_apart = n;
+}
+
+/* The policy of all the op's limits; NULL where they have several. */
+static const struct policy *policy_of(const struct op *op)
+{
+    const struct policy *policy = op->members[0].limit->policy;
+    for (uint16_t i = 1; i < op->n_members; i++)
+        if (op->members[i].limit->policy != policy) return NULL;
+    return policy;
+}
+
+/* May the op share the call with those inside? An op of a policy that is apart only with others of that policy. */
+static bool may_share(struct call *call, const struct op *op)
+{
+    bool op_is_apart = false;
+    for (uint16_t i = 0; i < op->n_members; i++) op_is_apart |= is_apart(call->batches, op->members[i].limit->policy);
+
+    if (batch_n_ops(call->batch) == 0) {
+        call->is_apart = op_is_apart;
+        call->policy = op_is_apart ? policy_of(op) : NULL;
+    }
+    return call->is_apart ? call->policy != NULL && call->policy == policy_of(op) : !op_is_apart;
+}
+
 /* As batch_add(). */
 static enum batch_status call_add(struct call *call, struct op *op)
 {
+    bool is_alone = batch_n_ops(call->batch) == 0;
+    if (call->batches->n_apart > 0 && !may_share(call, op) && !is_alone) return BATCH_CLASHES;
+
     enum batch_status status = batch_add(call->batch, op);
     if (status != BATCH_ADDED) return status;
 
@@ -164,15 +214,6 @@ static void call_send(struct call *call)
     redis_counters.redis_batch_keys += batch_n_keys(call->batch);
 }
 
-/* Those that met NOSCRIPT, in their order. */
-static void send_refused(struct redis_batches *batches)
-{
-    struct list refused;
-    list_init(&refused);
-    list_append(&refused, &batches->refused);
-    for (struct list *it; (it = list_pop_front(&refused)) != NULL;) call_send(LIST_ITEM(it, struct call, link));
-}
-
 /* ---- ops that wait, and the window that lets them go ---- */
 
 /* Nothing more may wait. */
@@ -223,6 +264,17 @@ static void wait_again(struct redis_batches *batches, struct op *op)
     op->sent = false;
     op->runs_until_us = 0;
     if (op_queue_put_back(&batches->waiting, op) < 0) end_op(batches, op, OP_OVERLOAD);
+}
+
+/* What was refused waits again, the last one first, so that it has its old order; at the end of the tick it is sent. */
+static void send_refused(struct redis_batches *batches)
+{
+    batches->phase = BATCHES_SENDING;
+    while (!list_empty(&batches->refused)) {
+        struct list *last = batches->refused.prev;
+        list_remove(last);
+        wait_again(batches, LIST_ITEM(last, struct op, link));
+    }
 }
 
 static void end_waiting(struct redis_batches *batches, enum op_outcome outcome)
@@ -291,6 +343,7 @@ int redis_batches_add(struct redis_batches *batches, struct op *op)
     if (is_at_cap(batches)) return -1;
     op->sent = false;
     op->runs_until_us = 0;
+    op->met_noscript = op->met_noperm = false;
     op->weight = 0;
     (void)batch_weight(op);
     return op_queue_add(&batches->waiting, op);
@@ -339,6 +392,11 @@ static void go_on_when_drained(struct redis_batches *batches)
         return;
     }
 
+    if (batches->phase == BATCHES_HOLDING) {
+        send_refused(batches);
+        return;
+    }
+
     const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), batches->script.text};
     batches->reload.on_reply = on_reload_reply;
     redis_counters.redis_script_loads++;
@@ -347,44 +405,75 @@ static void go_on_when_drained(struct redis_batches *batches)
         return;
     }
 
-    batches->phase = BATCHES_SENDING;
     send_refused(batches);
 }
 
 /* ---- replies ---- */
 
-/* The policy of all the op's limits; NULL where they have several. */
-static const struct policy *policy_of(const struct op *op)
+/* Nothing of the call was executed: its ops wait again, once all that is in flight has been answered. Where Redis
+ * refused it, each op once for each reason. */
+static void call_refused(struct call *call, enum redis_remedy remedy)
 {
-    const struct policy *policy = op->members[0].limit->policy;
-    for (uint16_t i = 1; i < op->n_members; i++)
-        if (op->members[i].limit->policy != policy) return NULL;
-    return policy;
-}
-
-/* The ops at the front of `ops` that are of one policy, as a batch of their own; what does not fit is left. */
-static void send_first_policy(struct redis_batches *batches, struct list *ops)
-{
-    struct call *call = call_begin(batches);
-    const struct policy *policy = policy_of(LIST_ITEM(ops->next, struct op, link));
-    LIST_FOREACH (it, ops) {
+    struct redis_batches *batches = call->batches;
+    struct list ops;
+    list_init(&ops);
+    call_release(call, &ops);
+    size_t n_ended = 0;
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
-        if (policy_of(op) != policy) continue;
-
-        list_remove(it);
-        int status = call != NULL ? call_add(call, op) : -1;
-        if (status < 0) end_op(batches, op, OP_OVERLOAD);
-        if (status > 0) { /* nothing may overtake it */
-            list_push_back(it_next, it);
-            break;
-        }
-        if (policy == NULL) break;
+        bool has_met = (remedy == REMEDY_RELOAD && op->met_noscript) || (remedy == REMEDY_APART && op->met_noperm);
+        op->sent = false;
+        op->met_noscript |= remedy == REMEDY_RELOAD;
+        op->met_noperm |= remedy == REMEDY_APART;
+        n_ended += has_met;
+        if (has_met)
+            end_op(batches, op, OP_STORE_ERROR);
+        else
+            list_push_back(&batches->refused, it);
     }
 
-    if (call == NULL) return;
-    call->is_apart = true;
-    call->policy = policy;
-    call_send(call);
+    redis_counters.redis_errors += remedy == REMEDY_RELOAD && n_ended > 0;
+    if (batches->phase == BATCHES_SENDING) batches->phase = BATCHES_HOLDING;
+    if (batches->phase == BATCHES_HOLDING && remedy == REMEDY_RELOAD) batches->phase = BATCHES_RELOADING;
+}
+
+enum { SEEN_BITS = 1 << 16 };
+
+/* A number of party and key below SEEN_BITS; batch_add() has left the key's hash. */
+static uint32_t bit_of(const struct op *op, const struct op_member *member)
+{
+    return (uint32_t)(hash_stable(member->batch_hash, &op->party, sizeof op->party) % SEEN_BITS);
+}
+
+/* The call may have run, and all that was refused was sent before it. What has a party and key of its ops may not run
+ * any more. (Two keys of one number are one here, so that an op may end that could have been sent: hardly ever.) */
+static void end_overtaken(struct call *call)
+{
+    struct redis_batches *batches = call->batches;
+    if (list_empty(&batches->refused)) return;
+
+    uint64_t seen[SEEN_BITS / 64] = {0};
+    const struct list *ops = batch_ops(call->batch);
+    LIST_FOREACH (it, ops) {
+        const struct op *op = LIST_ITEM(it, struct op, link);
+        for (uint16_t i = 0; i < op->n_members; i++) {
+            uint32_t bit = bit_of(op, &op->members[i]);
+            seen[bit / 64] |= UINT64_C(1) << bit % 64;
+        }
+    }
+
+    LIST_FOREACH (it, &batches->refused) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        bool is_overtaken = false;
+        for (uint16_t i = 0; i < op->n_members; i++) {
+            uint32_t bit = bit_of(op, &op->members[i]);
+            is_overtaken |= seen[bit / 64] >> bit % 64 & 1;
+        }
+        if (!is_overtaken) continue;
+        list_remove(it);
+        op->sent = false;
+        end_op(batches, op, OP_STORE_ERROR);
+    }
 }
 
 /* For people. `call`: the ops that end with it. */
@@ -409,11 +498,9 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
     }
 
     enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
-    if (remedy == REMEDY_RELOAD && !call->was_refused) {
-        call->was_refused = true;
-        call->is_sent = false;
-        if (batches->phase == BATCHES_SENDING) batches->phase = BATCHES_RELOADING;
-        list_push_back(&batches->refused, &call->link);
+    if (remedy == REMEDY_RELOAD) {
+        note_error(call, reply->text); /* some may end with it */
+        call_refused(call, remedy);
         return;
     }
 
@@ -423,13 +510,16 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */
     if (remedy == REMEDY_APART && !call->is_apart) {
-        struct list ops;
-        list_init(&ops);
-        call_release(call, &ops);
-        while (!list_empty(&ops)) send_first_policy(batches, &ops);
+        const struct list *ops = batch_ops(call->batch);
+        LIST_FOREACH (it, ops) {
+            const struct op *op = LIST_ITEM(it, struct op, link);
+            for (uint16_t i = 0; i < op->n_members; i++) set_apart(batches, op->members[i].limit->policy);
+        }
+        call_refused(call, remedy);
         return;
     }
 
+    if (remedy != REMEDY_APART) end_overtaken(call);
     call_end(call, OP_STORE_ERROR);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
         redis_link_drop(batches->link, remedy, batches->last_error);
@@ -452,21 +542,20 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
     int64_t sent_us = call->sent_us;
     adapt_window(batches, sent_us);
     batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
-    struct list ops;
-    list_init(&ops);
-    call_release(call, &ops);
-    if (status == 0) {
-        batches->events.on_answers(batches->events.arg, &ops, sent_us);
+    if (status == 1) {
+        redis_counters.redis_batches_too_late++;
+        call_refused(call, REMEDY_KEEP);
         return;
     }
 
-    /* The last one first, so that they wait in their old order. */
-    redis_counters.redis_batches_too_late++;
-    while (!list_empty(&ops)) {
-        struct list *last = ops.prev;
-        list_remove(last);
-        wait_again(batches, LIST_ITEM(last, struct op, link));
-    }
+    end_overtaken(call);
+    struct list ops;
+    list_init(&ops);
+    bool is_apart = call->is_apart;
+    call_release(call, &ops);
+    const struct op *first = LIST_ITEM(ops.next, struct op, link);
+    for (uint16_t i = 0; is_apart && i < first->n_members; i++) unset_apart(batches, first->members[i].limit->policy);
+    batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
 
 static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply)
@@ -539,7 +628,7 @@ void redis_batches_fini(struct redis_batches *batches)
 void redis_batches_on_ready(struct redis_batches *batches)
 {
     batches->window = batches->options->window;
-    batches->phase = BATCHES_SENDING;
+    batches->n_apart = 0; /* it may be another user's connection */
     send_refused(batches);
 }
 
@@ -547,7 +636,7 @@ void redis_batches_end_unsent(struct redis_batches *batches)
 {
     batches->phase = BATCHES_SENDING;
     for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
-        call_end(LIST_ITEM(it, struct call, link), OP_DOWN);
+        end_op(batches, LIST_ITEM(it, struct op, link), OP_DOWN);
     end_waiting(batches, OP_DOWN);
 }
 

@@ -13,14 +13,17 @@
  *
  * What becomes of a batch:
  *   good reply      the batch gives every op its answer
- *   begun too late  nothing of it was done; the ops wait again
- *   NOSCRIPT        not executed. What was sent before the script is back fails like this too, so nothing new is sent
- *                   until all of it has been answered; then SCRIPT LOAD and the refused batches go out in their order.
- *                   Each at most twice
- *   NOPERM          not executed, because of one of its keys: each policy's ops go out once more, apart from the rest
+ *   begun too late  not executed: its ops wait again
+ *   NOSCRIPT        not executed: its ops wait again, once each, until the script is loaded
+ *   NOPERM          not executed, because of one of its keys: its ops wait again, once each, and the ops of each of its
+ *                   policies go in batches of their own until Redis takes one of them
  *   other error     OP_STORE_ERROR; never sent again, because it may have been executed in part
  *   wrong shape     OP_STORE_ERROR, and the connection is closed: nothing on it can be trusted any more
  *   lost            OP_DOWN; never sent again, because it may have been executed
+ *
+ * Order: before ops wait again, all that was sent behind them is answered, and nothing new is sent. If a batch behind
+ * them ran (somebody else loaded the script, or it has other policies), those of them that have party and key of one of
+ * its ops end with OP_STORE_ERROR: they would take effect after it.
  *
  * Every batch carries a nonce that comes back as the last integer, so that an answer can never reach another's check.
  * It also carries the latest time, by the server's clock, at which it may begin. A server that was stopped, or that
@@ -47,10 +50,13 @@ struct redis_batches_events {
     void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
 };
 
+enum { REDIS_APART_MAX = 64 };
+
 enum redis_batches_phase {
     BATCHES_SENDING,
-    BATCHES_RELOADING, /* the script is gone: wait for in_flight, then load it; nothing new is sent */
-    BATCHES_MOVING,    /* to another server: wait for in_flight, then for the new connection; as above */
+    BATCHES_HOLDING,   /* some ops were not executed: wait for in_flight, then send them again; nothing new is sent */
+    BATCHES_RELOADING, /* as above, and load the script, which is gone */
+    BATCHES_MOVING,    /* to another server: wait for in_flight, then for the new connection */
 };
 
 struct redis_batches {
@@ -62,14 +68,16 @@ struct redis_batches {
 
     struct op_queue waiting; /* ops that are in no batch yet */
     struct list in_flight;   /* calls, oldest first */
-    struct list refused;     /* calls that met NOSCRIPT: to be sent again, before what waits */
+    struct list refused;     /* ops that were not executed: they wait again once in_flight is answered, before others */
     struct list idle;        /* calls kept for later batches */
-    uint32_t n_calls;        /* in_flight and refused */
+    uint32_t n_calls;        /* in_flight, and one that is filled */
     uint32_t n_idle;
     uint32_t window;          /* how many n_calls may be now: 1 to options.window, by how fast Redis answers */
     uint32_t n_fast;          /* fast replies since the window changed */
     int64_t window_halved_us; /* CLOCK_MONOTONIC; replies to what was sent before do not halve it again */
     enum redis_batches_phase phase;
+    uint64_t apart[REDIS_APART_MAX]; /* name hashes of policies whose ops go in batches of their own, oldest first */
+    uint32_t n_apart;
     int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     struct redis_call reload;
     struct batch *canary; /* owned; stays empty */

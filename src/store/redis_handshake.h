@@ -39,7 +39,7 @@ enum redis_error {
  * and APART. */
 enum redis_remedy {
     REMEDY_KEEP,           /* go on */
-    REMEDY_RELOAD,         /* load the script, send the call again, once */
+    REMEDY_RELOAD,         /* load the script, send its ops again, once */
     REMEDY_APART,          /* send each policy's ops again, apart from the others', once */
     REMEDY_RECONNECT,      /* close, look for the server anew */
     REMEDY_RECONNECT_LATE, /* close; asking again soon cannot help */

@@ -138,6 +138,8 @@ struct op {
     /* each its module's own */
     enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
     bool is_queued;          /* op_queue.c: it waits to be sent */
+    bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
+    bool met_noperm;         /* redis_batches.c: it was sent with another policy's ops, and Redis refused them all */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
     uint32_t weight;         /* batch.c: batch_weight(), where it was needed; else 0 */
     uint64_t deny_hash;      /* deny_cache.c: of a plain check's key, where it was needed; else 0 */

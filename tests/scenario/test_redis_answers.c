@@ -316,6 +316,7 @@ static void hold(struct fake_redis *server, struct fake_client *client, const st
 static void reload_with_one_batch_waiting(void)
 {
     fake.on_evalsha = hold;
+    store_fixture->options.batch_max_keys = 1;
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("a");
     store_fixture_until(fake_has_been_asked);
@@ -342,6 +343,32 @@ static void a_new_batch_never_overtakes_one_that_waits_for_the_script(void **sta
     assert_int_equal(store_fixture->n_decided, 3);
     assert_int_equal(redis_counters.redis_script_loads, 1);
     for (int i = 0; i < 3; i++) assert_int_equal(order[i], 'a' + i);
+}
+
+/* Another daemon loads the script between: the first batch is refused, and the second runs. */
+static void what_a_later_batch_has_overtaken_is_not_sent_behind_it(void **state)
+{
+    (void)state;
+    fake.on_evalsha = hold;
+    store_fixture->options.batch_max_keys = 2;
+    store_fixture_open_ready(fake.address);
+    struct ask *first = store_fixture_check("a"), *other = store_fixture_check("b");
+    store_flush(&store_fixture->store);
+    store_fixture_until(fake_has_been_asked);
+    n_with_keys = 0;
+    struct ask *second = store_fixture_check("a");
+    store_flush(&store_fixture->store);
+    store_fixture_until(fake_has_been_asked);
+    fake_reply(asked_by, "-NOSCRIPT No matching script.\r\n");
+    fake_reply(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
+               (unsigned)store_fixture->options.random_seed + 3);
+    fake.on_evalsha = answer;
+    reply = GOOD_ANSWER;
+    store_fixture_settle();
+    assert_int_equal(first->outcome, OP_STORE_ERROR);
+    assert_false(first->op.sent);
+    assert_int_equal(second->outcome, OP_DECIDED);
+    assert_int_equal(other->outcome, OP_DECIDED); /* nothing of its key has run */
 }
 
 static void a_connection_lost_while_the_script_is_away_ends_every_op_once(void **state)
@@ -418,6 +445,7 @@ int main(void)
         TEST(a_script_that_never_comes_back_is_asked_for_once),
         TEST(a_script_that_cannot_be_loaded_again_closes_the_connection),
         TEST(a_new_batch_never_overtakes_one_that_waits_for_the_script),
+        TEST(what_a_later_batch_has_overtaken_is_not_sent_behind_it),
         TEST(a_connection_lost_while_the_script_is_away_ends_every_op_once),
         TEST(closing_while_the_script_is_away_ends_every_op_once),
         TEST(an_answer_too_many_closes_the_connection),

@@ -304,6 +304,35 @@ static void one_policy_without_a_right_is_not_everybodys_outage(void **state)
     assert_int_equal(peek->member.decision.remaining, 1000 - 20 * 5); /* each charged once */
 }
 
+/* A check that Redis refused among others' was sent again behind the reset and the peek that came after it. */
+static void no_op_goes_behind_a_later_one_of_its_key_after_a_refusal(void **state)
+{
+    (void)state;
+    served_store_start(NULL);
+    assert_int_equal(real_redis_command(&redis, "ACL SETUSER rl on >secret resetkeys ~rl:*:good* +@all"), 1);
+    store_fixture->options.username = "rl";
+    store_fixture->options.password = "secret";
+    store_fixture_open_ready(redis.address);
+    const struct limit *good = store_fixture_limit("good", ALGO_FIXED_WINDOW, 1000);
+    const struct limit *bad = store_fixture_limit("bad", ALGO_FIXED_WINDOW, 1000);
+    store_fixture->party = 1;
+    for (int round = 0; round < 20; round++) {
+        char key[8];
+        snprintf(key, sizeof key, "k%d", round);
+        store_fixture->limit = bad;
+        struct ask *refused = store_fixture_check("x");
+        store_fixture->limit = good;
+        struct ask *check = store_fixture_ask(key, OP_CHECK, 5), *reset = store_fixture_ask(key, OP_RESET, 0);
+        store_fixture_settle();
+        struct ask *peek = store_fixture_ask(key, OP_PEEK, 0);
+        store_fixture_settle();
+        assert_int_equal(refused->outcome, OP_STORE_ERROR);
+        assert_int_equal(check->outcome, round == 0 ? OP_STORE_ERROR : OP_DECIDED); /* then they go apart */
+        assert_int_equal(reset->outcome, OP_DECIDED);
+        assert_int_equal(peek->member.decision.remaining, 1000);
+    }
+}
+
 /* ---- a server whose clock says that a batch came too late ---- */
 
 static struct fake_redis fake;
@@ -365,6 +394,7 @@ int main(void)
         SERVED_STORE_TEST(what_waited_beyond_its_deadline_is_never_sent),
         SERVED_STORE_TEST(what_waits_can_be_taken_back_and_what_is_sent_cannot),
         SERVED_STORE_TEST(a_lost_connection_ends_what_waits_as_not_sent),
+        SERVED_STORE_TEST(no_op_goes_behind_a_later_one_of_its_key_after_a_refusal),
         SERVED_STORE_TEST(one_policy_without_a_right_is_not_everybodys_outage),
         cmocka_unit_test_setup_teardown(a_batch_that_was_begun_too_late_is_sent_again_with_the_new_time,
                                         store_fixture_setup, store_fixture_teardown),

@@ -204,6 +204,7 @@ def everything():
     return [
         build("asan"), ctest("asan"),
         build("release"), ctest("release"),
+        build("debug", ("ratelimitd", "ratelimitctl")),  # ./dev run starts them
         build("clang", ("all", *BENCH_PROGRAMS)),
         together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
                  in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),

@@ -85,10 +85,11 @@ static int open_directory(struct opening *opening)
     if (opening->dir_fd < 0)
         return fail(opening, "%s: the directory %s cannot be opened: %s", path, dir, strerror(errno));
     if (fstat(opening->dir_fd, &st) == 0 && (st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
-        return fail(opening,
-                    "%s: every user may write to the directory %s and could replace the socket; take that right away "
-                    "(chmod o-w), or let only owners remove files (chmod +t; in Kubernetes `emptyDir: {medium: Memory}`)",
-                    path, dir);
+        return fail(
+            opening,
+            "%s: every user may write to the directory %s and could replace the socket; take that right away "
+            "(chmod o-w), or let only owners remove files (chmod +t; in Kubernetes `emptyDir: {medium: Memory}`)",
+            path, dir);
     return 0;
 }
 

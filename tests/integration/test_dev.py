@@ -1,4 +1,4 @@
-"""test_dev.py: ./dev behaves as its help describes, seen from a shell. It builds and runs the release."""
+"""test_dev.py: ./dev behaves as its help describes, seen from a shell. It runs once in a whole test run, with the release."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.release
 @pytest.fixture(autouse=True)
 def only_release():
     if "release" not in build_dir().name:
-        pytest.skip("./dev run builds the release")
+        pytest.skip("these run with the release")
 
 
 def dev(*arguments, **options):
@@ -24,8 +24,8 @@ def dev(*arguments, **options):
 
 
 def children_named(name):
-    """Processes of that name that belong to this checkout's release build."""
-    binary = str(build_dir() / "bin" / name)
+    """Processes of that name that belong to the build of ./dev run."""
+    binary = str(ROOT / "build" / "debug" / "bin" / name)
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

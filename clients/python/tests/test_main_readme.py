@@ -18,7 +18,7 @@ def first(language: str) -> str:
     return snippets[0]
 
 
-def test_the_sixth_login_is_answered_429(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sixth_login_within_a_second_is_answered_429(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "ratelimitd.yaml"
     config.write_text(first("yaml"))
     with daemon(config=config) as running:

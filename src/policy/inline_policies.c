@@ -280,6 +280,7 @@ enum error_code inline_policies_find(struct inline_policies *policies, struct sl
             snprintf(text, size, "policy: has %zu bytes; at most %d are allowed", map.len, INLINE_BYTES_MAX);
             return ERROR_BAD_REQUEST;
         }
+        policies->n_read++;
         enum error_code code = read_form(policies, map, &policy, (struct answer){text, size});
         if (policy == NULL) return code;
 

@@ -37,6 +37,7 @@ struct inline_policies {
     struct map by_form;  /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
     struct list by_use;  /* struct inline_policy, owned; the least recently used first */
     size_t n, max;
+    uint64_t n_read; /* maps that were not known and had to be read, ever */
     struct policy_defaults defaults;
 };
 

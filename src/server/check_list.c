@@ -9,7 +9,7 @@
 enum {
     MEMBERS_AT_ONCE = 64,   /* of a list that is done at once */
     MEMBERS_PER_PIECE = 64, /* of one list, before another one has its turn */
-    MEMBERS_PER_TICK = 512, /* of all lists together, read or handed over */
+    UNITS_PER_TICK = 512,   /* of all lists together: members that are read or handed over, and what they cost more */
     HANDED_MAX = 1024,      /* of all lists together, without an answer: some milliseconds of a Redis at work */
 };
 
@@ -168,21 +168,21 @@ bool check_lists_have_work(const struct sessions *sessions)
 
 void check_lists_run(struct sessions *sessions)
 {
-    uint32_t left = MEMBERS_PER_TICK;
-    while (left > 0 && check_lists_have_work(sessions)) {
+    const uint32_t end = sessions->spent + UNITS_PER_TICK;
+    while (sessions->spent < end && check_lists_have_work(sessions)) {
         if (may_hand(sessions)) {
             struct check_list *list = next_of(&sessions->handing);
             struct request *request = list->request;
-            left -= MEMBERS_PER_PIECE;
+            sessions_spend(sessions, MEMBERS_PER_PIECE);
             list->n_submitted += MEMBERS_PER_PIECE;
             if (list->n_submitted >= list->n)
                 check_list_drop(list); /* the session's next message may be begun before the answers are here */
             request_hand_over(request, MEMBERS_PER_PIECE);
         }
 
-        if (left > 0 && !list_empty(&sessions->reading)) {
+        if (sessions->spent < end && !list_empty(&sessions->reading)) {
+            sessions_spend(sessions, MEMBERS_PER_PIECE);
             read_piece(next_of(&sessions->reading), MEMBERS_PER_PIECE);
-            left -= MEMBERS_PER_PIECE;
         }
     }
 }

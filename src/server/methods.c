@@ -19,12 +19,15 @@
 #include "server/request.h"
 #include "server/reserve.h"
 
+enum { POLICY_UNITS = 4 }; /* of work, to write one of `policies` */
+
 struct method {
     const char *name;
     const char *usage; /* its parameters, for the message about a wrong number of them */
     uint32_t min_params, max_params;
     /* 0: answered, or a request is under way. -1: refused, the fault is filled. */
     int (*run)(struct params *params);
+    uint32_t units; /* of work, besides one and what its length costs: sessions.h */
     bool only_test_clock;
 };
 
@@ -150,7 +153,7 @@ static int run_check_many(struct params *params)
     if (enter_list(params, &n) != 0) return -1;
     if (check_list_is_long(session, n)) return check_list_begin(params, n);
 
-    if (n > 0) session->n_taken += n - 1;
+    if (n > 0) sessions_spend(session->sessions, n - 1);
     struct request *request = request_new(params, REQUEST_MANY);
     if (request == NULL) return -1;
     return request_go(request, params, add_members(request, params, n));
@@ -178,6 +181,7 @@ static int run_check_all(struct params *params)
     uint32_t n = 0;
     if (enter_list(params, &n) != 0) return -1;
     if (n == 0) return params_fail(params, ERROR_BAD_REQUEST, "checks: is empty; write [policy, key [, cost]] into it");
+    sessions_spend(params->session->sessions, n - 1);
 
     struct request *request = request_new(params, REQUEST_ALL);
     if (request == NULL) return -1;
@@ -294,6 +298,7 @@ static int run_policies(struct params *params)
     struct packer *packer = session_begin_answer(session, params->msgid);
     policies_reply(packer, params_policies(params), session->sessions->options.inline_policies);
     session_end_answer(session);
+    sessions_spend(session->sessions, (uint32_t)params_policies(params)->n * POLICY_UNITS);
     return 0;
 }
 
@@ -360,24 +365,24 @@ static int run_test_clock(struct params *params)
 
 /* The most frequent ones first. A method without parameters also takes one nil. */
 static const struct method methods[] = {
-    {"check", "policy, key [, cost or options]", 2, 3, run_check, false},
-    {"check_many", "[[policy, key [, cost or options]], ...]", 1, 1, run_check_many, false},
-    {"check_all", "[[policy, key [, cost]], ...] [, options]", 1, 2, run_check_all, false},
-    {"peek", "policy, key [, cost]", 2, 3, run_peek, false},
-    {"explain", "policy, key [, cost]", 2, 3, run_explain, false},
-    {"reset", "policy, key", 2, 2, run_reset, false},
-    {"refund", "policy, key, units [, options]", 3, 4, run_refund, false},
-    {"reserve", "policy, key, estimate [, options]", 3, 4, reserve_run, false},
-    {"settle", "reservation, actual", 2, 2, settle_run, false},
-    {"cancel", "reservation", 1, 1, cancel_run, false},
-    {"acquire", "policy, key [, options]", 2, 3, run_acquire, false},
-    {"release", "slot", 1, 1, run_release, false},
-    {"hello", "[options]", 0, 1, run_hello, false},
-    {"ping", "none", 0, 0, run_ping, false},
-    {"stats", "none", 0, 0, run_stats, false},
-    {"policies", "none", 0, 0, run_policies, false},
-    {"version", "none", 0, 0, run_version, false},
-    {"test_clock", "microseconds", 1, 1, run_test_clock, true},
+    {"check", "policy, key [, cost or options]", 2, 3, run_check, 0, false},
+    {"check_many", "[[policy, key [, cost or options]], ...]", 1, 1, run_check_many, 0, false},
+    {"check_all", "[[policy, key [, cost]], ...] [, options]", 1, 2, run_check_all, 0, false},
+    {"peek", "policy, key [, cost]", 2, 3, run_peek, 0, false},
+    {"explain", "policy, key [, cost]", 2, 3, run_explain, 8, false},
+    {"reset", "policy, key", 2, 2, run_reset, 1, false},
+    {"refund", "policy, key, units [, options]", 3, 4, run_refund, 1, false},
+    {"reserve", "policy, key, estimate [, options]", 3, 4, reserve_run, 1, false},
+    {"settle", "reservation, actual", 2, 2, settle_run, 1, false},
+    {"cancel", "reservation", 1, 1, cancel_run, 1, false},
+    {"acquire", "policy, key [, options]", 2, 3, run_acquire, 1, false},
+    {"release", "slot", 1, 1, run_release, 1, false},
+    {"hello", "[options]", 0, 1, run_hello, 0, false},
+    {"ping", "none", 0, 0, run_ping, 0, false},
+    {"stats", "none", 0, 0, run_stats, 0, false},
+    {"policies", "none", 0, 0, run_policies, 0, false},
+    {"version", "none", 0, 0, run_version, 0, false},
+    {"test_clock", "microseconds", 1, 1, run_test_clock, 0, true},
 };
 
 void methods_run(struct session *session, const struct rpc_request *request)
@@ -399,8 +404,10 @@ void methods_run(struct session *session, const struct rpc_request *request)
                              log_escape(space, sizeof space, request->method.data, request->method.len));
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||
                (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
-        if (method->run != run_check)
+        if (method->run != run_check) {
             engine_decide_ahead(session->sessions->engine); /* what it sees or changes is later */
+            sessions_spend(session->sessions, method->units);
+        }
         status = method->run(&params);
     } else {
         status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,

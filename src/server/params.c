@@ -17,6 +17,10 @@ enum {
     /* Guessing what a wrong name meant: edits, and of a long configuration the policies that are looked at. */
     GUESS_EDITS = 2,
     GUESS_POLICIES = 1000,
+
+    /* Units of work (sessions.h). */
+    GUESSES_A_UNIT = 32,
+    INLINE_UNITS = 20, /* to read one that is not known yet */
 };
 
 struct params params_of(struct session *session, uint64_t msgid, struct request_fault *fault)
@@ -61,7 +65,9 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     char space[SHOWN_MAX];
     const struct policy_set *policies = params_policies(params);
     struct nearest guess = nearest_within(name, GUESS_EDITS);
-    for (size_t i = 0; i < policies->n && i < GUESS_POLICIES; i++) nearest_offer(&guess, policies->in_order[i]->name);
+    size_t n = policies->n < GUESS_POLICIES ? policies->n : GUESS_POLICIES;
+    for (size_t i = 0; i < n; i++) nearest_offer(&guess, policies->in_order[i]->name);
+    sessions_spend(params->session->sessions, (uint32_t)n / GUESSES_A_UNIT);
 
     shown(space, name);
     if (guess.name != NULL)
@@ -114,7 +120,9 @@ static int read_inline_policy(struct params *params, struct part *ret)
     const struct slice map = {start, (size_t)(params->pull.at - start)};
     struct policy_set *set;
     char text[FAULT_TEXT_MAX];
+    uint64_t n_read = options->inline_policies->n_read;
     enum error_code code = inline_policies_find(options->inline_policies, map, &set, text, sizeof text);
+    if (options->inline_policies->n_read > n_read) sessions_spend(params->session->sessions, INLINE_UNITS);
     if (code != ERROR_NONE) return params_fail(params, code, "%s", text);
     ret->set = policy_set_ref(set);
     ret->policy = set->in_order[0];

@@ -3,7 +3,8 @@
  *
  * Over max_connections nothing is accepted: the connection waits in the kernel's queue (libuv stops
  * to poll as long as it is not accepted), and server_tick_end() takes it once one has closed. The
- * same holds after ACCEPTS_PER_TICK in one tick, and where there is no memory for a session.
+ * same holds if the tick's work is done (sessions.h), but for the first ACCEPTS_LEAST; and where there is no memory for
+ * a session.
  */
 #include "server/server.h"
 
@@ -20,7 +21,7 @@ COUNTERS_DEFINE(server, SERVER_COUNTERS);
 
 enum {
     BACKLOG = 4096,
-    ACCEPTS_PER_TICK = 128,
+    ACCEPTS_LEAST = 16,   /* in a tick, however much else is to be done */
     SPARE_FDS = 64,       /* of the process's limit, for the store, name lookups, the log and reloads */
     SPARE_FDS_LEAST = 24, /* of a low one: 15 are open from the start */
 };
@@ -103,7 +104,7 @@ static void try_accept(struct server *server)
 {
     struct sessions *sessions = &server->sessions;
     server->accept_waits = true;
-    if (server->n_accepted >= ACCEPTS_PER_TICK) return;
+    if (server->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
     if (sessions->n >= server->max_sessions) {
         if (server->counted_pause) return;
         server_counters.accept_pauses++;

@@ -4,7 +4,7 @@
  *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ an answer into `out` (session_output.h), now or by the engine
  *                 │ something keeps the next message from being taken (enum session_state):
  *                 │ stop reading, keep the rest in `in`
- *                 └ session_run, session_run_long: in a later tick
+ *                 └ session_run: in a later tick
  *   tick's end ─ session_end_tick ─ session_flush (session_output.c)
  *
  * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
@@ -32,9 +32,11 @@
 #define CLIENT_CLOSED "the client closed it"
 
 enum {
-    CHECKS_PER_TICK = 256, /* of one session; a message without checks counts as one */
     DISCARDS_MAX = 64,     /* reads; a socket holds less unless the system's buffers were made very large */
-    LONG_MESSAGE = 4096,   /* bytes; beyond it a message may cost as much as all that a session may ask in a tick */
+    SMALL_READ = 4096,     /* bytes of one in a tick whose work is done: they wait */
+    MESSAGE_BYTES = 256,   /* of a message cost a unit of work (sessions.h) */
+    READ_BYTES = 1024,     /* the same of what is read, whole messages or not */
+    CONNECTION_UNITS = 32, /* to accept one, and again to close it: some system calls each */
 };
 
 static struct peer peer_of(const uv_pipe_t *pipe)
@@ -79,7 +81,6 @@ static void become(struct session *session, enum session_state state)
     enum session_state before = session->state;
     session->state = state;
     if (state == SESSION_RUNNABLE) session_wake(session);
-    if (state == SESSION_LONG) list_push_back(&session->sessions->longs, &session->long_link);
     if (state == SESSION_PAUSED && before != SESSION_PAUSED) server_counters.read_pauses++;
 
     if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(session_stream(session));
@@ -110,6 +111,7 @@ void session_close(struct session *session, const char *why)
     if (!list_empty(&session->requests))
         engine_decide_ahead(session->sessions->engine); /* counted, though nobody reads it */
     log_connection(session, "closed", why);
+    sessions_spend(session->sessions, CONNECTION_UNITS);
     become(session, SESSION_CLOSED);
 
     for (struct list *link; (link = list_pop_front(&session->requests)) != NULL;)
@@ -120,7 +122,6 @@ void session_close(struct session *session, const char *why)
     list_remove(&session->link);
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);
-    list_remove(&session->long_link);
     list_remove(&session->stall_link);
     session_update_unread(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
@@ -211,18 +212,12 @@ static enum session_state obstacle(struct session *session)
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (must_pause(session)) return SESSION_PAUSED;
     if (session->list != NULL) return SESSION_LISTED;
-
-    if (session->tick != sessions->tick) {
-        session->tick = sessions->tick;
-        session->n_taken = 0;
-    }
-    return session->n_taken < CHECKS_PER_TICK ? SESSION_READING : SESSION_RUNNABLE;
+    return sessions->spent < sessions->turn_end ? SESSION_READING : SESSION_RUNNABLE;
 }
 
-/* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). A long message is handled only
- * with `has_turn`, and only as the first. Returns the number of bytes handled; the new state tells what the rest waits
- * for. */
-static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len, bool has_turn)
+/* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). Returns the number of bytes
+ * handled; the new state tells what the rest waits for. */
+static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len)
 {
     static const struct {
         enum error_code code;
@@ -237,27 +232,14 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
         struct rpc_request request;
         enum rpc_fault fault;
-        int64_t n = session->long_len;
-        if (n == 0)
-            n = rpc_next_request(&session->scanner, bytes + used, len - used, &request, &fault);
-        else /* it waited, and its end was found before */
-            fault = rpc_parse_request(bytes + used, (size_t)n, &request);
+        int64_t n = rpc_next_request(&session->scanner, bytes + used, len - used, &request, &fault);
         if (n == 0) break;
         if (n < 0) {
             lose_framing(session, scan_faults[-n].code, scan_faults[-n].text);
             return len;
         }
 
-        /* sessions->longs serves one long message a tick. */
-        if (n > LONG_MESSAGE && !has_turn && !session->sessions->draining) {
-            session->long_len = (uint32_t)n;
-            next = SESSION_LONG;
-            break;
-        }
-        session->long_len = 0;
-        session->n_taken++;
-        has_turn = false;
-
+        sessions_spend(session->sessions, 1 + (uint32_t)n / MESSAGE_BYTES);
         on_message(session, fault, &request);
         if (session->state == SESSION_ENDING) return len;
         used += (size_t)n;
@@ -277,9 +259,9 @@ static void note_asking(struct session *session)
 }
 
 /* Handles messages that an earlier read left in `in`. */
-static void take_from_in(struct session *session, bool has_turn)
+static void take_from_in(struct session *session)
 {
-    size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in), has_turn);
+    size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in));
     if (used > 0) note_asking(session);
     buffer_consume(&session->in, used);
     if (buffer_len(&session->in) == 0) buffer_pool_return(&session->sessions->buffer_pool, &session->in);
@@ -306,16 +288,11 @@ void session_run(struct session *session)
         return;
     }
     if (session->list != NULL) check_list_maybe_start(session->list);
+    sessions_begin_turn(session->sessions);
 
     bool may_go_on = session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
     if (session->state == SESSION_PAUSED) may_go_on = !session_is_half_full(session);
-    if (may_go_on) take_from_in(session, false);
-    close_if_ended(session);
-}
-
-void session_run_long(struct session *session)
-{
-    if (session->state == SESSION_LONG) take_from_in(session, true);
+    if (may_go_on) take_from_in(session);
     close_if_ended(session);
 }
 
@@ -337,7 +314,7 @@ void session_drain(struct session *session)
     if (session->state == SESSION_LINGERING) session_close(session, session->why_ended);
     if (session->state >= SESSION_ENDING) return;
     if (session->list != NULL) check_list_drain(session->list);
-    if (session->state != SESSION_READING) take_from_in(session, false);
+    if (session->state != SESSION_READING) take_from_in(session);
     if (session->state < SESSION_ENDING) end(session, SESSION_STOPPING);
     close_if_ended(session);
 }
@@ -348,7 +325,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
     const struct session *session = handle->data;
     (void)suggested;
-    *ret = uv_buf_init((char *)session->sessions->read_buffer, READ_BUFFER_SIZE);
+    unsigned size = sessions_is_tick_spent(session->sessions) ? SMALL_READ : READ_BUFFER_SIZE;
+    *ret = uv_buf_init((char *)session->sessions->read_buffer, size);
 }
 
 /* After a half-close the peer still reads; after a close the socket is hung up. */
@@ -363,26 +341,36 @@ static bool is_hung_up(const struct session *session)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct session *session = stream->data;
+    struct sessions *sessions = session->sessions;
     if (n == 0 || session->state == SESSION_CLOSED) return;
-    clock_update(session->sessions->clock);
+    clock_update(sessions->clock);
     if (session->state == SESSION_LINGERING) {
         if (n < 0) session_close(session, session->why_ended);
         return;
     }
 
     const uint8_t *bytes = (const uint8_t *)buf->base;
+    if (n > 0) sessions_spend(sessions, (uint32_t)n / READ_BYTES);
+    sessions_begin_turn(sessions);
     if (n == UV_EOF && !is_hung_up(session)) {
         end(session, CLIENT_CLOSED);
     } else if (n < 0) {
-        session_close(session, n == UV_EOF ? CLIENT_CLOSED : uv_strerror((int)n));
+        session_fail(session, n == UV_EOF ? CLIENT_CLOSED : uv_strerror((int)n));
     } else if (buffer_len(&session->in) > 0) {
-        if (keep(session, bytes, (size_t)n) == 0) take_from_in(session, false);
+        if (keep(session, bytes, (size_t)n) == 0) take_from_in(session);
     } else { /* nothing waits before it: straight from the read buffer */
-        size_t used = take_messages(session, bytes, (size_t)n, false);
+        size_t used = take_messages(session, bytes, (size_t)n);
         if (used > 0) note_asking(session);
         keep(session, bytes + used, (size_t)n - used);
     }
-    close_if_ended(session);
+
+    /* Closing costs, too: if this tick's work is done, the next one closes it. */
+    if (n < 0 && sessions_is_tick_spent(sessions))
+        session_wake(session);
+    else if (n < 0)
+        session_run(session);
+    else
+        close_if_ended(session);
 }
 
 /* ---- beginning ---- */
@@ -395,12 +383,10 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
     session->sessions = sessions;
     session->party = ++sessions->n_made;
     session->asked_us = sessions->clock->mono_us;
-    session->tick = sessions->tick;
     list_init(&session->requests);
     slot_owner_init(&session->slots);
     list_init(&session->dirty_link);
     list_init(&session->run_link);
-    list_init(&session->long_link);
     list_init(&session->stall_link);
     buffer_init(&session->in, 0);
     buffer_init(&session->out, 0);
@@ -419,6 +405,7 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
         session_close(session, uv_strerror(rc));
         return rc;
     }
+    sessions_spend(sessions, CONNECTION_UNITS);
     server_counters.connections_accepted++;
     log_connection(session, "opened", NULL);
     start_reading(session);

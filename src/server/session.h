@@ -5,8 +5,8 @@
  *
  *                         all was taken
  *                    ┌─────────────────────┐
- *   session_accept ─▶ READING ──────▶ RUNNABLE, LONG, LISTED or PAUSED     messages wait in `in`, each for
- *                       │                  │                               something else
+ *   session_accept ─▶ READING ──────▶ RUNNABLE, LISTED or PAUSED     messages wait in `in`, each for
+ *                       │                  │                         something else
  *                       └───────┬──────────┘
  *                               │ half-close, drain, lost framing
  *                               ▼
@@ -43,8 +43,7 @@ enum { SESSION_LINGER_MS = 1000 };
 
 enum session_state {
     SESSION_READING,   /* every whole message was taken; the rest is taken as it comes */
-    SESSION_RUNNABLE,  /* it took as much as it may in one tick; the next one goes on */
-    SESSION_LONG,      /* the next message is a long one: one of them a tick, over all sessions */
+    SESSION_RUNNABLE,  /* it took as much as it may in one tick; a later one goes on */
     SESSION_LISTED,    /* a list is under way (check_list.h): goes on when it is handed over */
     SESSION_PAUSED,    /* too much is in flight or unread: no message is taken until half of it is gone */
     SESSION_ENDING,    /* no more input is taken; it closes once every request is answered */
@@ -66,24 +65,20 @@ struct session {
     struct list link; /* in sessions->all */
     struct list dirty_link;
     struct list run_link;
-    struct list long_link;
     struct list stall_link;
     struct list requests;    /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
     struct slot_owner slots;
-    struct buffer in;      /* part of a message, or messages that wait; empty: it has no memory */
-    struct buffer out;     /* answers of this tick; empty: it has no memory */
-    struct packer answer;  /* into `out`, from session_begin_answer() to session_end_answer() */
-    struct buffer writing; /* bytes that libuv writes, because the socket was full; empty: it has no memory */
-    uint64_t party;        /* the number of this connection, from 1 */
-    int64_t asked_us;      /* when the last message came; CLOCK_MONOTONIC */
-    int64_t taken_us;      /* when the peer last took some of `writing` */
-    size_t n_untaken;      /* bytes of `writing` at that time */
-    size_t n_counted;      /* of its unread bytes, in sessions->n_unread */
-    uint32_t n_inflight;   /* checks */
-    uint32_t tick;         /* the tick that `n_taken` counts for */
-    uint32_t n_taken;      /* messages in that tick; one with several checks counts as that many */
-    uint32_t long_len;     /* not 0: the length of the long message at the front of `in`, which waits (SESSION_LONG) */
+    struct buffer in;          /* part of a message, or messages that wait; empty: it has no memory */
+    struct buffer out;         /* answers of this tick; empty: it has no memory */
+    struct packer answer;      /* into `out`, from session_begin_answer() to session_end_answer() */
+    struct buffer writing;     /* bytes that libuv writes, because the socket was full; empty: it has no memory */
+    uint64_t party;            /* the number of this connection, from 1 */
+    int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
+    int64_t taken_us;          /* when the peer last took some of `writing` */
+    size_t n_untaken;          /* bytes of `writing` at that time */
+    size_t n_counted;          /* of its unread bytes, in sessions->n_unread */
+    uint32_t n_inflight;       /* checks */
     struct decision_form form; /* hello: of its decisions */
     enum error_code last_code;
     const char *fault;       /* static; why it cannot go on, and closes in the next tick; else NULL */
@@ -105,7 +100,6 @@ void session_close(struct session *session, const char *why); /* `why` is for th
 void session_drain(struct session *session);    /* takes no more bytes, refuses the messages that wait, and closes once
                                                    every request is answered */
 void session_run(struct session *session);      /* from sessions->runnable: take messages that waited, or end */
-void session_run_long(struct session *session); /* from sessions->longs: the same, with a long message first */
 void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
 
 static inline uv_stream_t *session_stream(struct session *session)

@@ -18,6 +18,8 @@
 #include "server/server_counters.h"
 #include "server/session.h"
 
+enum { ANSWER_BYTES = 256 }; /* of an answer cost a unit of work */
+
 static bool is_writing(const struct session *session)
 {
     return buffer_len(&session->writing) > 0;
@@ -119,6 +121,11 @@ struct packer *session_begin_answer(struct session *session, uint64_t msgid)
 void session_end_answer(struct session *session)
 {
     if (!session->answer.failed) {
+        size_t units = (buffer_len(&session->out) - session->answer.start) / ANSWER_BYTES;
+        if (units > 0) {
+            sessions_spend(session->sessions, (uint32_t)units);
+            session_update_unread(session);
+        }
         mark_dirty(session);
         return;
     }

@@ -13,6 +13,16 @@ enum {
     UNREAD_LOOKS = 64,        /* at peers, a tick */
 };
 
+/* The share of each session in `waiting`: small enough that all have their turn in this tick, if they are not too many
+ * for that. */
+static uint32_t share_of(const struct list *waiting)
+{
+    uint32_t n = 0;
+    LIST_FOREACH (link, waiting)
+        if (++n == TICK_UNITS / SHARE_MIN) return SHARE_MIN;
+    return n * SHARE_MAX < TICK_UNITS ? SHARE_MAX : TICK_UNITS / n;
+}
+
 static void on_runner(uv_idle_t *handle)
 {
     struct sessions *sessions = handle->data;
@@ -21,10 +31,13 @@ static void on_runner(uv_idle_t *handle)
 
     list_init(&now); /* who becomes runnable meanwhile waits for the next tick */
     list_append(&now, &sessions->runnable);
-    while ((link = list_pop_front(&now)) != NULL) session_run(LIST_ITEM(link, struct session, run_link));
+    sessions->share = share_of(&now);
+    while (!sessions_is_tick_spent(sessions) && (link = list_pop_front(&now)) != NULL)
+        session_run(LIST_ITEM(link, struct session, run_link));
+    list_append(&now, &sessions->runnable); /* the rest was here first */
+    list_append(&sessions->runnable, &now);
 
-    link = list_pop_front(&sessions->longs);
-    if (link != NULL) session_run_long(LIST_ITEM(link, struct session, long_link));
+    sessions->share = SHARE_MAX; /* of those that are read */
     check_lists_run(sessions);
 }
 
@@ -48,12 +61,12 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     sessions->options = *options;
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
     buffer_pool_init(&sessions->buffer_pool);
+    sessions->share = SHARE_MAX;
 
     list_init(&sessions->idle_requests);
     list_init(&sessions->all);
     list_init(&sessions->dirty);
     list_init(&sessions->runnable);
-    list_init(&sessions->longs);
     list_init(&sessions->reading);
     list_init(&sessions->handing);
     list_init(&sessions->stalled);
@@ -110,9 +123,9 @@ void sessions_tick_end(struct sessions *sessions)
     for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
         session_end_tick(LIST_ITEM(link, struct session, dirty_link));
     if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
-    sessions->tick++;
+    sessions->spent = 0;
 
-    if (!list_empty(&sessions->runnable) || !list_empty(&sessions->longs) || check_lists_have_work(sessions))
+    if (!list_empty(&sessions->runnable) || check_lists_have_work(sessions))
         uv_idle_start(&sessions->runner, on_runner);
     else
         uv_idle_stop(&sessions->runner);

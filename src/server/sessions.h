@@ -3,15 +3,19 @@
  * left over, who has been silent too long.
  *
  *   dirty     answers wait in the output buffer: written once, at the end of the tick
- *   runnable  to be looked at in the next tick: input that a budget or a pause left over, each session one budget a
- *             tick, so that a flood on one connection starves no other; or what it waited for has come
- *   longs     the next message is a long one: one of them a tick, so that many do not add up
+ *   runnable  to be looked at in the next tick: input that the tick or a pause left over, or what it waited for came
  *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
  *   all       in the order of their last request: the first is the longest silent
  *
  * Sessions and lists put themselves into these; the end of the tick starts the handles that come back to them.
+ *
+ * The work of a tick is counted in units, each about what one check costs: a message, a member of a list, a part of a
+ * long message or answer, a method's own weight. A session may do its share of them, and then it is the next one's
+ * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick, in the order of `runnable`. So
+ * neither a flood on one connection nor many connections keep the loop from anybody else. A tick has some more work
+ * than that: the last message, the pieces of long lists (check_list.h), and a few new connections.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H
@@ -27,7 +31,13 @@
 #include "server/denial_log.h"
 #include "server/server.h"
 
-enum { READ_BUFFER_SIZE = 64 * 1024 };
+enum {
+    READ_BUFFER_SIZE = 64 * 1024,
+
+    TICK_UNITS = 2048, /* of all sessions: about a millisecond of the memory store's checks */
+    SHARE_MAX = 256,   /* of one session in a tick; */
+    SHARE_MIN = 32,    /* if many have work left over, at least so many */
+};
 
 struct sessions {
     uv_loop_t *loop;
@@ -40,7 +50,6 @@ struct sessions {
     struct list all;
     struct list dirty;
     struct list runnable;
-    struct list longs;
     struct list reading, handing; /* of struct check_list */
     struct list stalled;
     int64_t started_us; /* CLOCK_MONOTONIC */
@@ -50,7 +59,9 @@ struct sessions {
     size_t n_unread;    /* bytes that all peers have not taken from us, as of each one's last count */
     size_t n_leaving;   /* sessions with such bytes */
     size_t n;           /* sessions whose memory is not yet freed */
-    uint32_t tick;      /* counts the ends of ticks: a session's budget is for one tick */
+    uint32_t spent;     /* units of work in this tick */
+    uint32_t turn_end;  /* `spent` at which the next session has its turn */
+    uint32_t share;     /* of one session, in units */
     bool draining;
     uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
@@ -62,6 +73,24 @@ struct sessions {
 int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *clock, struct engine *engine,
                   const struct server_options *options);
 void sessions_fini(struct sessions *sessions);
+
+static inline void sessions_spend(struct sessions *sessions, uint32_t units)
+{
+    sessions->spent += units;
+}
+
+/* Is all work that a tick may have done? */
+static inline bool sessions_is_tick_spent(const struct sessions *sessions)
+{
+    return sessions->spent >= TICK_UNITS;
+}
+
+/* One session's share begins. */
+static inline void sessions_begin_turn(struct sessions *sessions)
+{
+    uint32_t end = sessions->spent + sessions->share;
+    sessions->turn_end = end < TICK_UNITS ? end : TICK_UNITS;
+}
 
 void sessions_tick_end(struct sessions *sessions);
 void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */

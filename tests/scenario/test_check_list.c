@@ -1,4 +1,4 @@
-/* test_check_list.c: long lists and long messages: what many of them at once do to a tick, and to everybody else. */
+/* test_check_list.c: long lists: what many of them at once do to a tick, and to everybody else. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -227,28 +227,6 @@ static void another_clients_check_is_answered_before_the_floods(void **state)
     assert_int_equal(heard.msgid, 7);
 }
 
-static void long_messages_are_taken_one_a_tick_from_all_connections(void **state)
-{
-    (void)state;
-    enum { N = 10, ROUNDS = 3 };
-    char key[600];
-    memset(key, 'k', sizeof key - 1);
-    key[sizeof key - 1] = '\0';
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], (uint64_t)round, N, key);
-
-    size_t before = 0;
-    for (int i = 0; before < ROUNDS * N_FLOODS * N; i++) {
-        assert_true(i < 1000);
-        server_fixture_tick(&fixture);
-        assert_true(fixture.engine.scripted.n_submitted - before <= N);
-        before = fixture.engine.scripted.n_submitted;
-    }
-    assert_nothing_is_left();
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < N_FLOODS; i++) assert_list_answer(&floods[i], (uint64_t)round, N);
-}
-
 static void many_short_lists_of_one_connection_share_its_budget(void **state)
 {
     (void)state;
@@ -446,7 +424,6 @@ int main(void)
         TEST_SCRIPTED(floods_do_not_fill_the_stores_queue),
         TEST_SCRIPTED(a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again),
         TEST(another_clients_check_is_answered_before_the_floods),
-        TEST_SCRIPTED(long_messages_are_taken_one_a_tick_from_all_connections),
         TEST_SCRIPTED(many_short_lists_of_one_connection_share_its_budget),
         TEST_SCRIPTED(a_wrong_member_at_the_end_of_a_long_list_charges_nothing),
         TEST_SCRIPTED(later_calls_of_a_connection_wait_for_the_last_piece),

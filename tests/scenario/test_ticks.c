@@ -1,0 +1,331 @@
+/* test_ticks.c: how much one tick of the loop does for all connections together. What is left over goes on in the next
+ * one, each connection in its turn. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+#include "fakes/server_fixture.h"
+#include "server/server_counters.h"
+#include "server/sessions.h"
+
+enum {
+    N_FLOODS = 40,
+    TICKS_OF_LOOP = 2, /* libuv's loop ends the daemon's tick twice: after idle, after poll */
+    UNITS_MAX = TICKS_OF_LOOP * (TICK_UNITS + 2 * SHARE_MAX), /* of one, with what the last message costs beyond it */
+};
+
+static struct server_fixture fixture;
+static struct client polite, floods[N_FLOODS];
+static struct heard heard;
+
+static void open_clients(void)
+{
+    client_open(&polite, &fixture);
+    for (int i = 0; i < N_FLOODS; i++) client_open(&floods[i], &fixture);
+    server_fixture_ticks(&fixture, N_FLOODS + 2);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    server_fixture_open(&fixture, &server_fixture_options);
+    open_clients();
+    return 0;
+}
+
+static int set_up_memory(void **state)
+{
+    (void)state;
+    struct server_options options = server_fixture_options;
+    options.max_output_total = 1024 * 1024;
+    server_fixture_open_memory(&fixture, &options);
+    open_clients();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    client_close(&polite);
+    for (int i = 0; i < N_FLOODS; i++) client_close(&floods[i]);
+    server_fixture_close(&fixture);
+    return 0;
+}
+
+/* Into the socket, as much as it takes; no tick runs. */
+static void put(struct client *client, const struct buffer *bytes)
+{
+    assert_true(send(client->fd, buffer_data(bytes), buffer_len(bytes), MSG_NOSIGNAL) > 0);
+}
+
+static void build_check(struct buffer *out, uint64_t msgid, const char *key)
+{
+    client_build(out, msgid, "check", 2, "ss", "api", key);
+}
+
+/* A check_many or check_all of n members with long keys. */
+static void build_list(struct buffer *out, const char *method, unsigned n, size_t key_len)
+{
+    struct packer packer = packer_of(out);
+    char key[1024];
+    memset(key, 'k', sizeof key);
+    rpc_pack_request(&packer, 1, method, 1);
+    pack_array(&packer, n);
+    for (unsigned i = 0; i < n; i++) {
+        key[0] = (char)('a' + i);
+        pack_array(&packer, 2);
+        pack_text(&packer, "api");
+        pack_str(&packer, (struct slice){(const uint8_t *)key, key_len});
+    }
+    assert_false(packer.failed);
+}
+
+/* All floods at once send n times the request in `one`. */
+static void flood(const struct buffer *one, unsigned n)
+{
+    struct buffer out;
+    buffer_init(&out, 0);
+    for (unsigned i = 0; i < n; i++) assert_int_equal(buffer_append(&out, buffer_data(one), buffer_len(one)), 0);
+    for (int i = 0; i < N_FLOODS; i++) put(&floods[i], &out);
+    buffer_fini(&out);
+}
+
+static void flood_with(unsigned n, const char *method)
+{
+    struct buffer one;
+    buffer_init(&one, 0);
+    client_build(&one, 1, method, 0, "");
+    flood(&one, n);
+    buffer_fini(&one);
+}
+
+/* Runs ticks until `n` requests are taken; no tick takes more than `most`. How many ticks it took. */
+static int tick_until_taken(uint64_t n, uint64_t most)
+{
+    int ticks = 0;
+    for (uint64_t before = server_counters.requests, end = before + n; before < end; ticks++) {
+        assert_true(ticks < 10000);
+        server_fixture_tick(&fixture);
+        assert_true(server_counters.requests - before <= most);
+        before = server_counters.requests;
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+        for (int i = 0; i < N_FLOODS; i++) {
+            static uint8_t bytes[1 << 20];
+            while (recv(floods[i].fd, bytes, sizeof bytes, 0) > 0) {
+            }
+        }
+    }
+    return ticks;
+}
+
+static void many_connections_that_pipeline_checks_share_the_work_of_a_tick(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_check(&one, 1, "k");
+    flood(&one, 500);
+    tick_until_taken(N_FLOODS * 500, UNITS_MAX);
+    buffer_fini(&one);
+}
+
+static void a_polite_check_waits_for_one_round_of_the_floods_at_most(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_check(&one, 1, "k");
+    flood(&one, 1000);
+    tick_until_taken(4 * TICK_UNITS, UNITS_MAX);
+
+    uint64_t before = server_counters.requests;
+    buffer_consume(&one, buffer_len(&one));
+    build_check(&one, 7, "mine");
+    put(&polite, &one);
+    for (bool is_decided = false; !is_decided;) {
+        server_fixture_tick(&fixture);
+        is_decided = false;
+        LIST_FOREACH (link, &fixture.engine.scripted.held)
+            is_decided |=
+                slice_is(CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key, "mine");
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    }
+    assert_true(server_counters.requests - before <= UNITS_MAX);
+    buffer_fini(&one);
+}
+
+static void each_of_many_connections_has_its_turn_in_every_tick(void **state)
+{
+    (void)state;
+    struct buffer one;
+    size_t of_flood[N_FLOODS] = {0};
+    for (int i = 0; i < N_FLOODS; i++) {
+        char key[2] = {(char)('0' + i), '\0'};
+        buffer_init(&one, 0);
+        for (unsigned j = 0; j < 1000; j++) build_check(&one, j, key);
+        put(&floods[i], &one);
+        buffer_fini(&one);
+    }
+
+    server_fixture_ticks(&fixture, 2); /* all of them were read */
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    server_fixture_tick(&fixture);
+    LIST_FOREACH (link, &fixture.engine.scripted.held)
+        of_flood[CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key.data[0] - '0']++;
+    for (int i = 0; i < N_FLOODS; i++) assert_in_range(of_flood[i], SHARE_MIN, 2 * TICK_UNITS / N_FLOODS);
+}
+
+static void a_check_all_weighs_as_much_as_its_members(void **state)
+{
+    (void)state;
+    enum { MEMBERS = 16, N = 100 };
+    struct buffer one, out;
+    buffer_init(&one, 0);
+    buffer_init(&out, 0);
+    build_list(&one, "check_all", MEMBERS, 4);
+    for (int i = 0; i < N; i++) buffer_append(&out, buffer_data(&one), buffer_len(&one));
+    put(&floods[0], &out);
+
+    tick_until_taken(N, TICKS_OF_LOOP * (SHARE_MAX / MEMBERS + 1));
+    buffer_fini(&one);
+    buffer_fini(&out);
+}
+
+static void long_messages_are_taken_by_what_they_cost(void **state)
+{
+    (void)state;
+    enum { MEMBERS = 10, ROUNDS = 3 };
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_list(&one, "check_many", MEMBERS, 600);
+    assert_true(buffer_len(&one) > 4096);
+    flood(&one, ROUNDS);
+    uint64_t each = MEMBERS + buffer_len(&one) / 256;
+    int ticks = tick_until_taken(ROUNDS * N_FLOODS, UNITS_MAX / each);
+    assert_true(ticks <= 5); /* several in a tick, not one */
+    buffer_fini(&one);
+}
+
+static void a_message_as_long_as_may_be_takes_a_connections_share(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_list(&one, "check_many", 60, 1000);
+    for (int i = 0; i < N_FLOODS; i++)
+        assert_int_equal(send(floods[i].fd, buffer_data(&one), buffer_len(&one), 0), buffer_len(&one));
+    tick_until_taken(N_FLOODS, UNITS_MAX / (60 + 60000 / 256));
+    buffer_fini(&one);
+}
+
+static void stats_weigh_by_the_length_of_their_answers(void **state)
+{
+    (void)state;
+    client_ask(&polite, 1, "stats", 0, "");
+    client_answer(&polite, &heard);
+    uint32_t units = (uint32_t)(heard.result.end - heard.result.at) / 256;
+    assert_true(units > 1);
+    flood_with(100, "stats");
+    tick_until_taken(N_FLOODS * 100, UNITS_MAX / units);
+}
+
+static void policies_weigh_by_their_number(void **state)
+{
+    (void)state;
+    enum { N_POLICIES = 4, UNITS_EACH = 4 };
+    flood_with(200, "policies");
+    tick_until_taken(N_FLOODS * 200, UNITS_MAX / (N_POLICIES * UNITS_EACH));
+}
+
+static void explain_weighs_more_than_a_check(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    client_build(&one, 1, "explain", 2, "ss", "api", "k");
+    flood(&one, 200);
+    tick_until_taken(N_FLOODS * 200, UNITS_MAX / 9);
+    buffer_fini(&one);
+}
+
+static void new_connections_take_their_part_of_a_tick(void **state)
+{
+    (void)state;
+    enum { N = 200, UNITS = 32 };
+    static struct client clients[N];
+    struct server_options options = server_fixture_options;
+    options.max_connections = 1000;
+    server_set_options(fixture.server, &options);
+
+    uint64_t before = server_counters.connections_accepted, end = before + N;
+    for (int i = 0; i < N; i++) client_open(&clients[i], &fixture);
+    for (int ticks = 0; before < end; ticks++) {
+        assert_true(ticks < 1000);
+        server_fixture_tick(&fixture);
+        assert_true(server_counters.connections_accepted - before <= UNITS_MAX / UNITS);
+        before = server_counters.connections_accepted;
+    }
+
+    size_t n_open = server_counters.connections;
+    for (int i = 0; i < N; i++) client_close(&clients[i]);
+    for (int ticks = 0; server_counters.connections > N_FLOODS + 1; ticks++) {
+        assert_true(ticks < 1000);
+        server_fixture_tick(&fixture);
+        assert_true(n_open - server_counters.connections <= UNITS_MAX / UNITS);
+        n_open = server_counters.connections;
+    }
+}
+
+static void new_connections_are_accepted_while_others_flood(void **state)
+{
+    (void)state;
+    static struct client clients[10];
+    flood_with(3000, "ping");
+    server_fixture_ticks(&fixture, 3);
+    for (int i = 0; i < 10; i++) client_open(&clients[i], &fixture);
+    server_fixture_ticks(&fixture, 10); /* the floods have work left */
+    assert_true(server_counters.requests < N_FLOODS * 3000);
+    assert_int_equal(server_counters.connections, N_FLOODS + 1 + 10);
+    for (int i = 0; i < 10; i++) client_close(&clients[i]);
+}
+
+static void answers_of_one_tick_count_as_unread_before_it_ends(void **state)
+{
+    (void)state;
+    enum { TOTAL = 1024 * 1024 }; /* beyond it, those with less than an equal share of it may still go up to that */
+    flood_with(1000, "stats");    /* and nobody reads */
+    for (int i = 0; i < 200; i++) {
+        server_fixture_tick(&fixture);
+        assert_true(server_counters.unread_bytes <= TOTAL + TOTAL / 2);
+    }
+    assert_true(server_counters.unread_bytes > TOTAL / 2);
+}
+
+#define TEST(name)        cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_MEMORY(name) cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    const struct CMUnitTest tests[] = {
+        TEST(many_connections_that_pipeline_checks_share_the_work_of_a_tick),
+        TEST(a_polite_check_waits_for_one_round_of_the_floods_at_most),
+        TEST(each_of_many_connections_has_its_turn_in_every_tick),
+        TEST(a_check_all_weighs_as_much_as_its_members),
+        TEST(long_messages_are_taken_by_what_they_cost),
+        TEST(a_message_as_long_as_may_be_takes_a_connections_share),
+        TEST_MEMORY(stats_weigh_by_the_length_of_their_answers),
+        TEST_MEMORY(policies_weigh_by_their_number),
+        TEST_MEMORY(explain_weighs_more_than_a_check),
+        TEST(new_connections_take_their_part_of_a_tick),
+        TEST(new_connections_are_accepted_while_others_flood),
+        TEST_MEMORY(answers_of_one_tick_count_as_unread_before_it_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -395,13 +395,25 @@ def test_the_command_for_a_pod_uses_the_names_of_the_manifest():
     assert f"- name: {words[words.index('-c') + 1]}\n" in pod and words[words.index("--") + 1:] == ["kill", "-HUP", "1"]
 
 
+# ---- the manual page --------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_manual_page_are_correct(tmp_path):
+    section = re.search(r"^\.Sh EXAMPLES$.*?(?=^\.Sh )", (ROOT / "src/man/ratelimitd.yaml.5").read_text(), re.M | re.S).group()
+    examples = re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed$", section, re.M | re.S)
+    assert len(examples) == 2
+    for example in examples:
+        done = check_config(example, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 # ---- names in the text ------------------------------------------------------------------------------------------------
 
 
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
     helps.append((ROOT / "tests" / "bench" / "bench.py").read_text())
-    others = {"--install", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs"}  # of cmake, systemctl, pkg-config
+    others = {"--install", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan"}  # of cmake, systemctl, pkg-config, redis-cli
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 

@@ -102,7 +102,7 @@ PLOTS = [
     windowed("token_bucket", "token_bucket", "the burst, then one as often as one comes back", 2 * LIMIT - 1),
     windowed("leaky_bucket", "leaky_bucket", "nearly every check is admitted later: the line is when each goes ahead after its delay",
              LIMIT + 4, ", burst: 5, max_wait: 15s", burst=5, max_wait_us=15 * SECOND),
-    Plot("concurrency", "algorithm: concurrency, limit: 5", "at most so many at once: the sixth waits until one of the five has ended",
+    Plot("concurrency", "algorithm: concurrency, limit: 5", "at most so many at once: the sixth is denied until one of the five has ended",
          Policy("concurrency", 5, 12 * HOUR), [*every(4, 6, 60), *every(1, 60, 90), *every(6, 90, 174)], 5,
          held=13, counted="slots taken", edges=()),
 ]

@@ -11,6 +11,7 @@ import base64
 import dataclasses
 import inspect
 import json
+import logging
 import os
 import sys
 import threading
@@ -25,7 +26,13 @@ from ratelimitd.testing import AsyncFakeLimiter, FakeLimiter
 
 Fields = dict[str, Any]
 CALL_OPTIONS = {"cost", "at_most", "request_id", "resend"}
-IN_MS = {"timeout_ms": "timeout", "deadline_ms": "deadline", "max_wait_ms": "max_wait", "ttl_ms": "ttl"}
+IN_MS = {
+    "timeout_ms": "timeout",
+    "deadline_ms": "deadline",
+    "max_wait_ms": "max_wait",
+    "ttl_ms": "ttl",
+    "remember_denials_ms": "remember_denials",
+}
 SHOWN = [field.name for field in dataclasses.fields(Decision)]
 SHOWN = SHOWN[: SHOWN.index("refunded")]
 
@@ -36,6 +43,13 @@ def say(answer: Fields) -> None:
     with _output:
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+
+
+class Lines(logging.Handler):
+    """What the client logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say({"event": "log", "message": record.getMessage()})
 
 
 def plain(value: Any) -> Any:
@@ -361,6 +375,7 @@ async def run_async(driver: Driver) -> None:
 
 def main() -> None:
     driver = Driver(sys.argv[1:] == ["async"])
+    logging.getLogger("ratelimitd").addHandler(Lines())
     say({"ready": True, "pid": os.getpid()})
     if driver.is_async:
         asyncio.run(run_async(driver))

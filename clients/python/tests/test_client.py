@@ -134,7 +134,14 @@ def test_counters_and_the_hook_report_what_happened(ratelimitd: Daemon, key: str
     with pytest.raises(Refused):
         client.check("nosuch", key)
     assert reported == [("few", key, True), ("few", key, False), ("web", key, True)]
-    assert client.counters() == {"checks": 4, "allowed": 2, "denied": 1, "refused": 1, "unavailable": 0}
+    assert client.counters() == {
+        "checks": 4,
+        "allowed": 2,
+        "denied": 1,
+        "remembered": 0,
+        "refused": 1,
+        "unavailable": 0,
+    }
     client.close()
 
 

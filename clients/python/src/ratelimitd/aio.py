@@ -19,7 +19,8 @@ from .errors import Denied, RateLimitError, Refused, Unavailable
 from .forks import tell_after_fork
 from .health import Health
 from .link import Link
-from .watch import OnDecision, Watch, quietly
+from .remember import Denials, frozen
+from .watch import OnDecision, Watch, quietly, warn_of_count_denied
 
 T = TypeVar("T")
 
@@ -36,10 +37,12 @@ class AsyncClient:
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         on_decision: OnDecision | None = None,
+        remember_denials: float = 0,
     ) -> None:
         self.socket = socket_path(socket)
         self.timeout = timeout
         self._watch = Watch(on_decision)
+        self._denials = Denials(remember_denials)
         self._leave_parent()
         tell_after_fork(self)
 
@@ -57,6 +60,12 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> Decision:
         """As Client.check."""
+        is_same = bool(self._denials.duration) and at_most is None and request_id is None
+        same = (frozen(policy), key, cost, max_wait) if is_same else None
+        known = None if same is None else self._denials.find(same)
+        if known is not None:
+            self._watch.repeated(known, ((policy, key),))
+            return known
         call = calls.check(
             policy,
             key,
@@ -67,7 +76,10 @@ class AsyncClient:
             request_id=request_id,
             resend=resend,
         )
-        return await self._run(call, timeout)
+        decision = await self._run(call, timeout)
+        if same is not None:
+            self._denials.put(same, call.asked, decision)
+        return decision
 
     async def check_many(self, checks: Iterable[Check], *, timeout: float | None = None) -> list[Decision]:
         """As Client.check_many."""
@@ -83,8 +95,18 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> Decision:
         """As Client.check_all."""
+        checks = list(checks)
+        is_same = bool(self._denials.duration) and request_id is None
+        same = tuple((frozen(one[0]), one[1], *(one[2:] or (1,))) for one in checks) if is_same else None
+        known = None if same is None else self._denials.find(same)
         call = calls.check_all(checks, deadline=deadline, request_id=request_id, resend=resend)
-        return await self._run(call, timeout)
+        if known is not None:
+            self._watch.repeated(known, call.asked)
+            return known
+        decision = await self._run(call, timeout)
+        if same is not None:
+            self._denials.put(same, call.asked, decision)
+        return decision
 
     async def peek(self, policy: Policy, key: Key, cost: int = 0, *, timeout: float | None = None) -> Decision:
         """As Client.peek."""
@@ -96,7 +118,10 @@ class AsyncClient:
 
     async def reset(self, policy: Policy, key: Key, *, timeout: float | None = None) -> bool:
         """As Client.reset."""
-        return await self._run(calls.reset(policy, key), timeout)
+        try:
+            return await self._run(calls.reset(policy, key), timeout)
+        finally:
+            self._denials.forget(policy, key)
 
     async def refund(
         self,
@@ -111,7 +136,10 @@ class AsyncClient:
     ) -> Decision:
         """As Client.refund."""
         call = calls.refund(policy, key, units, deadline=deadline, request_id=request_id, resend=resend)
-        return await self._run(call, timeout)
+        try:
+            return await self._run(call, timeout)
+        finally:
+            self._denials.forget(policy, key)
 
     async def acquire(
         self,
@@ -149,7 +177,7 @@ class AsyncClient:
 
     def reserve(
         self,
-        policy: str,
+        policy: Policy,
         key: Key,
         estimate: int,
         *,
@@ -195,7 +223,11 @@ class AsyncClient:
 
     async def verify(self, names: Iterable[str], *, inline: bool = False, timeout: float | None = None) -> None:
         """As Client.verify."""
-        calls.require(names, await self.policies(timeout=timeout))
+        names = list(names)
+        known = await self.policies(timeout=timeout)
+        calls.require(names, known)
+        if self._denials.duration:
+            warn_of_count_denied(names, known)
         if inline:
             await self._run(calls.inline_allowed(), timeout)
 
@@ -226,7 +258,7 @@ class AsyncClient:
         is_probe = False
         error: BaseException | None = None
         try:
-            is_probe = self._health.begin()
+            is_probe = not call.is_return and self._health.begin()
             result, link = await self._exchange(call, self.timeout if timeout is None else timeout)
             self._watch.answered(call, result)
             return result, link
@@ -241,7 +273,20 @@ class AsyncClient:
     async def _exchange(self, call: Call[T], timeout: float) -> tuple[T, Link]:
         clock = asyncio.get_running_loop().time
         until = clock() + timeout
-        may_repeat = call.may_repeat
+        try:
+            return await self._attempt(call, until)
+        except Unavailable as fault:
+            if fault.kind != "lost" or not call.may_repeat or clock() >= until:
+                raise
+        try:
+            return await self._attempt(call, until)
+        except Unavailable as fault:
+            fault.maybe_charged = True  # by the first attempt
+            raise
+
+    async def _attempt(self, call: Call[T], until: float) -> tuple[T, Link]:
+        """One that leaves this process; what does not is tried on the next connection."""
+        clock = asyncio.get_running_loop().time
         while True:
             link, is_new = self._link()
             try:
@@ -251,12 +296,9 @@ class AsyncClient:
                     self._on_useless(link)
                     raise Unavailable("unreachable", str(fault)) from fault
             except Unavailable as fault:
-                if fault.kind != "lost":
-                    raise
-                self._on_useless(link)
-                if not may_repeat or clock() >= until:
-                    raise
-                may_repeat = False
+                if fault.kind == "lost":
+                    self._on_useless(link)
+                raise
 
     def _link(self) -> tuple[Link, bool]:
         """The running loop's link, and whether it is new."""
@@ -288,6 +330,7 @@ class AsyncClient:
         self._links: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Link] = weakref.WeakKeyDictionary()
         self._health = Health()
         self._watch.renew_lock()
+        self._denials.renew_lock()
 
 
 class AsyncSlot:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from .decision import Decision, Malformed, read_decision, read_decisions
+from .decision import Decision, Malformed, named, named_members, read_decision, read_decisions
 from .errors import Refused
 
 T = TypeVar("T")
@@ -36,6 +37,11 @@ class Call(Generic[T]):
     asked: tuple[tuple[Policy, Key], ...] = ()  # for on_decision
     undo: str = ""  # the method that takes back a yes which comes too late: "release" or "cancel"
     may_repeat: bool = False  # after a lost connection; it has a request_id, so it is charged once
+    is_return: bool = False  # it gives something back: tried with the breaker open, and sent even when it is late
+
+    def params_for(self, features: frozenset[str]) -> list[Any]:
+        """The parameters for a daemon with these features: an older one does not know names of inline policies."""
+        return self.params if "name" in features else _without_names(self.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,30 @@ class Held:
 
     decision: Decision
     id: str
+
+
+NAME = re.compile(r"(?!inline-)[A-Za-z0-9._-]{1,64}")
+
+
+def name_of(policy: Policy) -> str | None:
+    """The `name` of an inline policy. ValueError for one that cannot stand in answers."""
+    if isinstance(policy, str) or "name" not in policy:
+        return None
+    name: Any = policy["name"]
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(f"name {name!r} of an inline policy: write 1 to 64 letters, digits, '.', '_' or '-'")
+    return name
+
+
+def _without_names(params: list[Any]) -> list[Any]:
+    if not params:
+        return params
+    first, *rest = params
+    if isinstance(first, list):  # the members of check_all and check_many
+        return [[_without_names(member) for member in first], *rest]
+    if isinstance(first, Mapping) and "name" in first:
+        return [{setting: value for setting, value in first.items() if setting != "name"}, *rest]
+    return params
 
 
 def bounded(key: Key) -> Key:
@@ -86,12 +116,13 @@ def check(
         request_id, resend, at_most=at_most, max_wait_ms=_milliseconds(max_wait), deadline_ms=_milliseconds(deadline)
     )
     last: Any = cost
+    name = name_of(policy)
     if options:
         last = options if at_most is not None else {"cost": cost, **options}
     return Call(
         "check",
         [policy, bounded(key), last],
-        lambda answer: read_decision(answer, cost if at_most is None else at_most),
+        lambda answer: named(read_decision(answer, cost if at_most is None else at_most), name),
         asked=((policy, key),),
         may_repeat=resend,
     )
@@ -109,7 +140,12 @@ def _members(checks: Iterable[Check]) -> tuple[list[list[Any]], list[int], tuple
 
 def check_many(checks: Iterable[Check]) -> Call[list[Decision]]:
     members, costs, asked = _members(checks)
-    return Call("check_many", [members], lambda answer: read_decisions(answer, costs), asked=asked)
+    names = [name_of(policy) for policy, _ in asked]
+
+    def read(answer: Any) -> list[Decision]:
+        return [named(one, name) for one, name in zip(read_decisions(answer, costs), names, strict=True)]
+
+    return Call("check_many", [members], read, asked=asked)
 
 
 def check_all(
@@ -117,17 +153,19 @@ def check_all(
 ) -> Call[Decision]:
     members, costs, asked = _members(checks)
     options = _options(request_id, resend, deadline_ms=_milliseconds(deadline))
+    names = [name_of(policy) for policy, _ in asked]
     return Call(
         "check_all",
         [members, options] if options else [members],
-        lambda answer: read_decision(answer, sum(costs), members=costs),
+        lambda answer: named_members(read_decision(answer, sum(costs), members=costs), names),
         asked=asked,
         may_repeat=resend,
     )
 
 
 def peek(policy: Policy, key: Key, cost: int = 0) -> Call[Decision]:
-    return Call("peek", [policy, bounded(key), cost], lambda answer: read_decision(answer, cost))
+    name = name_of(policy)
+    return Call("peek", [policy, bounded(key), cost], lambda answer: named(read_decision(answer, cost), name))
 
 
 def explain(policy: Policy, key: Key, cost: int = 1) -> Call[dict[str, Any]]:
@@ -149,26 +187,30 @@ def refund(
 ) -> Call[Decision]:
     options = _options(request_id, resend, deadline_ms=_milliseconds(deadline))
     params = [policy, bounded(key), units, *([options] if options else [])]
-    return Call("refund", params, read_decision, may_repeat=resend)
+    name = name_of(policy)
+    return Call("refund", params, lambda answer: named(read_decision(answer), name), may_repeat=resend)
 
 
 def acquire(policy: Policy, key: Key, *, deadline: float | None = None, request_id: Key | None = None) -> Call[Held]:
     options = _options(request_id, False, deadline_ms=_milliseconds(deadline))
     params = [policy, bounded(key), *([options] if options else [])]
-    return Call("acquire", params, lambda answer: _held(answer, "slot", 1), asked=((policy, key),), undo="release")
+    name = name_of(policy)
+    return Call(
+        "acquire", params, lambda answer: _held(answer, "slot", 1, name), asked=((policy, key),), undo="release"
+    )
 
 
 def release(slot: str) -> Call[bool]:
-    return Call("release", [slot], lambda answer: _flag(answer, "released"))
+    return Call("release", [slot], lambda answer: _flag(answer, "released"), is_return=True)
 
 
 def undo(call: Call[Held], held: Held) -> Call[Any]:
     """What takes back a yes that nobody waits for any more."""
-    return Call(call.undo, [held.id], lambda answer: None)
+    return Call(call.undo, [held.id], lambda answer: None, is_return=True)
 
 
 def reserve(
-    policy: str,
+    policy: Policy,
     key: Key,
     estimate: int,
     *,
@@ -178,10 +220,11 @@ def reserve(
     resend: bool = False,
 ) -> Call[Held]:
     options = _options(request_id, resend, ttl_ms=_milliseconds(ttl), deadline_ms=_milliseconds(deadline))
+    name = name_of(policy)
     return Call(
         "reserve",
         [policy, bounded(key), estimate, *([options] if options else [])],
-        lambda answer: _held(answer, "reservation", estimate),
+        lambda answer: _held(answer, "reservation", estimate, name),
         asked=((policy, key),),
         undo="cancel",
         may_repeat=resend,
@@ -196,11 +239,11 @@ def clamped(held: Held, estimate: int) -> int:
 
 
 def settle(reservation: str, actual: int) -> Call[Decision]:
-    return Call("settle", [reservation, actual], read_decision)
+    return Call("settle", [reservation, actual], read_decision, is_return=True)
 
 
 def cancel(reservation: str) -> Call[Decision]:
-    return Call("cancel", [reservation], read_decision)
+    return Call("cancel", [reservation], read_decision, is_return=True)
 
 
 def policies() -> Call[list[dict[str, Any]]]:
@@ -247,9 +290,9 @@ def _flag(answer: Any, name: str) -> bool:
     return value
 
 
-def _held(answer: Any, name: str, cost: int) -> Held:
-    decision = read_decision(answer, cost)
-    held = answer.get(name)
-    if decision.allowed and type(held) is not str:
-        raise Malformed(f"allowed, but without `{name}`")
+def _held(answer: Any, field: str, cost: int, name: str | None) -> Held:
+    decision = named(read_decision(answer, cost), name)
+    held = answer.get(field)
+    if decision.allowed and (type(held) is not str or not held):
+        raise Malformed(f"allowed, but without `{field}`")
     return Held(decision, held if decision.allowed else "")

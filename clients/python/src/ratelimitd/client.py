@@ -24,7 +24,8 @@ from .decision import Decision
 from .errors import Denied, RateLimitError, Refused, Unavailable
 from .forks import tell_after_fork
 from .health import Health
-from .watch import OnDecision, Watch, quietly
+from .remember import Denials, frozen
+from .watch import OnDecision, Watch, quietly, warn_of_count_denied
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ class Client:
 
     timeout      seconds for each call, connecting included; a call's own `timeout` counts instead
     on_decision  called with (policy, key, decision) after each decision, from the thread that asked
+    remember_denials  seconds for which a denied check is denied again without asking; 0: never. Not for policies with
+                 count_denied
 
     Nothing is opened before the first call. Every method raises Unavailable (nobody decided) or Refused (a mistake in
     the program or configuration). Durations are seconds. A policy is a name, or a mapping with the settings of an
@@ -59,10 +62,12 @@ class Client:
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         on_decision: OnDecision | None = None,
+        remember_denials: float = 0,
     ) -> None:
         self.socket = socket_path(socket)
         self.timeout = timeout
         self._watch = Watch(on_decision)
+        self._denials = Denials(remember_denials)
         self._leave_parent()
         tell_after_fork(self)
 
@@ -87,6 +92,12 @@ class Client:
         request_id  any name for this request: the same id again is charged once
         resend      send again if the connection is lost; without a request_id, make one
         """
+        is_same = bool(self._denials.duration) and at_most is None and request_id is None
+        same = (frozen(policy), key, cost, max_wait) if is_same else None
+        known = None if same is None else self._denials.find(same)
+        if known is not None:
+            self._watch.repeated(known, ((policy, key),))
+            return known
         call = calls.check(
             policy,
             key,
@@ -97,7 +108,10 @@ class Client:
             request_id=request_id,
             resend=resend,
         )
-        return self._run(call, timeout)
+        decision = self._run(call, timeout)
+        if same is not None:
+            self._denials.put(same, call.asked, decision)
+        return decision
 
     def check_many(self, checks: Iterable[Check], *, timeout: float | None = None) -> list[Decision]:
         """Several checks in one request, each decided by itself: (policy, key), or (policy, key, cost)."""
@@ -113,8 +127,18 @@ class Client:
         timeout: float | None = None,
     ) -> Decision:
         """Several checks as one: all are charged, or none is. `members` of the answer has each one's own decision."""
+        checks = list(checks)
+        is_same = bool(self._denials.duration) and request_id is None
+        same = tuple((frozen(one[0]), one[1], *(one[2:] or (1,))) for one in checks) if is_same else None
+        known = None if same is None else self._denials.find(same)
         call = calls.check_all(checks, deadline=deadline, request_id=request_id, resend=resend)
-        return self._run(call, timeout)
+        if known is not None:
+            self._watch.repeated(known, call.asked)
+            return known
+        decision = self._run(call, timeout)
+        if same is not None:
+            self._denials.put(same, call.asked, decision)
+        return decision
 
     def peek(self, policy: Policy, key: Key, cost: int = 0, *, timeout: float | None = None) -> Decision:
         """What a check of that cost would get now. Nothing is charged."""
@@ -126,7 +150,10 @@ class Client:
 
     def reset(self, policy: Policy, key: Key, *, timeout: float | None = None) -> bool:
         """Forget what the key has used under `policy` or `policy/limit`. Was there anything to forget?"""
-        return self._run(calls.reset(policy, key), timeout)
+        try:
+            return self._run(calls.reset(policy, key), timeout)
+        finally:
+            self._denials.forget(policy, key)
 
     def refund(
         self,
@@ -141,7 +168,10 @@ class Client:
     ) -> Decision:
         """Give back units that the key was charged; `refunded` of the answer is how many."""
         call = calls.refund(policy, key, units, deadline=deadline, request_id=request_id, resend=resend)
-        return self._run(call, timeout)
+        try:
+            return self._run(call, timeout)
+        finally:
+            self._denials.forget(policy, key)
 
     def acquire(
         self,
@@ -183,7 +213,7 @@ class Client:
 
     def reserve(
         self,
-        policy: str,
+        policy: Policy,
         key: Key,
         estimate: int,
         *,
@@ -233,7 +263,11 @@ class Client:
 
         inline  it must allow inline policies, too
         """
-        calls.require(names, self.policies(timeout=timeout))
+        names = list(names)
+        known = self.policies(timeout=timeout)
+        calls.require(names, known)
+        if self._denials.duration:
+            warn_of_count_denied(names, known)
         if inline:
             self._run(calls.inline_allowed(), timeout)
 
@@ -269,7 +303,7 @@ class Client:
         is_probe = False
         error: BaseException | None = None
         try:
-            is_probe = self._health.begin()
+            is_probe = not call.is_return and self._health.begin()
             result, connection = self._exchange(call, time.monotonic() + (self.timeout if timeout is None else timeout))
             self._watch.answered(call, result)
             return result, connection
@@ -282,7 +316,19 @@ class Client:
             self._health.end(error, is_probe)
 
     def _exchange(self, call: Call[T], until: float) -> tuple[T, Connection]:
-        may_repeat = call.may_repeat
+        try:
+            return self._attempt(call, until)
+        except Unavailable as fault:
+            if fault.kind != "lost" or not call.may_repeat or time.monotonic() >= until:
+                raise
+        try:
+            return self._attempt(call, until)
+        except Unavailable as fault:
+            fault.maybe_charged = True  # by the first attempt
+            raise
+
+    def _attempt(self, call: Call[T], until: float) -> tuple[T, Connection]:
+        """One that leaves this process; what does not is tried on the next connection."""
         while True:
             connection = self._take()
             was_used = connection.was_used
@@ -297,14 +343,11 @@ class Client:
                     raise Unavailable("unreachable", str(fault)) from fault
             except RateLimitError as fault:
                 self._give_back(connection)
-                is_lost = isinstance(fault, Unavailable) and fault.kind == "lost"
                 if connection.wire.has_answered:
                     self._health.connection_answered()
-                elif is_lost:
+                elif isinstance(fault, Unavailable) and fault.kind == "lost":
                     self._health.connect_failed()
-                if not is_lost or not may_repeat or time.monotonic() >= until:
-                    raise
-                may_repeat = False
+                raise
 
     def _take(self) -> Connection:
         """An idle connection that the daemon has not closed, or a new one."""
@@ -344,6 +387,7 @@ class Client:
         self._idle: collections.deque[Connection] = collections.deque()
         self._health = Health()
         self._watch.renew_lock()
+        self._denials.renew_lock()
 
 
 class Slot:

@@ -57,7 +57,8 @@ class Connection:
         """The answer, or Unavailable, Refused, NeverSent. After anything but an answer or a timeout it is closed.
 
         After a timeout the connection stays, except that a slot or a reservation might be granted into it too late,
-        while nobody reads: then it is closed, and the daemon takes back what it grants.
+        while nobody reads: then it is closed, and the daemon takes back what it grants. A daemon with the feature
+        `abandon` does that without.
         """
         msgid, frame = self.wire.request(call)
         if not self.was_used:
@@ -67,8 +68,8 @@ class Connection:
             self._send(frame, until)
             result = self._receive(msgid, until)
         except TimeoutError:
-            self.wire.abandon(msgid)
-            if call.undo or self.wire.has_many_abandoned:
+            notice = self.wire.abandon(msgid)
+            if self.wire.has_many_abandoned or (call.undo and not self._post(notice)):
                 self.close()
             raise Unavailable("timeout", "no answer in time", maybe_charged=True) from None
         except BaseException:  # also a KeyboardInterrupt, or a greenlet that is killed
@@ -110,6 +111,14 @@ class Connection:
                     raise NeverSent("the daemon takes no bytes") from None
             except OSError as error:
                 raise NeverSent(error.strerror or str(error)) from error
+
+    def _post(self, frame: bytes) -> bool:
+        """Send it if that takes no time. A part of it would make the rest of the connection useless."""
+        try:
+            self._sock.settimeout(0)
+            return bool(frame) and self._sock.send(frame, socket.MSG_NOSIGNAL) == len(frame)
+        except OSError:
+            return False
 
     def _receive(self, msgid: int, until: float) -> Any:
         """The result for `msgid`. When the time is over, what has already arrived still counts."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 NO_LIMIT = 2**53 - 1  # `limit` and `remaining` of a policy that is unlimited
@@ -85,6 +87,8 @@ def read_decision(answer: Any, cost: int = 0, members: list[int] | None = None) 
             value = value.decode("utf-8", "surrogateescape")
         if type(value) is not expected:
             raise Malformed(f"{name} of a decision has the wrong type")
+        if type(value) is int and not (-1 if name == "retry_after_ms" else 0) <= value <= NO_LIMIT:
+            raise Malformed(f"{name} of a decision is {value}")
         known[name] = value
 
     if "allowed" not in known:
@@ -100,3 +104,33 @@ def read_decisions(answer: Any, costs: list[int]) -> list[Decision]:
     if type(answer) is not list or len(answer) != len(costs):
         raise Malformed(f"not {len(costs)} decisions")
     return [read_decision(one, cost) for one, cost in zip(answer, costs, strict=True)]
+
+
+# ---- names of inline policies ----
+
+GENERATED = re.compile(r"inline-[0-9a-f]{16}(?=/|$)")
+
+
+def named(decision: Decision, name: str | None) -> Decision:
+    """The decision about an inline policy, with its `name` in place of the one that the daemon generates."""
+    return decision if name is None else _renamed(decision, lambda _: name)
+
+
+def named_members(decision: Decision, names: Sequence[str | None]) -> Decision:
+    """The same for a check_all whose members have these names."""
+    if not any(names):
+        return decision
+    known: dict[str, str] = {}
+    for member, name in zip(decision.members, names, strict=True):
+        found = GENERATED.match(member.of or member.bound_by or "")
+        if found and name:
+            known[found[0]] = name
+    members = tuple(named(member, name) for member, name in zip(decision.members, names, strict=True))
+    return replace(_renamed(decision, lambda generated: known.get(generated, generated)), members=members)
+
+
+def _renamed(decision: Decision, name_of: Callable[[str], str]) -> Decision:
+    def rename(text: str | None) -> str | None:
+        return text and GENERATED.sub(lambda found: name_of(found[0]), text, count=1)
+
+    return replace(decision, of=rename(decision.of), bound_by=rename(decision.bound_by))

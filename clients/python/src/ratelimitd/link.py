@@ -234,12 +234,19 @@ class Link:
         """Nobody waits for this call any more. Had any of it left?"""
         if self._pending.pop(msgid, None) is None:
             return True
-        for place, (unsent_id, _) in enumerate(self._unsent):
-            if unsent_id == msgid and not (place == 0 and self._n_head_sent):
+        for place, (unsent_id, frame) in enumerate(self._unsent):
+            if unsent_id != msgid or (place == 0 and self._n_head_sent):
+                continue
+            if self._wire.must_go(msgid):
+                self._unsent[place] = (0, frame)
+                self._wire.abandon(msgid)
+            else:
                 del self._unsent[place]
                 self._wire.forget(msgid)
-                return False
-        self._wire.abandon(msgid)
+            return False
+        notice = self._wire.abandon(msgid)
+        if notice and self.is_usable:
+            self._queue(0, notice)
         if self._wire.has_many_abandoned:
             self.close(Unavailable("lost", "the daemon answers nothing", maybe_charged=True))
         return True

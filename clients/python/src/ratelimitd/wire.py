@@ -10,6 +10,7 @@ frame that takes it back goes to `undo`, for the owner to send before anything e
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -47,6 +48,7 @@ class Wire:
             max_array_len=ITEMS_MAX,
             max_map_len=ITEMS_MAX,
             max_ext_len=0,
+            strict_map_key=False,
             ext_hook=_no_extension,
             unicode_errors="surrogateescape",
         )
@@ -56,6 +58,8 @@ class Wire:
         self._last_id = 0
         self._waiting: dict[int, Call[Any]] = {}
         self._abandoned: dict[int, Call[Any]] = {}
+        self._hello_id = 0
+        self.features: frozenset[str] = frozenset()  # of the daemon, once its answer to hello has come
 
     @property
     def is_silent(self) -> bool:
@@ -68,10 +72,12 @@ class Wire:
 
     def hello(self) -> bytes:
         """The frame that goes before the first call. A daemon without `describe` refuses it, and nobody minds."""
-        return self._frame("hello", [{"describe": True}])
+        frame = self._frame("hello", [{"describe": True}])
+        self._hello_id = self._last_id
+        return frame
 
     def request(self, call: Call[Any]) -> tuple[int, bytes]:
-        frame = self._frame(call.method, call.params)
+        frame = self._frame(call.method, call.params_for(self.features))
         self._waiting[self._last_id] = call
         return self._last_id, frame
 
@@ -79,11 +85,21 @@ class Wire:
         """The call has not left, and will not."""
         self._waiting.pop(msgid, None)
 
-    def abandon(self, msgid: int) -> None:
-        """Nobody waits for the call any more, but its answer may still come."""
+    def abandon(self, msgid: int) -> bytes:
+        """Nobody waits for the call any more, but its answer may still come. Gives the frame that leaves it to the
+        daemon to take back a late yes; b"" if there is nothing to take back, or the daemon cannot.
+        """
         call = self._waiting.pop(msgid, None)
-        if call is not None:
-            self._abandoned[msgid] = call
+        if call is None:
+            return b""
+        is_left_to_daemon = bool(call.undo) and "abandon" in self.features
+        self._abandoned[msgid] = replace(call, undo="") if is_left_to_daemon else call
+        frame: bytes = self._packer.pack([2, "abandon", [msgid]]) if is_left_to_daemon else b""
+        return frame
+
+    def must_go(self, msgid: int) -> bool:
+        """Does the call give something back, so that it is sent even if nobody waits for its answer?"""
+        return self._waiting[msgid].is_return
 
     def feed(self, data: bytes) -> list[tuple[int, Any]]:
         """(msgid, result or exception) for each answer in `data` that somebody waits for. Look at `broken`, too."""
@@ -102,7 +118,7 @@ class Wire:
                 self._scan.feed(data[max(self._n_whole - began, 0) :])
         except Broken as fault:
             self.broken = Unavailable(fault.kind, str(fault), maybe_charged=True, code=fault.code)
-        except (msgpack.UnpackException, msgpack.BufferFull, ValueError) as fault:
+        except (msgpack.UnpackException, msgpack.BufferFull, ValueError, TypeError) as fault:
             self.broken = Unavailable("protocol", f"the answer is not valid: {fault}", maybe_charged=True)
         return answers
 
@@ -114,6 +130,8 @@ class Wire:
         if not 0 < msgid <= self._last_id:
             raise Broken("protocol", "an answer to a call that was never made")
         self.has_answered = True
+        if msgid == self._hello_id:
+            self.features = _features(result)
         call = self._waiting.pop(msgid, None)
         if call is not None:
             answers.append((msgid, _outcome(call, error, result)))
@@ -135,6 +153,11 @@ class Wire:
         held = _outcome(call, error, result)
         if not isinstance(held, Unavailable) and held.id:
             self.undo.append(self._frame(call.undo, [held.id]))
+
+
+def _features(answer: Any) -> frozenset[str]:
+    listed = answer.get("features") if type(answer) is dict else None
+    return frozenset(one for one in listed if type(one) is str) if type(listed) is list else frozenset()
 
 
 def _bounded(began: int, ended: int) -> int:

@@ -38,9 +38,9 @@ static enum exit_code pack_argument(struct packer *packer, const struct command 
             return EXIT_DONE;
         }
         struct slice name = name_of_argument(command, index);
-        fprintf(stderr, "ratelimitctl: %.*s: '%s' is %s%s\n", (int)name.len, (const char *)name.data, text,
-                status == -2 ? "too large; the maximum is 9007199254740991" : "not a whole number",
-                command->shape == SHAPE_ALL ? "; a comma between two checks is an argument of its own" : "");
+        complain_usage("%.*s: '%s' is %s%s", (int)name.len, (const char *)name.data, text,
+                       status == -2 ? "too large; the maximum is 9007199254740991" : "not a whole number",
+                       command->shape == SHAPE_ALL ? "; a comma between two checks is an argument of its own" : "");
         return EXIT_USAGE;
     }
 
@@ -50,8 +50,7 @@ static enum exit_code pack_argument(struct packer *packer, const struct command 
     }
     wrong = flow_pack(packer, text, &at);
     if (wrong == NULL) return EXIT_DONE;
-    fprintf(stderr, "ratelimitctl: the policy's settings: %s, at '%.20s'; write them as in ratelimitd.yaml(5)\n", wrong,
-            at);
+    complain_usage("the policy's settings: %s, at '%.20s'; write them as in ratelimitd.yaml(5)", wrong, at);
     return EXIT_USAGE;
 }
 
@@ -77,10 +76,10 @@ static int check_len(const struct command *command, int n, char **arguments)
 static enum exit_code misplaced(const struct command *command, const char *option)
 {
     struct slice first = name_of_argument(command, 0);
-    fprintf(stderr,
-            "ratelimitctl: %s comes after %.*s, where options have ended; put it before the command, or between %s and "
-            "%.*s\n",
-            option, (int)first.len, (const char *)first.data, command->name, (int)first.len, (const char *)first.data);
+    complain_usage("%s comes after %.*s, where options have ended; put it before the command, or between %s and "
+                   "%.*s",
+                   option, (int)first.len, (const char *)first.data, command->name, (int)first.len,
+                   (const char *)first.data);
     return EXIT_USAGE;
 }
 
@@ -95,10 +94,9 @@ static enum exit_code look_at(const struct command *command, const struct option
     for (int i = 0; i < n; i++) {
         bool is_dashes = strcmp(arguments[i], "--") == 0;
         if (i < n_free && is_dashes && !options->ended) { /* rather a mistake, such as `check login -- alice` */
-            fprintf(stderr,
-                    "ratelimitctl: KEY: a bare -- is not a key; for the key --, end the options first: ratelimitctl %s "
-                    "-- POLICY --\n",
-                    command->name);
+            complain_usage("KEY: a bare -- is not a key; for the key --, end the options first: ratelimitctl %s "
+                           "-- POLICY --",
+                           command->name);
             return EXIT_USAGE;
         }
         if (i < n_free) continue;
@@ -122,6 +120,7 @@ enum exit_code command_look(const struct command *command, const struct options 
     bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(arguments[2], "--") != 0);
     if (n >= command->n_least && n <= command->n_most && !misses_command) return EXIT_DONE;
     fprintf(stderr, "usage: ratelimitctl %s [OPTION ...] %s\n", command->name, command->arguments);
+    complain_object("USAGE", "the number of arguments is wrong");
     return EXIT_USAGE;
 }
 

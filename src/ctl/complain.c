@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +11,51 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "ctl/json.h"
 #include "ctl/text.h"
 
 enum { NAME_SIZE = 64, PATH_SIZE = sizeof((struct sockaddr_un){0}.sun_path) };
 
-enum exit_code usage_error(const char *what, const char *which)
+static bool in_json;
+
+void complain_in_json(void)
 {
-    fprintf(stderr, "ratelimitctl: %s%s%s; try ratelimitctl --help\n", what, which[0] != '\0' ? ": " : "", which);
+    in_json = true;
+}
+
+void complain_object(const char *code, const char *message)
+{
+    if (!in_json) return;
+    fputs("{\"error\": ", stdout);
+    json_text(stdout, slice_of(code));
+    fputs(", \"message\": ", stdout);
+    json_text(stdout, slice_of(message));
+    fputs("}\n", stdout);
+}
+
+enum exit_code complain_usage(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0) text = NULL;
+    va_end(args);
+
+    const char *message = text != NULL ? text : "no memory";
+    fprintf(stderr, "ratelimitctl: %s\n", message);
+    complain_object("USAGE", message);
+    free(text);
     return EXIT_USAGE;
 }
 
+enum exit_code usage_error(const char *what, const char *which)
+{
+    return complain_usage("%s%s%s; try ratelimitctl --help", what, which[0] != '\0' ? ": " : "", which);
+}
+
 /* What keeps this user out of a file that asks for the permission bit `needed` (of others, an octal digit). */
-static void print_owner(const struct stat *status, unsigned needed, const char *setting)
+static void print_owner(FILE *out, const struct stat *status, unsigned needed, const char *setting)
 {
     char name[NAME_SIZE];
     unsigned mode = (unsigned)status->st_mode & 07777;
@@ -35,25 +68,25 @@ static void print_owner(const struct stat *status, unsigned needed, const char *
         snprintf(name, sizeof name, "%u", (unsigned)(group_helps ? status->st_gid : status->st_uid));
 
     if (group_helps)
-        fprintf(stderr, " belongs to group %s, mode %04o: add this user to the group and log in again", name, mode);
+        fprintf(out, " belongs to group %s, mode %04o: add this user to the group and log in again", name, mode);
     else
-        fprintf(stderr, " belongs to user %s, mode %04o, which gives the group no access: %s", name, mode, setting);
+        fprintf(out, " belongs to user %s, mode %04o, which gives the group no access: %s", name, mode, setting);
 }
 
 /* This user may not connect to the daemon's socket: prints who owns the socket or the directory that refuses it, and
  * what to do about it. */
-static void explain_no_access(const char *socket_path)
+static void explain_no_access(FILE *out, const char *socket_path)
 {
     char path[PATH_SIZE];
     struct stat status;
     snprintf(path, sizeof path, "%s", socket_path);
 
-    fputs("cannot connect to ", stderr);
-    text_print(stderr, slice_of(path));
-    fputs(": permission denied; ", stderr);
+    fputs("cannot connect to ", out);
+    text_print(out, slice_of(path));
+    fputs(": permission denied; ", out);
     if (stat(path, &status) == 0) {
-        fputs("it", stderr);
-        print_owner(&status, 2, "set listen.group and listen.mode");
+        fputs("it", out);
+        print_owner(out, &status, 2, "set listen.group and listen.mode");
         return;
     }
 
@@ -61,50 +94,63 @@ static void explain_no_access(const char *socket_path)
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         if (access(path, X_OK) != 0 && errno == EACCES && stat(path, &status) == 0) {
-            fputs("the directory ", stderr);
-            text_print(stderr, slice_of(path));
-            print_owner(&status, 1, "let its group enter it");
+            fputs("the directory ", out);
+            text_print(out, slice_of(path));
+            print_owner(out, &status, 1, "let its group enter it");
             return;
         }
         *slash = '/';
     }
-    fputs("this user has no permission to inspect it", stderr);
+    fputs("this user has no permission to inspect it", out);
 }
 
-enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error,
-                        bool json)
+/* In words, for the terminal. */
+static void explain(FILE *out, const struct link *link, enum ratelimit_status status, const char *error)
 {
+    int connect_errno = status == RATELIMIT_UNREACHABLE ? link->connect_errno : 0;
+    if (connect_errno == EACCES) {
+        explain_no_access(out, link->address.sun_path);
+        return;
+    }
+
+    text_print(out, slice_of(error));
+    if (status == RATELIMIT_TIMEOUT || status == RATELIMIT_LOST)
+        fputs("; the request was sent and may have taken effect", out);
+    else if (connect_errno != 0)
+        fputs("; is ratelimitd running, and is this its socket? Set another with -s or $RATELIMIT_SOCKET", out);
+}
+
+enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error)
+{
+    static const char *const codes[] = {
+        [RATELIMIT_TIMEOUT] = "TIMEOUT",    [RATELIMIT_LOST] = "LOST",
+        [RATELIMIT_PROTOCOL] = "PROTOCOL",  [RATELIMIT_UNREACHABLE] = "UNREACHABLE",
+        [RATELIMIT_BAD_ARGUMENT] = "USAGE", [RATELIMIT_NO_MEMORY] = "NO_MEMORY",
+    };
     /* A code that came before the daemon closed is about what was asked here: there was nothing else on this
      * connection. */
-    bool is_lost = status == RATELIMIT_LOST;
-    bool is_refusal = status == RATELIMIT_REFUSED || (is_lost && code[0] != '\0');
-    int connect_errno = status == RATELIMIT_UNREACHABLE ? link->connect_errno : 0;
-
-    fputs("ratelimitctl: ", stderr);
+    bool is_refusal = status == RATELIMIT_REFUSED || (status == RATELIMIT_LOST && code[0] != '\0');
     if (is_refusal) {
-        text_print_sentence(stderr, slice_of(error));
-    } else if (connect_errno == EACCES) {
-        explain_no_access(link->address.sun_path);
-    } else {
-        text_print(stderr, slice_of(error));
-        if (status == RATELIMIT_TIMEOUT || is_lost)
-            fputs("; the request was sent and may have taken effect", stderr);
-        else if (connect_errno != 0)
-            fputs("; is ratelimitd running, and is this its socket? Set another with -s or $RATELIMIT_SOCKET", stderr);
-    }
-    fputc('\n', stderr);
-
-    if (status == RATELIMIT_BAD_ARGUMENT) return EXIT_USAGE;
-    if (!is_refusal) return EXIT_UNREACHABLE;
-    if (json) {
         size_t code_len = strlen(code);
-        fputs("{\"error\": ", stdout);
-        json_text(stdout, slice_of(code));
-        fputs(", \"message\": ", stdout);
-        json_text(stdout, slice_of(error + (code_len > 0 ? code_len + strlen(": ") : 0)));
-        fputs("}\n", stdout);
+        fputs("ratelimitctl: ", stderr);
+        text_print_sentence(stderr, slice_of(error));
+        fputc('\n', stderr);
+        complain_object(code, error + (code_len > 0 ? code_len + strlen(": ") : 0));
+        return EXIT_REFUSED;
     }
-    return EXIT_REFUSED;
+
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (out != NULL) {
+        explain(out, link, status, error);
+        fclose(out);
+    }
+    const char *known = (size_t)status < N_OF(codes) ? codes[status] : NULL;
+    fprintf(stderr, "ratelimitctl: %s\n", text != NULL ? text : error);
+    complain_object(known != NULL ? known : "UNREACHABLE", text != NULL ? text : error);
+    free(text);
+    return status == RATELIMIT_BAD_ARGUMENT ? EXIT_USAGE : EXIT_UNREACHABLE;
 }
 
 enum exit_code complain_open(enum ratelimit_status status)

@@ -18,11 +18,18 @@ enum exit_code {
     EXIT_SIGNALLED = 128, /* and the signal's number */
 };
 
-/* A complaint on standard error; EXIT_USAGE. */
+/* From now on every complaint is also an object on standard output, {"error": CODE, "message": TEXT}: a script that
+ * reads
+ * --json finds one object there, whatever happens. CODE is the daemon's, or USAGE, or the end of the library's name for
+ * what happened: TIMEOUT, LOST, PROTOCOL, UNREACHABLE, NO_MEMORY. */
+void complain_in_json(void);
+void complain_object(const char *code, const char *message); /* that object alone */
+
+/* Complaints on standard error; EXIT_USAGE. */
+enum exit_code complain_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 enum exit_code usage_error(const char *what, const char *which);
-/* What a call on this connection ended with; with --json also on standard output. */
-enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error,
-                        bool json);
+/* What a call on this connection ended with. */
+enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error);
 /* There is no client: of what ratelimit_open() said. */
 enum exit_code complain_open(enum ratelimit_status status);
 

@@ -78,8 +78,7 @@ static void on_acquired(const struct ratelimit_answer *answer, void *arg)
     const struct options *options = holder->options;
     holder->answered = true;
     if (answer->status != RATELIMIT_OK) {
-        holder->code =
-            (int)complain(&holder->client->connection, answer->status, answer->code, answer->message, options->json);
+        holder->code = (int)complain(&holder->client->connection, answer->status, answer->code, answer->message);
         return;
     }
 
@@ -117,8 +116,7 @@ static void get_slot(struct holder *holder, const char *policy, const char *key)
             holder->client, policy, key, strlen(key), (uint32_t)holder->options->timeout_ms, on_acquired, holder);
         if (status != RATELIMIT_OK) {
             holder->answered = true;
-            holder->code = (int)complain(&holder->client->connection, status, "", ratelimit_status_text(status),
-                                         holder->options->json);
+            holder->code = (int)complain(&holder->client->connection, status, "", ratelimit_status_text(status));
         }
         while (!holder->answered && got_signal == 0) tick(holder, false, FOREVER);
 

@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "client/ratelimit.h"
+#include "ctl/complain.h"
 
 #define DAY_MS INT64_C(86400000)
 
@@ -60,7 +61,7 @@ int options_parse_number(const char *text, int64_t *ret)
 
 static int complain_of(const char *option, const char *text, const char *wrong)
 {
-    fprintf(stderr, "ratelimitctl: --%s %s: %s\n", option, text, wrong);
+    complain_usage("--%s %s: %s", option, text, wrong);
     return -1;
 }
 
@@ -86,7 +87,10 @@ static int take(int letter, const char *name, const char *text, struct options *
     switch (letter) {
     case 's': ret->socket = text; return 0;
     case 'h': ret->help = true; return 0;
-    case LETTER_JSON: ret->json = true; return 0;
+    case LETTER_JSON:
+        ret->json = true;
+        complain_in_json();
+        return 0;
     case LETTER_VERSION: ret->version = true; return 0;
     case LETTER_BIT | OPTION_ALL: return 0;
     case LETTER_TIMEOUT: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->timeout_ms);
@@ -123,14 +127,13 @@ int options_read(int argc, char **argv, struct options *ret)
             break;
         }
         if (letter == ':')
-            fprintf(stderr, "ratelimitctl: %s needs a value; try ratelimitctl --help\n", argv[at]);
+            complain_usage("%s needs a value; try ratelimitctl --help", argv[at]);
         else if (letter == '?' && strncmp(argv[at], "--", 2) == 0 && optopt != 0)
-            fprintf(stderr, "ratelimitctl: %s: this option takes no value; try ratelimitctl --help\n", argv[at]);
+            complain_usage("%s: this option takes no value; try ratelimitctl --help", argv[at]);
         else if (letter == '?')
-            fprintf(stderr,
-                    "ratelimitctl: %s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins "
-                    "with a dash\n",
-                    argv[at]);
+            complain_usage("%s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins "
+                           "with a dash",
+                           argv[at]);
         if (letter == ':' || letter == '?' || take(letter, names[index].name, optarg, ret) != 0) return -1;
     }
     return optind;

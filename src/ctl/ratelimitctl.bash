@@ -2,7 +2,7 @@
 _ratelimitctl()
 {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" word words i
-    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats ping version test-clock"
+    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats ping version test-clock help"
     local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --all --help --version"
     local -a socket=()
     case $previous in

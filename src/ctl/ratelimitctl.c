@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "base/units.h"
 #include "client/blocking.h"
 #include "client/wait.h"
@@ -73,6 +74,42 @@ enum {
 
 /* ---- Usage ---- */
 
+static const struct some_option {
+    unsigned bit;
+    const char *name, *help;
+} some_options[] = {
+    {OPTION_WAIT, "--wait[=DURATION]", "after a denial, wait and try again, for at most DURATION"},
+    {OPTION_AT_MOST, "--at-most N", "instead of COST, charge as many units as are available, up to N"},
+    {OPTION_MAX_WAIT, "--max-wait DURATION", "the longest acceptable delay of a leaky bucket; else denied"},
+    {OPTION_REQUEST_ID, "--request-id ID", "sent again with the same ID, it is done once"},
+    {OPTION_DEADLINE, "--deadline DURATION", "answered by then, without the store if it must be"},
+    {OPTION_TTL, "--ttl DURATION", "gives the units back if not settled within this time (1m)"},
+    {OPTION_ALL, "--all", "every counter and gauge"},
+};
+
+/* `with_commands`: after the names of those that take it. */
+static void print_option(FILE *out, const struct some_option *option, bool with_commands)
+{
+    const char *between = "";
+    fprintf(out, "      %-19s  ", option->name);
+    for (int i = 0; i < N_COMMANDS && with_commands; i++) {
+        if (!(commands[i].takes & option->bit)) continue;
+        fprintf(out, "%s%s", between, commands[i].name);
+        between = ", ";
+    }
+    fprintf(out, "%s%s\n", with_commands ? ": " : "", option->help);
+}
+
+static void print_help_of(FILE *out, const struct command *command)
+{
+    fprintf(out, "usage: ratelimitctl [OPTION ...] %s [OPTION ...] %s\n\n%s\n", command->name, command->arguments,
+            command->help);
+    if (command->takes != 0) fputs("\nOptions:\n", out);
+    for (size_t i = 0; i < N_OF(some_options); i++)
+        if (command->takes & some_options[i].bit) print_option(out, &some_options[i], false);
+    fputs("\nratelimitctl --help lists the options of every command; ratelimitctl(1) has the details.\n", out);
+}
+
 static void print_help(FILE *out)
 {
     fputs("usage: ratelimitctl [OPTION ...] COMMAND [OPTION ...] [ARGUMENT ...]\n", out);
@@ -88,23 +125,15 @@ static void print_help(FILE *out)
           "      --json               print the answer as one JSON object\n"
           "      --timeout DURATION   give up after this time, such as 50ms or 2s (the default)\n"
           "  -h, --help\n"
-          "      --version            of ratelimitctl itself\n"
-          "\nOptions of some:\n"
-          "      --wait[=DURATION]    check, acquire: after a denial, wait and try again, for at most DURATION\n"
-          "      --at-most N          check: instead of COST, charge as many units as are available, up to N\n"
-          "      --max-wait DURATION  check: the longest acceptable delay of a leaky bucket; else denied\n"
-          "      --request-id ID      check, check-all, reserve, refund: sent again with the same ID, it is done once\n"
-          "      --deadline DURATION  check, check-all, reserve, refund: the daemon answers by then, without its store "
-          "if it "
-          "must\n"
-          "      --ttl DURATION       reserve: gives the units back if not settled within this time (1m)\n"
-          "      --all                stats: every counter and gauge\n"
+          "      --version            of ratelimitctl itself\n",
+          out);
+    fputs("\nOptions of some:\n", out);
+    for (size_t i = 0; i < N_OF(some_options); i++) print_option(out, &some_options[i], true);
+    fputs("\nhelp COMMAND, or COMMAND --help, shows one command.\n"
           "\nOptions come before the command, or between it and POLICY. From POLICY on everything is an argument, so a "
-          "key may\n"
-          "begin with a dash; -- ends the options earlier. POLICY is a name or, if the daemon allows it, settings:\n"
-          "'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and check-many "
-          "is\n"
-          "an argument of its own.\n"
+          "key may\nbegin with a dash; -- ends the options earlier. POLICY is a name or, if the daemon allows it, "
+          "settings:\n'{algorithm: token_bucket, limit: 10, window: 1m}'. A comma between the checks of check-all and "
+          "check-many is\nan argument of its own.\n"
           "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
           "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
           out);
@@ -114,16 +143,22 @@ static void print_help(FILE *out)
 static const struct command *find_command(const char *name, const struct options *options)
 {
     int64_t us;
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (commands[i].method != NULL && strcmp(commands[i].name, name) == 0) return &commands[i];
+    struct nearest nearest = nearest_within(slice_of(name), 2);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (commands[i].method == NULL) continue;
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+        nearest_offer(&nearest, commands[i].name);
+    }
 
     for (int i = 0; i < N_LATER; i++) {
         if (strcmp(later_commands[i], name) != 0) continue;
-        fprintf(stderr, "ratelimitctl: %s is not available in this version\n", name);
+        complain_usage("%s is not available in this version", name);
         return NULL;
     }
     if ((options->given & OPTION_WAIT) && units_duration(name, &us) == NULL)
-        fprintf(stderr, "ratelimitctl: %s is not a command; did you mean --wait=%s?\n", name, name);
+        complain_usage("%s is not a command; did you mean --wait=%s?", name, name);
+    else if (nearest.name != NULL)
+        complain_usage("no such command: %s; did you mean %s?", name, nearest.name);
     else
         usage_error("no such command", name);
     return NULL;
@@ -170,8 +205,7 @@ static enum exit_code ask(const struct question *question, struct pull *ret)
     enum ratelimit_status status = ratelimit_call(client, question->command->method, buffer_data(params),
                                                   buffer_len(params), (uint32_t)options->timeout_ms, &result, &len);
     if (status != RATELIMIT_OK)
-        return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client),
-                        options->json);
+        return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
 
     *ret = pull_of(result, len);
     return EXIT_DONE;
@@ -266,19 +300,34 @@ static enum exit_code finish(enum exit_code code)
     return EXIT_OUTPUT;
 }
 
-/* Read the options from `argv`. The index of the first argument after them; or -1 to end with *ret_code: they are
- * wrong, or what they ask for instead of a command is done. */
-static int read_options(int argc, char **argv, struct options *options, enum exit_code *ret_code)
+/* Read the options from `argv`, those after `command`, or NULL. The index of the first argument after them; or -1 to
+ * end with *ret_code: they are wrong, or what they ask for instead of a command is done. */
+static int read_options(int argc, char **argv, const struct command *command, struct options *options,
+                        enum exit_code *ret_code)
 {
     int at = options_read(argc, argv, options);
     *ret_code = EXIT_USAGE;
     if (at < 0 || (!options->help && !options->version)) return at;
-    if (options->help)
+    if (options->help && command != NULL)
+        print_help_of(stdout, command);
+    else if (options->help)
         print_help(stdout);
     else
         printf("ratelimitctl %s\n", ratelimit_version());
     *ret_code = finish(EXIT_DONE);
     return -1;
+}
+
+/* help [COMMAND] */
+static enum exit_code run_help(int n, char **names, const struct options *options)
+{
+    const struct command *command = n > 0 ? find_command(names[0], options) : NULL;
+    if (n > 0 && command == NULL) return EXIT_USAGE;
+    if (command != NULL)
+        print_help_of(stdout, command);
+    else
+        print_help(stdout);
+    return finish(EXIT_DONE);
 }
 
 int main(int argc, char **argv)
@@ -294,21 +343,22 @@ int main(int argc, char **argv)
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
 
-    int at = read_options(argc, argv, &options, &code);
+    int at = read_options(argc, argv, NULL, &options, &code);
     if (at < 0) return (int)code;
     if (at == argc) return (int)usage_error("no command", "");
+    if (strcmp(argv[at], "help") == 0) return (int)run_help(argc - at - 1, argv + at + 1, &options);
     const struct command *command = find_command(argv[at], &options);
     if (command == NULL) return EXIT_USAGE;
 
     argc -= at;
     argv += at;
-    at = options.ended ? 1 : read_options(argc, argv, &options, &code);
+    at = options.ended ? 1 : read_options(argc, argv, command, &options, &code);
     if (at < 0) return (int)code;
     argc -= at;
     argv += at;
     if (options.given & ~command->takes) {
-        fprintf(stderr, "ratelimitctl: %s takes no --%s; try ratelimitctl --help\n", command->name,
-                options_name(options.given & ~command->takes));
+        complain_usage("%s takes no --%s; try ratelimitctl --help", command->name,
+                       options_name(options.given & ~command->takes));
         return EXIT_USAGE;
     }
 

@@ -11,7 +11,7 @@ function __ratelimitctl_policies
 end
 
 set -l with_policy check check-all check-many peek explain reset refund reserve acquire
-set -l commands $with_policy settle cancel policies stats ping version test-clock
+set -l commands $with_policy settle cancel policies stats ping version test-clock help
 
 complete -c ratelimitctl -f
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if the policy allows it'
@@ -26,6 +26,7 @@ complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a acqui
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a peek -d 'show what a check would answer'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a explain -d 'explain the answer to a check'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a policies -d 'the policies, with their limits and counts'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a help -d 'show what a command takes'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a ping -d 'test that the daemon answers'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a stats -d 'the main counts of the daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a version -d 'the version of the daemon'

@@ -29,6 +29,7 @@ _ratelimitctl()
         'ping:test that the daemon answers'
         'stats:the main counts of the daemon'
         'version:the version of the daemon'
+        'help:show what a command takes'
         'test-clock:set the time of the daemon, under --test-clock'
     )
     _arguments \

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -353,3 +354,39 @@ def test_many_at_once_charge_their_costs(daemon):
     runs = [subprocess.Popen([program("ratelimitctl"), "-s", daemon.socket, "check", "day", "crowd"], stdout=subprocess.DEVNULL)
             for _ in range(12)]
     assert sorted(run.wait(PATIENCE_S) for run in runs) == [DONE] * 5 + [DENIED] * 7
+
+
+def test_help_shows_one_command():
+    for arguments in (["help", "check"], ["check", "--help"], ["check", "-h"]):
+        done = ctl(*arguments)
+        assert done.returncode == DONE and done.stderr == ""
+        assert done.stdout.startswith("usage: ratelimitctl [OPTION ...] check [OPTION ...] POLICY KEY [COST]\n")
+        assert "--at-most N" in done.stdout and "--ttl" not in done.stdout and "settle" not in done.stdout
+    assert ctl("help").stdout == ctl("--help").stdout
+    assert ctl("help", "nosuch").returncode == USAGE
+
+
+@pytest.mark.parametrize("written, meant", [("chek", "check"), ("check_all", "check-all"), ("policy", None), ("stat", "stats"),
+                                            ("release", None)])
+def test_a_misspelt_command_gets_a_suggestion(written, meant):
+    done = ctl(written, "login", "alice")
+    hint = f"did you mean {meant}?" if meant else "try ratelimitctl --help"
+    assert done.returncode == USAGE
+    assert done.stderr == f"ratelimitctl: no such command: {written}; {hint}\n"
+
+
+@pytest.mark.parametrize("arguments, status, code", [
+    (["-s", "/nonexistent/rl.sock", "ping"], UNREACHABLE, "UNREACHABLE"), (["chek"], USAGE, "USAGE"), (["check", "a"], USAGE, "USAGE"),
+    (["check", "a", "b", "c"], USAGE, "USAGE"), (["--nonsense", "ping"], USAGE, "USAGE"), (["--timeout", "x", "ping"], USAGE, "USAGE"),
+    (["check", "--all", "a", "b"], USAGE, "USAGE"), ([], USAGE, "USAGE")])
+def test_an_error_is_an_object_too(arguments, status, code):
+    done = ctl("--json", *arguments)
+    error = json.loads(done.stdout)
+    assert done.returncode == status and error["error"] == code and error["message"] and done.stderr
+
+
+def test_an_answer_that_does_not_come_is_an_object_too(daemon):
+    daemon.signal(signal.SIGSTOP)
+    done = daemon.ctl("--json", "--timeout", "200ms", "check", "login", "alice")
+    daemon.signal(signal.SIGCONT)
+    assert done.returncode == UNREACHABLE and json.loads(done.stdout)["error"] == "TIMEOUT"

@@ -21,6 +21,7 @@ enum {
     FULL_PART = 4,          /* while the oldest reply takes longer, nothing more is sent */
     SLOW_PART = 10,         /* a reply that took longer says that less should be on the wire */
     ERRORS_PER_SECOND = 20, /* that are logged */
+    SEEN_BITS = 1 << 16,
 };
 
 /* One EVALSHA: its batch, and what is known of it. */
@@ -119,6 +120,7 @@ static bool may_share(struct call *call, const struct op *op)
     if (batch_n_ops(call->batch) == 0) {
         call->is_apart = op_is_apart;
         call->policy = op_is_apart ? policy_of(op) : NULL;
+        return true;
     }
     return call->is_apart ? call->policy != NULL && call->policy == policy_of(op) : !op_is_apart;
 }
@@ -126,9 +128,7 @@ static bool may_share(struct call *call, const struct op *op)
 /* As batch_add(). */
 static enum batch_status call_add(struct call *call, struct op *op)
 {
-    bool is_alone = batch_n_ops(call->batch) == 0;
-    if (call->batches->n_apart > 0 && !may_share(call, op) && !is_alone) return BATCH_CLASHES;
-
+    if (call->batches->n_apart > 0 && !may_share(call, op)) return BATCH_CLASHES;
     enum batch_status status = batch_add(call->batch, op);
     if (status != BATCH_ADDED) return status;
 
@@ -436,8 +436,6 @@ static void call_refused(struct call *call, enum redis_remedy remedy)
     if (batches->phase == BATCHES_SENDING) batches->phase = BATCHES_HOLDING;
     if (batches->phase == BATCHES_HOLDING && remedy == REMEDY_RELOAD) batches->phase = BATCHES_RELOADING;
 }
-
-enum { SEEN_BITS = 1 << 16 };
 
 /* A number of party and key below SEEN_BITS; batch_add() has left the key's hash. */
 static uint32_t bit_of(const struct op *op, const struct op_member *member)

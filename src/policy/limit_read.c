@@ -173,7 +173,7 @@ static void read_by(struct reading *reading, struct limit *limit)
     if (format == NULL || format->n_parts == 0) return;
 
     for (const struct tree_node *item = node->first; item != NULL; item = item->next) {
-        char shown[FAULTS_SHOWN_MAX];
+        char shown[FAULTS_SHOWN_MAX], parts[FAULTS_SHOWN_MAX];
         const char *name = value_parse_text(path, item, faults);
         if (name == NULL) continue;
 
@@ -181,7 +181,7 @@ static void read_by(struct reading *reading, struct limit *limit)
         faults_shown(shown, name);
         if (part < 0)
             faults_add(faults, item->line, path, "%s is not a part of key_format %s; write one of those", shown,
-                       format->text);
+                       faults_shown(parts, format->text));
         else if (limit->parts & 1U << part)
             faults_add(faults, item->line, path, "%s is in it twice; write it once", shown);
         else

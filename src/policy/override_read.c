@@ -60,9 +60,11 @@ static const char *read_target(struct reading *map, const struct policy *policy)
     const struct key_format *format = policy->format;
     if (overrides_written(policy->overrides, slice_of(text), map->match != NULL) != NULL)
         faults_add(faults, node->line, map->path, "has an override already; keep one of the two");
+    char shown[FAULTS_SHOWN_MAX];
     if (map->key != NULL && format != NULL && format->n_parts > 0 && !key_format_takes(format, slice_of(text)))
         faults_add(faults, node->line, map->path,
-                   "does not fit key_format %s, so nobody can ask for it; write a key that does", format->text);
+                   "does not fit key_format %s, so nobody can ask for it; write a key that does",
+                   faults_shown(shown, format->text));
     return text;
 }
 

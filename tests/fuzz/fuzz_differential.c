@@ -125,6 +125,14 @@ static bool is_array(uint8_t first)
     return (first & 0xf0) == 0x90 || first == 0xdc || first == 0xdd;
 }
 
+/* msgpack-c waits for as many bytes as an ext has, and its type: 2^32 - 1 and 1, which wraps to 0. Where the input ends
+ * in front of the type, with which the scanner will refuse the length, msgpack-c refuses it already. */
+static bool ends_in_the_longest_ext(const uint8_t *data, size_t size)
+{
+    static const uint8_t header[] = {0xc9, 0xff, 0xff, 0xff, 0xff};
+    return size >= sizeof header && memcmp(data + size - sizeof header, header, sizeof header) == 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -141,7 +149,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         } else if (n == 0 || (n == -SCAN_BROKEN && is_array(data[start]))) {
             msgpack_unpack_return expected = n == 0 ? MSGPACK_UNPACK_CONTINUE : MSGPACK_UNPACK_PARSE_ERROR;
             end = 0;
-            CHECK(msgpack_unpack_next(&unpacked, (const char *)data + start, size - start, &end) == expected);
+            msgpack_unpack_return got = msgpack_unpack_next(&unpacked, (const char *)data + start, size - start, &end);
+            bool wraps = n == 0 && got == MSGPACK_UNPACK_PARSE_ERROR && ends_in_the_longest_ext(data, size);
+            CHECK(got == expected || wraps);
         }
         if (n < 0) break;
     }

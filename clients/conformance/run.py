@@ -31,7 +31,7 @@ except ImportError:  # the tests' virtual environment has them
     os.execve(python, [str(python), *sys.argv], {**os.environ, "CONFORMANCE_PYTHON": "1"})
 
 sys.path.insert(0, str(HERE))
-from matching import Cases  # noqa: E402
+from matching import Cases, Found  # noqa: E402
 
 RESULTS = Path(os.environ.get("TEST_RESULTS") or ROOT / "build" / "test")
 TIMED = ("timeout_ms", "ms", "not_before_ms", "within_ms")
@@ -55,6 +55,9 @@ def substituted(value, names):
         return {**{key: one for key, one in made.items() if key != "<<"}, **made.get("<<", {})}  # "<<": fields of a row
     if type(value) is list:
         return [substituted(one, names) for one in value]
+    if isinstance(value, Found):
+        made = substituted(value.pattern, names)
+        return Found(made) if isinstance(made, str) else made
     return value
 
 

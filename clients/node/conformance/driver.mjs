@@ -3,6 +3,9 @@ import { createInterface } from 'node:readline'
 import { Refused, RateLimiter, Unavailable, hashed, ipKey, joinKey, parseLimit, userKey } from 'ratelimitd'
 import { FakeLimiter } from 'ratelimitd/testing'
 import { decisionOf } from '../dist/esm/decision.js'
+import { compileLimit } from '../dist/esm/limits.js'
+import { keyOf } from '../dist/esm/middleware.js'
+import { serviceOf } from '../dist/esm/service.js'
 import { deniedRefusal, fieldsFor, unavailableRefusal } from '../dist/esm/http.js'
 
 const clients = new Map()
@@ -103,7 +106,13 @@ const others = {
       new RateLimiter({
         socket: c.socket ?? undefined,
         timeoutMs: c.timeout_ms ?? undefined,
-        logger: { warn: (text) => console.error(text) },
+        rememberDenialsMs: c.remember_denials_ms ?? undefined,
+        logger: {
+          warn: (message) => {
+            console.error(message)
+            write({ event: 'log', message })
+          },
+        },
       }),
     ),
   fake: (c) => void clients.set(c.client, new FakeLimiter()),
@@ -149,6 +158,13 @@ const others = {
       ? { http_status: null, headers: fields, body: null }
       : asHttp(deniedRefusal(decision, fields, accept))
   },
+  limit: (c) => void compileLimit(limitOf(c.options)),
+  endpoint_key: (c) => {
+    const { isInline } = compileLimit(limitOf(c.limit))
+    const key = keyOf(bytes(c.key), isInline ? (c.service ?? '') : '', isInline ? c.endpoint : '')
+    return { key: typeof key === 'string' ? key : { base64: Buffer.from(key).toString('base64') } }
+  },
+  service_name: (c) => ({ service: serviceOf(c.option ?? undefined, c.env, c.own ?? null).name }),
   fake_allow_all: (c) => clients.get(c.client).allowAll(),
   fake_deny: (c) =>
     clients.get(c.client).deny(c.policy, c.retry_after_ms < 0 ? {} : { retryAfterMs: c.retry_after_ms }),
@@ -156,9 +172,20 @@ const others = {
   fake_calls: (c) => ({ calls: clients.get(c.client).calls }),
 }
 
+const NAMES = { on_error: 'onError', charge_when: 'chargeWhen' }
+
+/** Options by the names of docs/clients.md, as this client has them. */
+function limitOf(options) {
+  const limit = {}
+  for (const [name, value] of Object.entries(options)) limit[NAMES[name] ?? name] = value?.function ? () => null : value
+  return limit
+}
+
 function asHttp({ status, fields, contentType, body }) {
   return { http_status: status, headers: [...fields, ['Content-Type', contentType]], body }
 }
+
+const snake = (message) => message.replaceAll('onError', 'on_error').replaceAll('chargeWhen', 'charge_when')
 
 function failure(error) {
   const message = error.message || String(error)
@@ -167,7 +194,7 @@ function failure(error) {
   if (error instanceof Refused)
     return { status: 'refused', maybe_charged: false, code: error.code, missing: error.missing, message }
   if (error.name === 'AbortError') return { status: 'cancelled', maybe_charged: error.maybeCharged ?? false, message }
-  if (error instanceof TypeError) return { status: 'argument', maybe_charged: false, message }
+  if (error instanceof TypeError) return { status: 'argument', maybe_charged: false, message: snake(message) }
   return { status: 'bug', message: error.stack }
 }
 

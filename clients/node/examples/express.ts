@@ -2,21 +2,22 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import express from 'express'
 import { RateLimiter } from 'ratelimitd'
-import { rateLimit } from 'ratelimitd/express'
+import { ip, rateLimit } from 'ratelimitd/express'
 
 const limiter = new RateLimiter()
 const app = express()
 
 app.get('/ok', rateLimit(limiter, 'web'), (_req, res) => void res.type('text').send('ok\n'))
 
+const address = ip()
 const login = rateLimit(limiter, {
   policy: 'login',
-  key: (req) => req.body.user,
+  key: (req, res) => [String(req.body?.user || '-'), address(req, res)],
   onError: 'deny',
   chargeWhen: (_req, res) => res.statusCode === 401, // only wrong passwords count
 })
 app.post('/login', express.urlencoded(), login, (req, res) => {
-  if (req.body.password === 'right') res.type('text').send('welcome\n')
+  if (req.body?.password === 'right') res.type('text').send('welcome\n')
   else res.status(401).type('text').send('wrong\n')
 })
 
@@ -58,6 +59,41 @@ app.get(
   rateLimit(limiter, { policy: 'web', onError: 'deny' }),
   (_req, res) => void res.type('text').send('down\n'),
 )
+
+// limits by the request, the decision in the handler, and answers of the program's own
+const plan = rateLimit(limiter, {
+  name: 'plan',
+  limit: (req) => (req.get('X-Plan') === 'gold' ? 3 : 1),
+  window: (req) => (req.get('X-Plan') === 'gold' ? '30s' : '60s'),
+})
+app.get('/plan', plan, (_req, res) => void res.type('text').send('plan\n'))
+app.get(
+  '/choose',
+  rateLimit(limiter, { policy: (req) => (req.query.policy as string | undefined) ?? null }),
+  (_req, res) => void res.type('text').send('choose\n'),
+)
+app.get('/left', rateLimit(limiter, 'web'), (req, res) => {
+  const decision = req.rateLimit
+  res.type('text').send(decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n')
+})
+const guess = rateLimit(limiter, {
+  name: 'guess',
+  limit: 2,
+  window: '1m',
+  chargeWhen: (_req, res) => res.statusCode === 403,
+})
+app.get('/guess', guess, (req, res) => {
+  if (req.query.right === 'yes') res.type('text').send('right\n')
+  else res.status(403).type('text').send('wrong\n')
+})
+const own = rateLimit(limiter, {
+  policy: 'budget',
+  cost: (req) => Number(req.query.n),
+  headers: 'both',
+  respond: (_req, res) =>
+    res.status(418).set({ 'Retry-After': '99', 'X-RateLimit-Limit': '99' }).type('text').send('slow down\n'),
+})
+app.get('/own', own, (_req, res) => void res.set('X-RateLimit-Limit', '99').type('text').send('own\n'))
 
 app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))
 process.once('SIGTERM', () => process.exit())

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import formbody from '@fastify/formbody'
 import Fastify from 'fastify'
 import { RateLimiter } from 'ratelimitd'
-import { type Limit, type Args, rateLimit } from 'ratelimitd/fastify'
+import { type Limit, type Args, ip, rateLimit } from 'ratelimitd/fastify'
 
 const limiter = new RateLimiter()
 const app = Fastify()
@@ -12,23 +12,24 @@ await app.register(formbody)
 await app.register(rateLimit, { limiter })
 
 interface Form {
-  user: string
-  password: string
+  user?: string
+  password?: string
 }
 
 app.get('/ok', { config: { rateLimit: 'web' } }, async () => 'ok\n')
 
+const address = ip()
 const login: Limit<Args> = {
   policy: 'login',
-  key: (request) => (request.body as Form).user,
+  key: (request, reply) => [String((request.body as Form | null)?.user || '-'), address(request, reply)],
   onError: 'deny',
   chargeWhen: (_request, reply) => reply.statusCode === 401, // only wrong passwords count
 }
-app.post<{ Body: Form }>(
+app.post<{ Body: Form | null }>(
   '/login',
   { config: { rateLimit: { limits: [login], hook: 'preHandler' } } },
   async (request, reply) => {
-    if (request.body.password === 'right') return 'welcome\n'
+    if (request.body?.password === 'right') return 'welcome\n'
     reply.code(401)
     return 'wrong\n'
   },
@@ -72,6 +73,42 @@ const skip: Limit<Args> = { policy: 'login', skip: (request) => request.headers[
 app.get('/skip', { config: { rateLimit: skip } }, async () => 'skip\n')
 
 app.get('/down', { config: { rateLimit: { policy: 'web', onError: 'deny' } } }, async () => 'down\n')
+
+// limits by the request, the decision in the handler, and answers of the program's own
+const isGold = (request: Args[0]): boolean => request.headers['x-plan'] === 'gold'
+const plan: Limit<Args> = {
+  name: 'plan',
+  limit: (request) => (isGold(request) ? 3 : 1),
+  window: (request) => (isGold(request) ? '30s' : '60s'),
+}
+app.get('/plan', { config: { rateLimit: plan } }, async () => 'plan\n')
+const choose: Limit<Args> = { policy: (request) => (request.query as { policy?: string }).policy ?? null }
+app.get('/choose', { config: { rateLimit: choose } }, async () => 'choose\n')
+app.get('/left', { config: { rateLimit: 'web' } }, async ({ rateLimit: decision }) =>
+  decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n',
+)
+const guess: Limit<Args> = {
+  name: 'guess',
+  limit: 2,
+  window: '1m',
+  chargeWhen: (_request, reply) => reply.statusCode === 403,
+}
+app.get<{ Querystring: { right: string } }>('/guess', { config: { rateLimit: guess } }, async (request, reply) => {
+  if (request.query.right === 'yes') return 'right\n'
+  reply.code(403)
+  return 'wrong\n'
+})
+const own: Limit<Args> = {
+  policy: 'budget',
+  cost: (request) => Number((request.query as { n: string }).n),
+  headers: 'both',
+  respond: (_request, reply) =>
+    reply.code(418).headers({ 'Retry-After': '99', 'X-RateLimit-Limit': '99' }).send('slow down\n'),
+}
+app.get('/own', { config: { rateLimit: own } }, async (_request, reply) => {
+  reply.header('X-RateLimit-Limit', '99')
+  return 'own\n'
+})
 
 await app.listen({ port: Number(process.env.PORT), host: '127.0.0.1' })
 console.log('ready')

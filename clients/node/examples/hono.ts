@@ -4,19 +4,20 @@ import { serve } from '@hono/node-server'
 import { type Context, Hono } from 'hono'
 import { stream } from 'hono/streaming'
 import { RateLimiter } from 'ratelimitd'
-import { rateLimit } from 'ratelimitd/hono'
+import { ip, rateLimit } from 'ratelimitd/hono'
 
 const limiter = new RateLimiter()
 const app = new Hono()
 
-const text = (c: Context, body: string, status: 200 | 401 = 200): Response =>
+const text = (c: Context, body: string, status: 200 | 401 | 403 | 418 = 200): Response =>
   c.body(body, status, { 'Content-Type': 'text/plain; charset=utf-8' })
 
 app.get('/ok', rateLimit(limiter, 'web'), (c) => text(c, 'ok\n'))
 
+const address = ip()
 const login = rateLimit(limiter, {
   policy: 'login',
-  key: async (c) => String((await c.req.parseBody())['user']),
+  key: async (c) => [String((await c.req.parseBody())['user'] || '-'), address(c)],
   onError: 'deny',
   chargeWhen: (c) => c.res.status === 401, // only wrong passwords count
 })
@@ -52,6 +53,35 @@ app.get('/skip', rateLimit(limiter, { policy: 'login', skip: (c) => c.req.header
   text(c, 'skip\n'),
 )
 app.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (c) => text(c, 'down\n'))
+
+// limits by the request, the decision in the handler, and answers of the program's own
+const plan = rateLimit(limiter, {
+  name: 'plan',
+  limit: (c) => (c.req.header('X-Plan') === 'gold' ? 3 : 1),
+  window: (c) => (c.req.header('X-Plan') === 'gold' ? '30s' : '60s'),
+})
+app.get('/plan', plan, (c) => text(c, 'plan\n'))
+app.get('/choose', rateLimit(limiter, { policy: (c) => c.req.query('policy') ?? null }), (c) => text(c, 'choose\n'))
+app.get('/left', rateLimit(limiter, 'web'), (c) => {
+  const decision = c.get('rateLimit')
+  return text(c, decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n')
+})
+const guess = rateLimit(limiter, { name: 'guess', limit: 2, window: '1m', chargeWhen: (c) => c.res.status === 403 })
+app.get('/guess', guess, (c) => (c.req.query('right') === 'yes' ? text(c, 'right\n') : text(c, 'wrong\n', 403)))
+const own = rateLimit(limiter, {
+  policy: 'budget',
+  cost: (c) => Number(c.req.query('n')),
+  headers: 'both',
+  respond: (c) => {
+    c.header('Retry-After', '99')
+    c.header('X-RateLimit-Limit', '99')
+    return text(c, 'slow down\n', 418)
+  },
+})
+app.get('/own', own, (c) => {
+  c.header('X-RateLimit-Limit', '99')
+  return text(c, 'own\n')
+})
 
 serve({ fetch: app.fetch, port: Number(process.env.PORT), hostname: '127.0.0.1' }, () => console.log('ready'))
 process.once('SIGTERM', () => process.exit())

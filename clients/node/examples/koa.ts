@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import Router from '@koa/router'
 import Koa from 'koa'
 import { RateLimiter } from 'ratelimitd'
-import { rateLimit } from 'ratelimitd/koa'
+import { ip, rateLimit } from 'ratelimitd/koa'
 
 const limiter = new RateLimiter()
 const app = new Koa()
@@ -17,9 +17,10 @@ const readForm: Koa.Middleware = async (ctx, next) => {
   ctx.state.form = new URLSearchParams(await text(ctx.req))
   await next()
 }
+const address = ip()
 const login = rateLimit(limiter, {
   policy: 'login',
-  key: (ctx) => ctx.state.form.get('user'),
+  key: (ctx) => [ctx.state.form.get('user') || '-', address(ctx)],
   onError: 'deny',
   chargeWhen: (ctx) => ctx.status === 401, // only wrong passwords count
 })
@@ -61,6 +62,43 @@ router.get(
   (ctx) => void (ctx.body = 'skip\n'),
 )
 router.get('/down', rateLimit(limiter, { policy: 'web', onError: 'deny' }), (ctx) => void (ctx.body = 'down\n'))
+
+// limits by the request, the decision in the handler, and answers of the program's own
+const plan = rateLimit(limiter, {
+  name: 'plan',
+  limit: (ctx) => (ctx.get('X-Plan') === 'gold' ? 3 : 1),
+  window: (ctx) => (ctx.get('X-Plan') === 'gold' ? '30s' : '60s'),
+})
+router.get('/plan', plan, (ctx) => void (ctx.body = 'plan\n'))
+router.get(
+  '/choose',
+  rateLimit(limiter, { policy: (ctx) => (ctx.query.policy as string | undefined) ?? null }),
+  (ctx) => void (ctx.body = 'choose\n'),
+)
+router.get('/left', rateLimit(limiter, 'web'), (ctx) => {
+  const decision = ctx.state.rateLimit
+  ctx.body = decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n'
+})
+const guess = rateLimit(limiter, { name: 'guess', limit: 2, window: '1m', chargeWhen: (ctx) => ctx.status === 403 })
+router.get('/guess', guess, (ctx) => {
+  const isRight = ctx.query.right === 'yes'
+  ctx.status = isRight ? 200 : 403
+  ctx.body = isRight ? 'right\n' : 'wrong\n'
+})
+const own = rateLimit(limiter, {
+  policy: 'budget',
+  cost: (ctx) => Number(ctx.query.n),
+  headers: 'both',
+  respond: (ctx) => {
+    ctx.status = 418
+    ctx.set({ 'Retry-After': '99', 'X-RateLimit-Limit': '99' })
+    ctx.body = 'slow down\n'
+  },
+})
+router.get('/own', own, (ctx) => {
+  ctx.set('X-RateLimit-Limit', '99')
+  ctx.body = 'own\n'
+})
 
 app.use(router.routes())
 app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))

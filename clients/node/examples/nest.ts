@@ -11,15 +11,17 @@ import {
   Module,
   Post,
   Query,
+  Req,
   Res,
   UseGuards,
 } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
-import type { Response } from 'express'
+import type { Request, Response } from 'express'
 import { RateLimiter } from 'ratelimitd'
-import { RateLimit, RateLimitGuard, RateLimitModule } from 'ratelimitd/nest'
+import { RateLimit, RateLimitGuard, RateLimitModule, ip } from 'ratelimitd/nest'
 
 const limiter = new RateLimiter()
+const address = ip()
 const Text = (): MethodDecorator => Header('Content-Type', 'text/plain; charset=utf-8')
 
 @Controller()
@@ -35,15 +37,15 @@ class Service {
   // only wrong passwords count
   @RateLimit({
     policy: 'login',
-    key: (req) => req.body.user,
+    key: (req, res) => [String(req.body?.user || '-'), address(req, res)],
     onError: 'deny',
     chargeWhen: (_req, res) => res.statusCode === 401,
   })
   @Post('login')
   @HttpCode(200)
   @Text()
-  login(@Body() form: { password: string }, @Res({ passthrough: true }) res: Response): string {
-    if (form.password === 'right') return 'welcome\n'
+  login(@Body() form: { password?: string } | undefined, @Res({ passthrough: true }) res: Response): string {
+    if (form?.password === 'right') return 'welcome\n'
     res.status(HttpStatus.UNAUTHORIZED)
     return 'wrong\n'
   }
@@ -93,6 +95,55 @@ class Service {
   @Text()
   skip(): string {
     return 'skip\n'
+  }
+
+  // limits by the request, the decision in the handler, and answers of the program's own
+  @RateLimit({
+    name: 'plan',
+    limit: (req) => (req.get('X-Plan') === 'gold' ? 3 : 1),
+    window: (req) => (req.get('X-Plan') === 'gold' ? '30s' : '60s'),
+  })
+  @Get('plan')
+  @Text()
+  plan(): string {
+    return 'plan\n'
+  }
+
+  @RateLimit({ policy: (req) => req.query.policy ?? null })
+  @Get('choose')
+  @Text()
+  choose(): string {
+    return 'choose\n'
+  }
+
+  @RateLimit('web')
+  @Get('left')
+  @Text()
+  left(@Req() { rateLimit: decision }: Request): string {
+    return decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n'
+  }
+
+  @RateLimit({ name: 'guess', limit: 2, window: '1m', chargeWhen: (_req, res) => res.statusCode === 403 })
+  @Get('guess')
+  @Text()
+  guess(@Query('right') right: string, @Res({ passthrough: true }) res: Response): string {
+    if (right === 'yes') return 'right\n'
+    res.status(HttpStatus.FORBIDDEN)
+    return 'wrong\n'
+  }
+
+  @RateLimit({
+    policy: 'budget',
+    cost: (req) => Number(req.query.n),
+    headers: 'both',
+    respond: (_req, res) =>
+      res.status(418).set({ 'Retry-After': '99', 'X-RateLimit-Limit': '99' }).type('text').send('slow down\n'),
+  })
+  @Get('own')
+  @Header('X-RateLimit-Limit', '99')
+  @Text()
+  own(): string {
+    return 'own\n'
   }
 
   @RateLimit({ policy: 'web', onError: 'deny' })

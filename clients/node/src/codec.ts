@@ -19,6 +19,10 @@ export function encodeRequest(msgid: number, method: string, params: readonly un
   return encoder.encode([0, msgid, method, params])
 }
 
+export function encodeNotification(method: string, params: readonly unknown[]): Uint8Array {
+  return encoder.encode([2, method, params])
+}
+
 const decoder = new Decoder({
   maxStrLength: ANSWER_MAX_BYTES,
   maxBinLength: ANSWER_MAX_BYTES,

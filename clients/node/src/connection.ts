@@ -12,7 +12,7 @@
  * are sent. A late yes to an acquire is released, to a reserve cancelled.
  */
 import { type Socket, createConnection } from 'node:net'
-import { BrokenFrame, FrameReader, decodeAnswer, encodeRequest } from './codec.js'
+import { BrokenFrame, FrameReader, decodeAnswer, encodeNotification, encodeRequest } from './codec.js'
 import { textOf } from './decision.js'
 import { Aborted, Refused, Unavailable, type UnavailableKind } from './errors.js'
 
@@ -36,8 +36,10 @@ export interface CallOptions<Result> {
   readonly undo?: (result: Result) => { method: string; params: unknown[] } | null
   /** It carries a request id, and may be sent again. */
   readonly repeatable?: boolean | undefined
-  /** It goes out even if its time is over, and whatever the breaker's state: it ends something of this connection. */
+  /** It goes out even if its time is over, and whatever the breaker's state: it gives something back. */
   readonly mustSend?: boolean | undefined
+  /** It means nothing on another connection. */
+  readonly isOfConnection?: boolean | undefined
 }
 
 /** What a limiter asks: the connection, or a fake. */
@@ -46,12 +48,16 @@ export interface Transport {
   /** Runs `onLost` once if the connection that holds something now ends. Returns the way to stop that. */
   hold(onLost: () => void): () => void
   readonly pending: number
+  /** What the daemon of the present connection says that it can do; empty before its answer to hello. */
+  readonly features: ReadonlySet<string>
   close(): void
 }
 
 interface Call {
   readonly msgid: number
-  readonly frame: Uint8Array
+  frame: Uint8Array
+  readonly params: readonly unknown[]
+  readonly method: string
   readonly options: CallOptions<unknown>
   readonly resolve: (result: unknown) => void
   readonly reject: (error: Error) => void
@@ -63,6 +69,7 @@ interface Call {
 }
 
 const ignore = (): void => {}
+const NO_FEATURES: ReadonlySet<string> = new Set()
 
 export class Connection implements Transport {
   readonly #path: string
@@ -72,6 +79,8 @@ export class Connection implements Transport {
   #isClosed = false
   #reader = new FrameReader()
   #lastAnswerMs = 0
+  #helloMsgid = 0
+  #features = NO_FEATURES
 
   #lastMsgid = 0
   #fresh: Call[] = []
@@ -96,6 +105,10 @@ export class Connection implements Transport {
     return this.#pending
   }
 
+  get features(): ReadonlySet<string> {
+    return this.#features
+  }
+
   hold(onLost: () => void): () => void {
     this.#holds.add(onLost)
     return () => this.#holds.delete(onLost)
@@ -114,12 +127,14 @@ export class Connection implements Transport {
       const isProbe = this.#admit(options.mustSend === true)
 
       const msgid = this.#lastMsgid + 1
-      const frame = encodeRequest(msgid, method, params)
+      const frame = encodeRequest(msgid, method, this.#understood(params))
       this.#lastMsgid = msgid
 
       const call: Call = {
         msgid,
         frame,
+        params,
+        method,
         options: options as unknown as CallOptions<unknown>,
         resolve: resolve as (result: unknown) => void,
         reject,
@@ -136,6 +151,11 @@ export class Connection implements Transport {
     })
   }
 
+  /** The parameters as the daemon of the present connection takes them: an older one knows no `name` of inline settings. */
+  #understood(params: readonly unknown[]): readonly unknown[] {
+    return this.#features.has('name') ? params : params.map(withoutName)
+  }
+
   /** Throws where a call fails at once. True: it is the breaker's probe. */
   #admit(mustSend: boolean): boolean {
     if (this.#isClosed) throw new Unavailable('unreachable', false, 'the limiter is closed')
@@ -148,8 +168,8 @@ export class Connection implements Transport {
     throw new Unavailable('breaker', false, `not tried: the last ${BREAKER_TIMEOUTS} calls timed out`)
   }
 
-  #unreachable(): Unavailable {
-    return new Unavailable('unreachable', false, `cannot connect to ${this.#path}: ${this.#lastFailure}`)
+  #unreachable(wasSent = false): Unavailable {
+    return new Unavailable('unreachable', wasSent, `cannot connect to ${this.#path}: ${this.#lastFailure}`)
   }
 
   // ---- time ------------------------------------------------------------------------------------------------------
@@ -174,7 +194,7 @@ export class Connection implements Transport {
   #onTimeout(call: Call): void {
     if (call.state !== 'unsent' && call.state !== 'sent') return
 
-    const wasSent = call.state === 'sent'
+    const wasSent = call.state === 'sent' || call.isResent
     if (++this.#timeouts >= BREAKER_TIMEOUTS) this.#openUntilMs = performance.now() + BREAKER_OPEN_MS
     this.#abandon(call)
     this.#end(call, () =>
@@ -185,7 +205,7 @@ export class Connection implements Transport {
   #watchSignal(call: Call, signal: AbortSignal): void {
     const abort = (): void => {
       if (call.state !== 'unsent' && call.state !== 'sent') return
-      const wasSent = call.state === 'sent'
+      const wasSent = call.state === 'sent' || call.isResent
       this.#abandon(call)
       this.#end(call, () => call.reject(this.#abortError(signal, wasSent)))
     }
@@ -204,6 +224,14 @@ export class Connection implements Transport {
   /** Nobody waits for the call any more. Its state decides what is still to be done with it. */
   #abandon(call: Call): void {
     const isSent = call.state === 'sent'
+    if (isSent && call.options.undo !== undefined && this.#features.has('abandon')) {
+      call.state = 'ended'
+      this.#sent.delete(call.msgid)
+      this.#sendFirst(encodeNotification('abandon', [call.msgid]))
+      this.#send()
+      return
+    }
+
     const mustGoOn = isSent ? call.options.undo !== undefined : call.options.mustSend === true
     if (mustGoOn) {
       call.state = 'late'
@@ -263,11 +291,12 @@ export class Connection implements Transport {
   }
 
   /** Frames of the client's own, to which nobody waits for an answer, in front of everything else. */
-  #sendFirst(method: string, params: unknown[]): void {
-    const frame = encodeRequest(++this.#lastMsgid, method, params)
+  #sendFirst(frame: Uint8Array): void {
     this.#unsent.unshift({
-      msgid: this.#lastMsgid,
+      msgid: 0,
       frame,
+      params: [],
+      method: '',
       options: { timeoutMs: 0, read: ignore },
       resolve: ignore,
       reject: ignore,
@@ -300,7 +329,8 @@ export class Connection implements Transport {
     socket.on('connect', () => {
       if (socket !== this.#socket) return
       this.#isConnected = true
-      this.#sendFirst('hello', [{ describe: true }]) // an older daemon refuses it: the decisions then lack `of`
+      this.#helloMsgid = ++this.#lastMsgid
+      this.#sendFirst(encodeRequest(this.#helloMsgid, 'hello', [{ describe: true }])) // older ones refuse it, and send no `of`
       this.#send()
     })
     socket.on('error', (error: NodeJS.ErrnoException) => void (failure = error.code ?? error.message))
@@ -318,7 +348,8 @@ export class Connection implements Transport {
 
     const calls = this.#unsent
     this.#unsent = []
-    for (const call of calls) if (call.state === 'unsent') this.#end(call, () => call.reject(this.#unreachable()))
+    for (const call of calls)
+      if (call.state === 'unsent') this.#end(call, () => call.reject(this.#unreachable(call.isResent)))
   }
 
   /** The connection ends, whoever ended it. What was sent may have been charged; what never left goes on. */
@@ -344,10 +375,11 @@ export class Connection implements Transport {
     this.#unsent = again
     for (const call of unsent) {
       if (call.state !== 'unsent') continue
-      if (this.#isClosed || call.options.mustSend)
-        this.#end(call, () => call.reject(new Unavailable(kind, false, failure, code)))
+      if (this.#isClosed || call.options.isOfConnection)
+        this.#end(call, () => call.reject(new Unavailable(kind, call.isResent, failure, code)))
       else this.#unsent.push(call)
     }
+    for (const call of this.#unsent) call.frame = encodeRequest(call.msgid, call.method, this.#understood(call.params))
 
     const lost = [...this.#holds]
     this.#holds.clear()
@@ -360,6 +392,7 @@ export class Connection implements Transport {
     this.#socket = null
     this.#isConnected = false
     this.#isWriting = false
+    this.#features = NO_FEATURES
     this.#timeouts = 0 // the daemon that was too slow is gone
     this.#openUntilMs = 0
     socket?.destroy()
@@ -394,6 +427,7 @@ export class Connection implements Transport {
     this.#failures = 0
     this.#timeouts = 0
     this.#openUntilMs = 0
+    if (msgid === this.#helloMsgid) this.#features = featuresOf(result)
     const call = this.#sent.get(msgid)
     if (call === undefined) return // late, or a duplicate
     this.#sent.delete(msgid)
@@ -411,7 +445,7 @@ export class Connection implements Transport {
     const undo = call.options.undo?.(value)
     if (!undo) return
 
-    this.#sendFirst(undo.method, undo.params)
+    this.#sendFirst(encodeRequest(++this.#lastMsgid, undo.method, undo.params))
     this.#send()
   }
 }
@@ -439,6 +473,22 @@ function listen(signal: AbortSignal, run: () => void): () => void {
     all.delete(run)
     if (all.size === 0) signal.removeEventListener('abort', runAll)
   }
+}
+
+function withoutName(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutName)
+  if (typeof value !== 'object' || value === null || !('algorithm' in value || 'compat' in value || 'limits' in value))
+    return value
+
+  const { name, ...settings } = value as Record<string, unknown>
+  return settings
+}
+
+/** Of an answer to hello; of older daemons none. */
+function featuresOf(result: unknown): ReadonlySet<string> {
+  const listed = typeof result === 'object' && result !== null ? (result as Record<string, unknown>)['features'] : null
+
+  return new Set(Array.isArray(listed) ? listed.filter((one) => typeof one === 'string') : [])
 }
 
 function isTimeout(signal: AbortSignal): boolean {
@@ -469,9 +519,9 @@ function outcomeOf(call: Call, error: unknown, result: unknown): Error | { value
   const [code, message] = known
   switch (code) {
     case 'OVERLOADED':
-      return new Unavailable('overloaded', false, message, code)
+      return new Unavailable('overloaded', call.isResent, message, code)
     case 'SHUTTING_DOWN':
-      return new Unavailable('shutting_down', false, message, code)
+      return new Unavailable('shutting_down', call.isResent, message, code)
     case 'STORE_UNAVAILABLE':
       return new Unavailable('store_unavailable', true, message, code)
     default:

@@ -86,7 +86,9 @@ export function arrayOf(value: unknown): unknown[] {
 function integer<Absent>(fields: Fields, name: string, absent: Absent): number | Absent {
   const value = fields[name]
   if (value === undefined || value === null) return absent
-  if (!Number.isSafeInteger(value)) throw new InvalidAnswer(`${name} is not an integer`)
+  const least = name === 'retry_after_ms' ? -1 : 0
+  if (!Number.isSafeInteger(value) || (value as number) < least)
+    throw new InvalidAnswer(`${name} is not an integer from ${least} to 2^53 - 1`)
 
   return value as number
 }
@@ -155,7 +157,7 @@ export function decisionOf(value: unknown, cost: number): Decision {
 export function idOf(value: unknown, name: string, decision: Decision): string | null {
   if (!decision.allowed) return null
   const id = text(fieldsOf(value), name)
-  if (id === null) throw new InvalidAnswer(`${name} is missing`)
+  if (id === null || id === '') throw new InvalidAnswer(`${name} is missing`)
 
   return id
 }

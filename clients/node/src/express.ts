@@ -2,6 +2,7 @@
  * Express 4 and 5:  app.post('/login', rateLimit(limiter, {policy: 'login', key: (req) => req.body.user}), login)
  */
 import type { Request, RequestHandler, Response } from 'express'
+import type { Decision } from './decision.js'
 import { Endpoints } from './express-endpoint.js'
 import { type Keys, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
@@ -11,6 +12,15 @@ import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [request: Request, response: Response]
 export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
+
+declare global {
+  namespace Express {
+    interface Request {
+      /** what the limits in front of this handler decided; null: nobody did */
+      rateLimit?: Decision | null
+    }
+  }
+}
 
 class ExpressExchange implements Exchange {
   constructor(
@@ -67,6 +77,7 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
         if (!verdict.passes) return answer(response, verdict)
 
         addFields(response, verdict.fields)
+        request.rateLimit = verdict.decision
         return void next()
       })
       .catch(next)

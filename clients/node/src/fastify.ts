@@ -2,12 +2,13 @@
  * Fastify 5:  await app.register(rateLimit, {limiter, limits: ['web']}); routes add limits in config.rateLimit.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import type { Decision } from './decision.js'
 import { joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, endpointName } from './middleware.js'
-import { headerOf, onResponseEnd } from './node-http.js'
+import { headerOf, keepFields, onResponseEnd } from './node-http.js'
 import { checkOptions } from './options.js'
 
 export type Args = [request: FastifyRequest, reply: FastifyReply]
@@ -36,6 +37,10 @@ type HookFunction = (request: FastifyRequest, reply: FastifyReply) => Promise<un
 declare module 'fastify' {
   interface FastifyContextConfig {
     rateLimit?: LimitInput<Args> | RouteLimits
+  }
+  interface FastifyRequest {
+    /** what the limits in front of this handler decided; null: nobody did */
+    rateLimit: Decision | null
   }
   interface FastifyInstance {
     /** A hook for places that have no config, such as setNotFoundHandler({preHandler: app.rateLimit('web')}, handler). */
@@ -74,6 +79,8 @@ function hookFor(limiter: RateLimiter, inputs: readonly LimitInput<Args>[]): Hoo
     const verdict = await limits.admit(exchangeOf(request, reply), [request, reply])
     const fields = verdict.passes ? verdict.fields : verdict.denial.fields
     for (const [name, value] of fields) reply.header(name, joined(name, reply.getHeader(name), value))
+    keepFields(reply.raw, fields)
+    request.rateLimit = verdict.passes ? verdict.decision : verdict.denial.decision
     if (verdict.passes) return undefined
 
     const { denial, respond } = verdict
@@ -115,6 +122,7 @@ async function plugin(app: FastifyInstance, options: PluginOptions): Promise<voi
   const { limiter, limits = [] } = options
   const usual = checkHook(options.hook ?? 'onRequest')
 
+  app.decorateRequest('rateLimit', null)
   app.decorate('rateLimit', (...inputs: LimitInput<Args>[]) => hookFor(limiter, inputs))
   if (limits.length > 0) app.addHook(usual as 'onRequest', hookFor(limiter, limits))
 

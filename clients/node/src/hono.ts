@@ -4,12 +4,20 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, MiddlewareHandler } from 'hono'
 import { routePath } from 'hono/route'
-import { joined } from './http.js'
+import type { Decision } from './decision.js'
+import { isJoined, joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
 import { type Exchange, Limits, endpointName } from './middleware.js'
 import { onResponseEnd } from './node-http.js'
+
+declare module 'hono' {
+  interface ContextVariableMap {
+    /** what the limits in front of this handler decided; null: nobody did */
+    rateLimit: Decision | null
+  }
+}
 
 export type Args = [context: Context]
 export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
@@ -53,20 +61,25 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
     const verdict = await limits.admit(exchange, [context])
     if (!verdict.passes) {
       const { denial, respond } = verdict
-      if (respond) return (await respond(denial)) as Response
+      if (respond) {
+        const own = (await respond(denial)) as Response
+        for (const [name, value] of denial.fields) own.headers.set(name, value)
+        return own
+      }
       const headers = new Headers(denial.fields.map(([name, value]): [string, string] => [name, value]))
       headers.set('Content-Type', denial.contentType)
       return new Response(denial.body, { status: denial.status, headers })
     }
 
+    context.set('rateLimit', verdict.decision)
     try {
       await next()
     } finally {
       for (const ended of ends) ended(true)
     }
     for (const [name, value] of verdict.fields) {
-      const inner = context.res.headers.get(name) // of a limiter behind this one, which has answered first
-      context.header(name, inner === null ? value : joined(name, value, inner))
+      const inner = context.res.headers.get(name) // of a limiter behind this one, or of the application
+      context.header(name, inner === null || !isJoined(name) ? value : joined(name, value, inner))
     }
     return undefined
   }

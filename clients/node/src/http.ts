@@ -46,13 +46,13 @@ function waitMs(decision: Decision): number | null {
   return decision.allowed ? decision.ofResetMs : decision.retryAfterMs
 }
 
-/** Somebody counted, and the figures are meant for the caller. */
+/** Somebody counted, the figures are meant for the caller, and the limit's name can stand in a field. */
 function isReported(decision: Decision): boolean {
-  return decision.of !== null && !decision.shadowDenied
+  return decision.of !== null && !decision.shadowDenied && /^[\x20-\x7e]*$/.test(decision.of)
 }
 
 function quoted(name: string): string {
-  return `"${name.replace(/["\\]/g, '\\$&').replace(/[^\x20-\x7e]/g, '?')}"`
+  return `"${name.replace(/["\\]/g, '\\$&')}"`
 }
 
 function policyItem({ of, quota, windowMs, limit }: Decision): string {
@@ -163,9 +163,12 @@ export function deniedRefusal(decision: Decision, fields: readonly Field[], acce
   )
 }
 
+/** Is it a list, to which each limiter adds? */
+export function isJoined(name: string): boolean {
+  return name === 'RateLimit' || name === 'RateLimit-Policy'
+}
+
 /** What a field becomes where another limiter has set it before. */
 export function joined(name: string, before: unknown, value: string): string {
-  const isList = name === 'RateLimit' || name === 'RateLimit-Policy'
-
-  return isList && before !== undefined && before !== null ? `${String(before)}, ${value}` : value
+  return isJoined(name) && before !== undefined && before !== null ? `${String(before)}, ${value}` : value
 }

@@ -55,20 +55,16 @@ function isIPv4(address: Address): boolean {
   return address[10] === 0xff && address[11] === 0xff
 }
 
-/** `192.0.2.7`, `192.0.2.7:80`, `2001:db8::1`, `[2001:db8::1]:80`, `fe80::1%eth0`; null: no address. */
+/** `192.0.2.7`, `192.0.2.7:80`, `[192.0.2.7]`, `2001:db8::1`, `[2001:db8::1]:80`, `fe80::1%eth0`; null: no address. */
 function parseAddress(text: string): Address | null {
-  let host = text.trim()
-  const bracketed = /^\[([^\]]*)\](?::\d+)?$/.exec(host)
-  if (bracketed) host = bracketed[1]!
-  else if (/^[^:]*:\d+$/.test(host)) host = host.slice(0, host.indexOf(':'))
+  const [, bracketed, plain] = /^(?:\[([^[\]]+)\]|([^:]+))(?::\d{1,5})?$/.exec(text.trim()) ?? []
+  let host = bracketed ?? plain ?? text.trim()
   const zone = host.indexOf('%')
-  if (zone >= 0) host = host.slice(0, zone)
+  if (zone >= 0 && isIP(host.slice(0, zone)) === 6) host = host.slice(0, zone)
 
   switch (isIP(host)) {
     case 4:
-      return bracketed
-        ? null
-        : Uint8Array.from([...Array<number>(10).fill(0), 0xff, 0xff, ...host.split('.').map(Number)])
+      return Uint8Array.from([...Array<number>(10).fill(0), 0xff, 0xff, ...host.split('.').map(Number)])
     case 6:
       return parseIPv6(host)
     default:

@@ -43,6 +43,7 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
   return async (context, next) => {
     const verdict = await limits.admit(exchangeOf(context), [context])
     addFields(context.res, verdict.passes ? verdict.fields : verdict.denial.fields)
+    context.state['rateLimit'] = verdict.passes ? verdict.decision : verdict.denial.decision
     if (verdict.passes) return next()
 
     const { denial, respond } = verdict

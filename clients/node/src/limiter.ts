@@ -25,6 +25,9 @@ import { Reservation, Slot } from './holds.js'
 import { type HeaderOptions, checkHeaderOptions } from './http.js'
 import { boundedKey } from './keys.js'
 import { checkOptions, checkWholeMs } from './options.js'
+import { checkSettings, nameIn } from './policies.js'
+import { RememberedDenials } from './remembered.js'
+import { type Service, packageName, serviceOf } from './service.js'
 import { warnInsideRequest } from './warnings.js'
 
 /** The name of a policy, or the settings of an inline policy as ratelimitd.yaml(5) has them. */
@@ -59,6 +62,13 @@ export interface LimiterOptions extends HeaderOptions {
   readonly logger?: { warn(message: string): void } | undefined
   /** is called with every decision; what it throws is logged */
   readonly onDecision?: ((event: DecisionEvent) => void) | undefined
+  /** how long a denial is repeated without asking, in milliseconds; default 0: not at all */
+  readonly rememberDenialsMs?: number | undefined
+  /**
+   * in front of the keys of limits that are written at an endpoint; '' for none. Default: $RATELIMIT_SERVICE,
+   * $OTEL_SERVICE_NAME, or the name in the program's package.json
+   */
+  readonly service?: string | undefined
 }
 
 export interface CallLimits {
@@ -102,6 +112,8 @@ export interface Counters {
   checks: number
   allowed: number
   denied: number
+  /** of `denied`: those that were remembered */
+  remembered: number
   unavailable: Partial<Record<UnavailableKind, number>>
   refused: number
 }
@@ -111,10 +123,21 @@ const CALL_ALL = [...CALL, 'deadlineMs', 'requestId', 'resend']
 const CHECK = [...CALL_ALL, 'cost', 'atMost', 'maxWaitMs']
 const ACQUIRE = [...CALL_ALL, 'onLost']
 const RESERVE = [...CALL_ALL, 'ttlMs', 'clamp']
-const LIMITER = ['socket', 'timeoutMs', 'onError', 'enabled', 'logger', 'onDecision', 'headers', 'reset']
+const LIMITER = [
+  'socket',
+  'timeoutMs',
+  'onError',
+  'enabled',
+  'logger',
+  'onDecision',
+  'headers',
+  'reset',
+  'rememberDenialsMs',
+  'service',
+]
 
 const SOCKET_PATH_MAX_BYTES = 107
-const PASSED_SAID_EVERY_MS = 10_000
+const UNDECIDED_SAID_EVERY_MS = 10_000
 
 interface Question<Result> {
   /** how many checks the counters count */
@@ -126,6 +149,7 @@ interface Question<Result> {
   read: (result: unknown) => Result
   undo?: (result: Result) => { method: string; params: unknown[] } | null
   mustSend?: boolean
+  isOfConnection?: boolean
 }
 
 export class RateLimiter {
@@ -135,13 +159,16 @@ export class RateLimiter {
   readonly enabled: boolean
   readonly logger: { warn(message: string): void }
   /** since the limiter was made */
-  readonly counters: Counters = { checks: 0, allowed: 0, denied: 0, unavailable: {}, refused: 0 }
+  readonly counters: Counters = { checks: 0, allowed: 0, denied: 0, remembered: 0, unavailable: {}, refused: 0 }
 
   readonly #timeoutMs: number
   readonly #transport: Transport
   readonly #onDecision: ((event: DecisionEvent) => void) | undefined
-  #passed = 0
-  #passedSaidMs = -Infinity
+  readonly #service: Service
+  readonly #denials: RememberedDenials | null
+  #isServiceSaid = false
+  #undecided = 0
+  #undecidedSaidMs = -Infinity
   readonly #policies = new Map<string, Policy>() // that a middleware uses, for verify()
 
   /** Does not connect; the first call does. `transport` is for tests. */
@@ -161,8 +188,16 @@ export class RateLimiter {
     this.enabled = options.enabled ?? process.env['RATELIMIT_ENABLED'] !== '0'
     this.logger = options.logger ?? console
     this.#onDecision = options.onDecision
+    if (options.service !== undefined && typeof options.service !== 'string')
+      throw new TypeError(`RateLimiter: service is not a text: ${String(options.service)}`)
+    this.#service = serviceOf(options.service, process.env, packageName())
+    const { rememberDenialsMs = 0 } = options
+    checkWholeMs('RateLimiter: rememberDenialsMs', rememberDenialsMs, 0)
+    this.#denials = rememberDenialsMs > 0 ? new RememberedDenials(rememberDenialsMs) : null
     this.#transport = transport ?? (this.enabled ? new Connection(socket) : new FakeTransport({ records: false }))
     if (transport === undefined) warnInsideRequest('a RateLimiter')
+    if (!this.enabled)
+      this.logger.warn('ratelimitd: limits are switched off: every request passes without being asked for')
   }
 
   // ---- checks ----------------------------------------------------------------------------------------------------
@@ -181,14 +216,23 @@ export class RateLimiter {
       deadline_ms: options.deadlineMs,
       request_id: asked.requestId,
     }
+    checkSettings('check', policy)
+    checkOptions('check', options, CHECK)
+    const isRepeatable = asked.requestId === undefined && atMost === undefined
+    const question = isRepeatable ? this.#questionOf([[policy, key, cost]], options.maxWaitMs) : null
+    const remembered = question && this.#denials!.find(question)
+    if (remembered) return this.#repeated('check', [policy], remembered)
+
+    const sinceMs = performance.now()
     const decision = await this.#ask({
       method: 'check',
       checks: 1,
       params: [policy, boundedKey(key), ...optional(settings)],
       known: CHECK,
       options: asked,
-      read: (result) => decisionOf(result, cost),
+      read: (result) => named(decisionOf(result, cost), policy),
     })
+    if (question) this.#denials!.keep(question, [subjectOf(policy, key)], decision, sinceMs)
     return this.#decided('check', [policy], decision)
   }
 
@@ -196,25 +240,30 @@ export class RateLimiter {
   async checkAll(members: readonly Member[], options: CheckAllOptions = {}): Promise<CombinedDecision> {
     const asked = withRequestId(options)
     const costs = members.map(([, , cost = 1]) => cost)
+    const policies = members.map(([policy]) => policy)
+    for (const policy of policies) checkSettings('checkAll', policy)
+    const question = asked.requestId === undefined ? this.#questionOf(members) : null
+    const remembered = question && this.#denials!.find(question)
+    if (remembered) return this.#repeated('check_all', policies, remembered as CombinedDecision)
 
+    const sinceMs = performance.now()
     const decision = await this.#ask({
       method: 'check_all',
       checks: 1,
       params: [memberParams(members), ...optional({ deadline_ms: options.deadlineMs, request_id: asked.requestId })],
       known: CALL_ALL,
       options: asked,
-      read: (result) => combinedOf(result, costs),
+      read: (result) => namedMembers(combinedOf(result, costs), policies),
     })
-    return this.#decided(
-      'check_all',
-      members.map(([name]) => name),
-      decision,
-    )
+    const subjects = members.map(([policy, key]) => subjectOf(policy, key))
+    if (question) this.#denials!.keep(question, subjects, decision, sinceMs)
+    return this.#decided('check_all', policies, decision)
   }
 
   /** Independent checks in one message. */
   async checkMany(members: readonly Member[], options: CallLimits = {}): Promise<Decision[]> {
     const costs = members.map(([, , cost = 1]) => cost)
+    for (const [policy] of members) checkSettings('checkMany', policy)
 
     const decisions = await this.#ask({
       method: 'check_many',
@@ -222,7 +271,7 @@ export class RateLimiter {
       params: [memberParams(members)],
       known: CALL,
       options,
-      read: (result) => decisionsOf(result, costs),
+      read: (result) => decisionsOf(result, costs).map((decision, i) => named(decision, members[i]![0])),
     })
     for (const [i, decision] of decisions.entries()) this.#decided('check_many', [members[i]![0]], decision)
     return decisions
@@ -235,13 +284,14 @@ export class RateLimiter {
     options: CallLimits & { readonly cost?: number | undefined } = {},
   ): Promise<Decision> {
     const { cost = 0 } = options
+    checkSettings('peek', policy)
 
     return this.#ask({
       method: 'peek',
       params: [policy, boundedKey(key), ...(cost === 0 ? [] : [cost])],
       known: [...CALL, 'cost'],
       options,
-      read: (result) => decisionOf(result, cost),
+      read: (result) => named(decisionOf(result, cost), policy),
     })
   }
 
@@ -264,6 +314,7 @@ export class RateLimiter {
 
   /** Forgets what the key has used; with `policy/limit` only of that limit. True: there was something to forget. */
   async reset(policy: Policy, key: Key, options: CallLimits = {}): Promise<boolean> {
+    this.#denials?.forget(subjectOf(policy, key))
     return this.#ask({
       method: 'reset',
       params: [policy, boundedKey(key)],
@@ -276,6 +327,7 @@ export class RateLimiter {
   /** Gives back units that were charged and not used. */
   async refund(policy: Policy, key: Key, units: number, options: RefundOptions = {}): Promise<Correction> {
     const asked = withRequestId(options)
+    this.#denials?.forget(subjectOf(policy, key))
 
     return this.#ask({
       method: 'refund',
@@ -308,7 +360,7 @@ export class RateLimiter {
       known: ACQUIRE,
       options: asked,
       // the slot exists from here on, even before the caller runs again: its connection may end first
-      read: (result) => this.#slotOf(result, options),
+      read: (result) => this.#slotOf(result, policy, options),
       undo: ({ id, slot }) => {
         slot?.disown()
         return id === null ? null : { method: 'release', params: [id] }
@@ -318,8 +370,12 @@ export class RateLimiter {
     return { decision: answer.decision, slot: answer.slot }
   }
 
-  #slotOf(result: unknown, options: AcquireOptions): { decision: Decision; id: string | null; slot: Slot | null } {
-    const decision = decisionOf(result, 1)
+  #slotOf(
+    result: unknown,
+    policy: Policy,
+    options: AcquireOptions,
+  ): { decision: Decision; id: string | null; slot: Slot | null } {
+    const decision = named(decisionOf(result, 1), policy)
     const id = idOf(result, 'slot', decision)
     if (id === null) return { decision, id, slot: null }
 
@@ -333,6 +389,7 @@ export class RateLimiter {
           known: [],
           options: {},
           mustSend: true,
+          isOfConnection: true,
           read: (released) => flag(fieldsOf(released), 'released'),
         }),
     })
@@ -366,11 +423,15 @@ export class RateLimiter {
 
   /** Charges an estimate, to be settled later. `reservation` is null when it was denied. */
   async tryReserve(
-    policy: string,
+    policy: Policy,
     key: Key,
     estimate: number,
     options: ReserveOptions = {},
   ): Promise<{ decision: Decision; reservation: Reservation | null }> {
+    checkSettings('reserve', policy)
+    if (typeof policy !== 'string' && !this.#transport.features.has('reserve_inline'))
+      return this.#chargeFirst(policy, key, estimate, options)
+
     const answer = await this.#reserve(policy, key, estimate, options)
     const { decision } = answer
     const isNever = !decision.allowed && decision.retryAfterMs === null
@@ -379,8 +440,28 @@ export class RateLimiter {
     return this.#reserve(policy, key, decision.limit, options)
   }
 
+  /** With a daemon that reserves by the names of policies alone: a check, and a refund of what was not used. */
+  async #chargeFirst(
+    policy: Policy,
+    key: Key,
+    estimate: number,
+    options: ReserveOptions,
+  ): Promise<{ decision: Decision; reservation: Reservation | null }> {
+    checkOptions('reserve', options, RESERVE)
+    const { timeoutMs, signal, deadlineMs } = options
+    const decision = await this.check(policy, key, { cost: estimate, timeoutMs, signal, deadlineMs })
+    if (!decision.allowed) return { decision, reservation: null }
+
+    const settle = async (actual: number): Promise<Correction> => {
+      if (actual < estimate) return this.refund(policy, key, estimate - actual)
+      if (actual > estimate) await this.check(policy, key, { cost: actual - estimate })
+      return { ...decision, refunded: 0, charged: actual - estimate, ended: false }
+    }
+    return { decision, reservation: new Reservation('', decision, estimate, { settle, cancel: () => settle(0) }) }
+  }
+
   async #reserve(
-    policy: string,
+    policy: Policy,
     key: Key,
     estimate: number,
     options: ReserveOptions,
@@ -395,7 +476,7 @@ export class RateLimiter {
       known: RESERVE,
       options: asked,
       read: (result) => {
-        const decision = decisionOf(result, estimate)
+        const decision = named(decisionOf(result, estimate), policy)
         return { decision, id: idOf(result, 'reservation', decision) }
       },
       undo: (answer) => (answer.id === null ? null : { method: 'cancel', params: [answer.id] }),
@@ -404,7 +485,7 @@ export class RateLimiter {
     if (id === null) return { decision, reservation: null }
 
     const end = (method: string, ...params: unknown[]): Promise<Correction> =>
-      this.#ask({ method, params: [id, ...params], known: [], options: {}, read: correctionOf })
+      this.#ask({ method, params: [id, ...params], known: [], options: {}, mustSend: true, read: correctionOf })
     const reservation = new Reservation(id, decision, estimate, {
       settle: (actual) => end('settle', actual),
       cancel: () => end('cancel'),
@@ -413,16 +494,16 @@ export class RateLimiter {
   }
 
   /** The same, but throws Denied. `await using` cancels what was not settled. */
-  async reserve(policy: string, key: Key, estimate: number, options: ReserveOptions = {}): Promise<Reservation> {
+  async reserve(policy: Policy, key: Key, estimate: number, options: ReserveOptions = {}): Promise<Reservation> {
     const { decision, reservation } = await this.tryReserve(policy, key, estimate, options)
-    if (reservation === null) throw new Denied(decision, `${estimate} units of ${policy} are not available`)
+    if (reservation === null) throw new Denied(decision, `${estimate} units of ${nameOf(policy)} are not available`)
 
     return reservation
   }
 
   /** Runs `work` with a reservation. If it throws, it is cancelled; if it does not settle, the estimate stands. */
   async withReservation<Result>(
-    policy: string,
+    policy: Policy,
     key: Key,
     estimate: number,
     work: (reservation: Reservation) => Result | Promise<Result>,
@@ -487,7 +568,9 @@ export class RateLimiter {
     if (!this.enabled) return
     const used = [...this.#policies.values(), ...more]
     const names = new Set(used.filter((policy) => typeof policy === 'string'))
-    const configured = new Set((await this.policies()).map((policy) => policy['name']))
+    const policies = await this.policies()
+    const configured = new Set(policies.map((policy) => policy['name']))
+    if (this.#denials) this.#warnOfCountedDenials(policies.filter((policy) => names.has(policy['name'] as string)))
     const missing = [...names].filter((name) => !configured.has(name))
     if (missing.length > 0)
       throw new Refused(
@@ -513,17 +596,38 @@ export class RateLimiter {
     this.#policies.set(typeof policy === 'string' ? policy : JSON.stringify(policy), policy)
   }
 
-  /** A middleware lets a request through because nobody answered. Logged at most every ten seconds. */
-  passedWithoutAnswer(error: Unavailable): void {
-    this.#passed++
-    const now = performance.now()
-    if (now - this.#passedSaidMs < PASSED_SAID_EVERY_MS) return
-
-    this.logger.warn(
-      `ratelimitd: ${this.#passed} request(s) let through without a decision: ${error.kind}: ${error.message}`,
+  #warnOfCountedDenials(policies: readonly Fields[]): void {
+    const counting = policies.filter(
+      ({ limits }) => Array.isArray(limits) && limits.some((limit) => (limit as Fields)['count_denied'] === true),
     )
-    this.#passedSaidMs = now
-    this.#passed = 0
+    if (counting.length > 0)
+      this.logger.warn(
+        `ratelimitd: remembered denials are not counted, though count_denied is set: ${counting.map(({ name }) => name).join(', ')}`,
+      )
+  }
+
+  /** Nobody answered a request of a middleware. Logged at most every ten seconds. */
+  withoutAnswer(error: Unavailable, passes: boolean): void {
+    this.#undecided++
+    const now = performance.now()
+    if (now - this.#undecidedSaidMs < UNDECIDED_SAID_EVERY_MS) return
+
+    const what = passes ? 'requests pass' : 'requests are answered 503'
+    this.logger.warn(`ratelimitd: ${this.#undecided} without a decision, ${what}: ${error.kind}: ${error.message}`)
+    this.#undecidedSaidMs = now
+    this.#undecided = 0
+  }
+
+  /** The service's name in front of endpoints; '' for none. Written into the log once. */
+  get service(): string {
+    const { name, from } = this.#service
+    if (!this.#isServiceSaid && from !== '')
+      this.logger.warn(
+        `ratelimitd: limits at endpoints count ${name === '' ? 'without a service' : `for the service ${name}`} (from ${from})`,
+      )
+    this.#isServiceSaid = true
+
+    return name
   }
 
   /** Calls without an answer. */
@@ -543,7 +647,7 @@ export class RateLimiter {
   // ---- one call --------------------------------------------------------------------------------------------------
 
   async #ask<Result>(question: Question<Result>): Promise<Result> {
-    const { method, params, options, read, undo, mustSend } = question
+    const { method, params, options, read, undo, mustSend, isOfConnection } = question
     checkOptions(method, options, question.known)
     const timeoutMs = options.timeoutMs ?? this.#timeoutMs
     if (options.timeoutMs !== undefined) checkWholeMs(`${method}: timeoutMs`, timeoutMs, 1)
@@ -557,6 +661,7 @@ export class RateLimiter {
         repeatable: options.resend === true,
         ...(undo && { undo }),
         ...(mustSend && { mustSend }),
+        ...(isOfConnection && { isOfConnection }),
       })
     } catch (error) {
       if (error instanceof Unavailable)
@@ -564,6 +669,19 @@ export class RateLimiter {
       else if (error instanceof Refused) this.counters.refused++
       throw error
     }
+  }
+
+  /** What an equal check is known by; null where nothing is remembered. */
+  #questionOf(members: readonly Member[], maxWaitMs?: number): string | null {
+    if (!this.#denials) return null
+
+    return JSON.stringify([maxWaitMs, ...members.map(([policy, key, cost = 1]) => [subjectOf(policy, key), cost])])
+  }
+
+  #repeated<D extends Decision>(method: DecisionEvent['method'], policies: readonly Policy[], decision: D): D {
+    this.counters.checks++
+    this.counters.remembered++
+    return this.#decided(method, policies, decision)
   }
 
   #decided<D extends Decision>(method: DecisionEvent['method'], policies: readonly Policy[], decision: D): D {
@@ -587,6 +705,43 @@ export class RateLimiter {
 export function checkOnError(what: string, onError: unknown): void {
   if (onError !== 'allow' && onError !== 'deny' && typeof onError !== 'function')
     throw new TypeError(`${what}: onError is neither 'allow' nor 'deny' nor a function: ${String(onError)}`)
+}
+
+/** A policy and key, whatever a limit of the policy is called. */
+function subjectOf(policy: Policy, key: Key): string {
+  const name = typeof policy === 'string' ? policy.split('/')[0] : policy
+  return JSON.stringify([name, typeof key === 'string' ? key : [...key]])
+}
+
+const GENERATED_NAME = /^inline-[0-9a-f]{16}(?=\/|$)/
+
+function renamed(text: string | null, name: string): string | null {
+  return text === null ? null : text.replace(GENERATED_NAME, name)
+}
+
+/** With the name of an inline policy in place of the generated one. */
+function named<D extends Decision>(decision: D, policy: Policy): D {
+  const name = nameIn(policy)
+
+  return name === null
+    ? decision
+    : { ...decision, of: renamed(decision.of, name), boundBy: renamed(decision.boundBy, name) }
+}
+
+function namedMembers(decision: CombinedDecision, policies: readonly Policy[]): CombinedDecision {
+  if (policies.every((policy) => nameIn(policy) === null)) return decision
+
+  // the whole has the generated name of one of its members
+  const find = (text: string | null): string | null => {
+    const generated = text === null ? null : (GENERATED_NAME.exec(text)?.[0] ?? null)
+    const owner =
+      generated === null
+        ? -1
+        : decision.members.findIndex(({ of }, i) => nameIn(policies[i]!) !== null && (of ?? '').startsWith(generated))
+    return owner < 0 ? text : renamed(text, nameIn(policies[owner]!)!)
+  }
+  const members = decision.members.map((member, i) => named(member, policies[i]!))
+  return { ...decision, of: find(decision.of), boundBy: find(decision.boundBy), members }
 }
 
 function nameOf(policy: Policy): string {

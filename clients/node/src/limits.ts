@@ -6,6 +6,7 @@ import type { Decision } from './decision.js'
 import type { KeyPart } from './keys.js'
 import { type OnError, type Policy, checkOnError } from './limiter.js'
 import { checkOptions } from './options.js'
+import { type OtherSettings, SETTINGS, SETTINGS_OF_ONE, checkSettings, isName } from './policies.js'
 
 type Awaitable<T> = T | Promise<T>
 
@@ -18,18 +19,23 @@ export interface Denial extends Refusal {
   readonly decision: Decision | null
 }
 
+/** A value, or a function of the request that gives it. */
+type OfRequest<Value, Args extends unknown[]> = Value | ((...args: Args) => Awaitable<Value>)
+
 /** `Args`: what a handler of the framework gets: (request, response) or (context). */
-export interface Limit<Args extends unknown[]> extends HeaderOptions {
+export interface Limit<Args extends unknown[]> extends HeaderOptions, OtherSettings {
   /** a policy of the daemon's configuration, or settings as there: {algorithm: 'token_bucket', limit: 100, window: '1m'} */
-  readonly policy?: Policy | undefined
+  readonly policy?: Policy | ((...args: Args) => Awaitable<Policy | null>) | undefined
   /** instead of a policy: so many in each window, which begins with the first request */
-  readonly limit?: number | undefined
-  /** '5s', '10m', '1h', '1d', or milliseconds */
-  readonly window?: string | number | undefined
+  readonly limit?: OfRequest<number, Args> | undefined
+  /** '5s', '10m', '1h', '1d' */
+  readonly window?: OfRequest<string, Args> | undefined
+  /** of settings that are written here: what answers, logs and counters call the limit */
+  readonly name?: string | undefined
   /** whom it counts for; default: the client's address */
   readonly key?: ((...args: Args) => Awaitable<KeyValue>) | undefined
   /** units; default 1 */
-  readonly cost?: (number | ((...args: Args) => Awaitable<number>)) | undefined
+  readonly cost?: OfRequest<number, Args> | undefined
   /** true: this request is not limited */
   readonly skip?: ((...args: Args) => Awaitable<boolean>) | undefined
   /** when nobody answers; default: the limiter's. 'deny' for logins */
@@ -49,26 +55,33 @@ export interface Limit<Args extends unknown[]> extends HeaderOptions {
 /** A limit, the name of a policy, or a shorthand such as '10/5s' and '5000/day'. */
 export type LimitInput<Args extends unknown[]> = string | Limit<Args>
 
-const LIMIT = [
-  'policy',
-  'limit',
-  'window',
-  'key',
-  'cost',
-  'skip',
-  'onError',
-  'chargeWhen',
-  'slot',
-  'respond',
-  'perEndpoint',
-  'enabled',
-  'headers',
-  'reset',
-]
+/** The types that each option may have; `limit` and `window` are settings too. */
+const TYPES: Readonly<Record<string, string>> = {
+  policy: 'string object function',
+  limit: 'number function',
+  window: 'string function',
+  name: 'string',
+  key: 'function',
+  cost: 'number function',
+  skip: 'function',
+  onError: 'string function',
+  chargeWhen: 'function',
+  slot: 'boolean',
+  respond: 'function',
+  perEndpoint: 'boolean',
+  enabled: 'boolean',
+  headers: 'string',
+  reset: 'string',
+}
 
 /** A limit as it is used. */
-export interface CompiledLimit<Args extends unknown[]> extends Limit<Args> {
-  readonly policy: Policy
+export interface CompiledLimit<Args extends unknown[]> extends Omit<Limit<Args>, 'policy'> {
+  /** null: this request is not limited */
+  readonly policyOf: (...args: Args) => Awaitable<Policy | null>
+  /** undefined: only the request tells */
+  readonly policy: Policy | undefined
+  /** it has settings of its own, which other endpoints and services may have too */
+  readonly isInline: boolean
   readonly perEndpoint: boolean
 }
 
@@ -102,29 +115,126 @@ export function parseLimit(text: string): Policy {
   return firstHit(Number(limit), `${count || '1'}${short}`)
 }
 
+function checkCount(limit: unknown): void {
+  if (!Number.isSafeInteger(limit) || (limit as number) < 0)
+    throw new TypeError(`rateLimit: limit is not a whole number from 0: ${String(limit)}`)
+}
+
+function checkWindow(window: unknown): void {
+  const [, count, unit] = (typeof window === 'string' && /^(\d+)([a-z]+)$/.exec(window)) || []
+  if (unit === undefined || !['us', 'ms', 's', 'm', 'h', 'd'].includes(unit) || Number(count) === 0)
+    throw new TypeError(`rateLimit: window is not a time such as 500ms, 5s, 10m, 1h or 1d: ${String(window)}`)
+}
+
+function checkCost(cost: unknown): void {
+  if (!Number.isSafeInteger(cost) || (cost as number) < 0)
+    throw new TypeError(`rateLimit: cost is not a whole number from 0: ${String(cost)}`)
+}
+
+function checkTypes(input: object): void {
+  checkOptions('rateLimit', input, [...new Set([...Object.keys(TYPES), ...SETTINGS_OF_ONE])])
+
+  for (const [name, types] of Object.entries(TYPES)) {
+    const value = (input as Record<string, unknown>)[name]
+    if (value !== undefined && !types.split(' ').includes(typeof value))
+      throw new TypeError(`rateLimit: ${name} is a ${typeof value}, not a ${types.replaceAll(' ', ' or a ')}`)
+  }
+}
+
+/** The settings that are written in a limit, as far as they are values. */
+function settingsOf(input: Record<string, unknown>): Record<string, unknown> {
+  const settings: Record<string, unknown> = {}
+  for (const name of SETTINGS_OF_ONE)
+    if (input[name] !== undefined && typeof input[name] !== 'function') settings[name] = input[name]
+
+  return input['algorithm'] === undefined ? { algorithm: 'fixed_window', start: 'first_hit', ...settings } : settings
+}
+
+function checkInline(settings: Readonly<Record<string, unknown>>): void {
+  for (const name in settings)
+    if (!SETTINGS.includes(name))
+      throw new TypeError(`rateLimit: an inline policy has no setting ${name}; there are ${SETTINGS.join(', ')}`)
+  if (settings['limit'] !== undefined) checkCount(settings['limit'])
+  if (settings['window'] !== undefined && settings['algorithm'] !== 'calendar_window') checkWindow(settings['window'])
+  checkSettings('rateLimit', settings)
+}
+
+/** A policy that is written as text: its name, or a shorthand. */
+function policyIn(text: string): Policy {
+  if (text.includes('/')) return parseLimit(text)
+  if (!isName(text))
+    throw new TypeError(`rateLimit: not the name of a policy: ${text}. A limit is written as 10/5s or 5000/day`)
+
+  return text
+}
+
+/** What a function of the request gave. */
+function checkedPolicy(policy: Policy | null): Policy | null {
+  if (policy === null) return null
+  if (typeof policy === 'string') return policyIn(policy)
+  if (typeof policy !== 'object') throw new TypeError(`rateLimit: policy gave neither a name nor settings`)
+  checkInline(policy)
+  return policy
+}
+
+function withName(policy: Policy, name: string | undefined): Policy {
+  if (name === undefined) return policy
+  if (typeof policy === 'string')
+    throw new TypeError('rateLimit: name is for settings that are written here; a policy of the configuration has one')
+  const named = { ...policy, name }
+  checkSettings('rateLimit', named)
+  return named
+}
+
 /** Checks a limit and fills in its defaults. Throws TypeError. */
 export function compileLimit<Args extends unknown[]>(input: LimitInput<Args>): CompiledLimit<Args> {
-  if (typeof input === 'string') {
-    const isShorthand = input.includes('/')
-    return { policy: isShorthand ? parseLimit(input) : input, perEndpoint: isShorthand }
-  }
+  if (typeof input === 'string') return compileLimit<Args>({ policy: input })
 
-  checkOptions('rateLimit', input, LIMIT)
-  const { policy, limit, window, chargeWhen, slot, onError } = input
-  if ((policy === undefined) === (limit === undefined))
+  checkTypes(input)
+  const { policy, limit, window, name, chargeWhen, slot, onError, cost } = input
+  const { algorithm } = input
+  if ((policy === undefined) === (limit === undefined && algorithm === undefined))
     throw new TypeError('rateLimit: give either a policy, or limit and window')
-  if ((limit === undefined) !== (window === undefined))
+  if (policy === undefined && limit !== undefined && window === undefined && algorithm !== 'concurrency')
     throw new TypeError('rateLimit: limit and window belong together')
-  if (policy === '') throw new TypeError('rateLimit: the name of the policy is empty')
   checkHeaderOptions('rateLimit', input)
   if (onError !== undefined) checkOnError('rateLimit', onError)
-  if (chargeWhen && typeof policy !== 'string')
-    throw new TypeError('rateLimit: chargeWhen needs the name of a policy, because a reservation does')
+  if (cost !== undefined && typeof cost !== 'function') checkCost(cost)
   if (chargeWhen && slot) throw new TypeError('rateLimit: chargeWhen and slot exclude each other')
 
-  return {
-    ...input,
-    policy: policy ?? firstHit(limit!, typeof window === 'number' ? `${window}ms` : window!),
-    perEndpoint: input.perEndpoint ?? policy === undefined,
+  const options = { ...input, policy: undefined }
+  if (typeof policy === 'function') {
+    if (name !== undefined) throw new TypeError('rateLimit: name is for settings that are written here')
+    const policyOf = async (...args: Args): Promise<Policy | null> => checkedPolicy(await policy(...args))
+    return { ...options, policyOf, isInline: false, perEndpoint: input.perEndpoint ?? false }
   }
+  if (policy !== undefined) {
+    const found = withName(typeof policy === 'string' ? policyIn(policy) : policy, name)
+    if (typeof found === 'object') checkInline(found)
+    const isShorthand = typeof policy === 'string' && typeof found === 'object'
+    return {
+      ...options,
+      policy: found,
+      policyOf: () => found,
+      isInline: isShorthand,
+      perEndpoint: input.perEndpoint ?? isShorthand,
+    }
+  }
+
+  const settings = settingsOf(input as Record<string, unknown>)
+  const values = { isInline: true, perEndpoint: input.perEndpoint ?? true }
+  checkInline(settings)
+  if (typeof limit !== 'function' && typeof window !== 'function')
+    return { ...options, ...values, policy: settings, policyOf: () => settings }
+
+  const policyOf = async (...args: Args): Promise<Policy> => {
+    const made = {
+      ...settings,
+      limit: typeof limit === 'function' ? await limit(...args) : limit,
+      window: typeof window === 'function' ? await window(...args) : window,
+    }
+    checkInline(made)
+    return made
+  }
+  return { ...options, ...values, policyOf }
 }

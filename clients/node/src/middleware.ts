@@ -10,7 +10,7 @@ import { Unavailable } from './errors.js'
 import type { Reservation, Slot } from './holds.js'
 import { type Field, type Refusal, type Reported, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
 import { type Sender, ipKey, joinKey } from './keys.js'
-import type { Key, Member, OnError, RateLimiter } from './limiter.js'
+import type { Key, Member, OnError, Policy, RateLimiter } from './limiter.js'
 import { type CompiledLimit, type Denial, type KeyValue, type LimitInput, compileLimit } from './limits.js'
 import { warnInsideRequest } from './warnings.js'
 
@@ -29,15 +29,18 @@ export function endpointName(method: string, path: string | undefined): string {
 }
 
 export type Verdict =
-  | { readonly passes: true; readonly fields: readonly Field[] }
+  | { readonly passes: true; readonly fields: readonly Field[]; readonly decision: Decision | null }
   | { readonly passes: false; readonly denial: Denial; readonly respond: ((denial: Denial) => unknown) | null }
 
 /** A limit that applies to this request. */
 interface Asked<Args extends unknown[]> {
   readonly limit: CompiledLimit<Args>
+  readonly policy: Policy
   readonly key: Key
   readonly cost: number
 }
+
+const PASSED = { passes: true, fields: [], decision: null } as const
 
 /** What was taken for this request and is given back at its end. */
 class Holdings<Args extends unknown[]> {
@@ -105,15 +108,16 @@ export class Limits<Args extends unknown[]> {
       throw new TypeError('rateLimit: the first argument is not a RateLimiter')
     if (inputs.length === 0) throw new TypeError('rateLimit: there is no limit')
     this.#limits = inputs.map((input) => compileLimit(input))
-    for (const { policy, enabled = true } of this.#limits) if (enabled) limiter.uses(policy)
+    for (const { policy, enabled = true } of this.#limits) if (enabled && policy !== undefined) limiter.uses(policy)
+    void limiter.service // is written into the log at the start
     warnInsideRequest('rateLimit()')
   }
 
   /** Rejects where a limit is a mistake: an unknown policy, an empty key. The framework answers 500 then. */
   async admit(exchange: Exchange, args: Args): Promise<Verdict> {
-    if (!this.limiter.enabled || isPreflight(exchange)) return { passes: true, fields: [] }
+    if (!this.limiter.enabled || isPreflight(exchange)) return PASSED
     const asked = await this.#asked(exchange, args)
-    if (asked.length === 0) return { passes: true, fields: [] }
+    if (asked.length === 0) return PASSED
 
     const needsEnd = asked.some(({ limit }) => limit.slot || limit.chargeWhen)
     const holdings = needsEnd ? new Holdings(this.limiter, args, exchange) : null
@@ -125,7 +129,7 @@ export class Limits<Args extends unknown[]> {
         throw error
       }
       const denying = await this.#denying(error, asked, args)
-      if (!denying) return { passes: true, fields: [] }
+      if (!denying) return PASSED
 
       holdings?.giveBack()
       return this.#refused(denying, unavailableRefusal(exchange.header('accept')), null, args)
@@ -137,14 +141,17 @@ export class Limits<Args extends unknown[]> {
     const asked: Asked<Args>[] = []
     for (const limit of this.#limits) {
       if (limit.enabled === false || (limit.skip && (await limit.skip(...args)))) continue
+      const policy = await limit.policyOf(...args)
+      if (policy === null) continue
       const value = limit.key ? await limit.key(...args) : this.#defaultKey(exchange)
       if (value === null) continue
 
       const endpoint = limit.perEndpoint ? exchange.endpoint() : ''
-      const key = keyOf(value, endpoint)
+      const service = limit.perEndpoint && limit.isInline ? this.limiter.service : ''
+      const key = keyOf(value, service, endpoint)
       const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
-      if (!asked.some((other) => isSame(other.limit, limit) && isSameKey(other.key, key)))
-        asked.push({ limit, key, cost })
+      const one = { limit, policy, key, cost }
+      if (!asked.some((other) => isSame(other, one) && isSameKey(other.key, key))) asked.push(one)
     }
     return asked
   }
@@ -181,11 +188,11 @@ export class Limits<Args extends unknown[]> {
     for (const one of asked) {
       if (denied) break
       if (one.limit.slot) {
-        const { decision, slot } = await this.limiter.tryAcquire(one.limit.policy, one.key)
+        const { decision, slot } = await this.limiter.tryAcquire(one.policy, one.key)
         if (slot) holdings!.addSlot(slot)
         note(decision, [one])
       } else if (one.limit.chargeWhen) {
-        const { decision, reservation } = await this.limiter.tryReserve(one.limit.policy as string, one.key, one.cost)
+        const { decision, reservation } = await this.limiter.tryReserve(one.policy, one.key, one.cost)
         if (reservation) holdings!.addReservation(reservation, one.limit)
         note(decision, [one])
       }
@@ -193,12 +200,10 @@ export class Limits<Args extends unknown[]> {
 
     const plain = asked.filter(({ limit }) => !limit.slot && !limit.chargeWhen)
     if (!denied && plain.length === 1) {
-      const { limit, key, cost } = plain[0]!
-      note(await this.limiter.check(limit.policy, key, { cost }), plain)
+      const { policy, key, cost } = plain[0]!
+      note(await this.limiter.check(policy, key, { cost }), plain)
     } else if (!denied && plain.length > 1) {
-      const decision = await this.limiter.checkAll(
-        plain.map(({ limit, key, cost }): Member => [limit.policy, key, cost]),
-      )
+      const decision = await this.limiter.checkAll(plain.map(({ policy, key, cost }): Member => [policy, key, cost]))
       note(decision, plain, decision.members)
     }
 
@@ -208,7 +213,7 @@ export class Limits<Args extends unknown[]> {
       return this.#refused(denying, deniedRefusal(denied, fields, exchange.header('accept')), denied, args)
     }
     if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs))
-    return { passes: true, fields }
+    return { passes: true, fields, decision: leastOf(reported) }
   }
 
   /** Without an answer the strictest of the limits decides: the first one that denies, or null. */
@@ -216,10 +221,13 @@ export class Limits<Args extends unknown[]> {
     for (const one of asked) {
       const rule = one.limit.onError ?? (this.limiter.onError as OnError<Args>)
       const choice = typeof rule === 'function' ? await rule(error, ...args) : rule
-      if (choice !== 'allow') return one
+      if (choice !== 'allow') {
+        this.limiter.withoutAnswer(error, false)
+        return one
+      }
     }
 
-    this.limiter.passedWithoutAnswer(error)
+    this.limiter.withoutAnswer(error, true)
     return null
   }
 
@@ -233,14 +241,16 @@ export class Limits<Args extends unknown[]> {
 }
 
 /** They ask the same of the same policy. */
-function isSame<Args extends unknown[]>(one: CompiledLimit<Args>, other: CompiledLimit<Args>): boolean {
+function isSame<Args extends unknown[]>(one: Asked<Args>, other: Asked<Args>): boolean {
   const isOnePolicy =
     typeof one.policy === 'string'
       ? one.policy === other.policy
       : JSON.stringify(one.policy) === JSON.stringify(other.policy)
 
   return (
-    isOnePolicy && Boolean(one.slot) === Boolean(other.slot) && Boolean(one.chargeWhen) === Boolean(other.chargeWhen)
+    isOnePolicy &&
+    Boolean(one.limit.slot) === Boolean(other.limit.slot) &&
+    Boolean(one.limit.chargeWhen) === Boolean(other.limit.chargeWhen)
   )
 }
 
@@ -248,16 +258,27 @@ function isSameKey(one: Key, other: Key): boolean {
   return typeof one === 'string' || typeof other === 'string' ? one === other : Buffer.compare(one, other) === 0
 }
 
+/** For the handler: of several limits the one with least left; null: nobody decided. */
+function leastOf(reported: readonly Reported[]): Decision | null {
+  const decisions = reported.map(({ decision }) => decision)
+  if (decisions.length === 0) return null
+
+  return decisions.reduce((least, one) => (one.remaining < least.remaining ? one : least))
+}
+
 function isPreflight(exchange: Exchange): boolean {
   return exchange.method === 'OPTIONS' && exchange.header('access-control-request-method') !== undefined
 }
 
-function keyOf(value: KeyValue, endpoint: string): Key {
+/** `SERVICE|ENDPOINT|KEY`; what is empty is left out. */
+export function keyOf(value: KeyValue, service: string, endpoint: string): Key {
   if (value === undefined || value === '')
     throw new TypeError('rateLimit: the key is empty. Return null where a request is not limited')
+
+  const front = [service, endpoint].filter((part) => part !== '')
   if (value instanceof Uint8Array)
-    return endpoint === '' ? value : Buffer.concat([Buffer.from(`${joinKey(endpoint)}|`), value])
+    return front.length === 0 ? value : Buffer.concat([Buffer.from(`${joinKey(...front)}|`), value])
 
   const key = typeof value === 'object' ? joinKey(...(value as readonly (string | number)[])) : String(value)
-  return endpoint === '' ? key : `${joinKey(endpoint)}|${key}`
+  return front.length === 0 ? key : `${joinKey(...front)}|${key}`
 }

@@ -125,6 +125,7 @@ export class RateLimitGuard implements CanActivate {
     const verdict = await limits.admit(exchange, [request, response])
     if (!verdict.passes) throw new RateLimitException(verdict)
     addFields(rawResponse(response), verdict.fields)
+    request.rateLimit = verdict.decision
     return true
   }
 

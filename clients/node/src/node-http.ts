@@ -2,7 +2,7 @@
  * What the frameworks on node:http have in common.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { type Field, joined } from './http.js'
+import { type Field, isJoined, joined } from './http.js'
 import type { Verdict } from './middleware.js'
 
 export function headerOf(request: IncomingMessage, name: string): string | undefined {
@@ -20,6 +20,34 @@ export function onResponseEnd(response: ServerResponse, ended: (isAnswered: bool
 export function addFields(response: ServerResponse, fields: readonly Field[]): void {
   if (response.headersSent) return
   for (const [name, value] of fields) response.setHeader(name, joined(name, response.getHeader(name), value))
+  keepFields(response, fields)
+}
+
+type Head = [status: number, ...rest: unknown[]]
+
+/** What the application sets later does not replace Retry-After and the X-RateLimit fields. */
+export function keepFields(response: ServerResponse, fields: readonly Field[]): void {
+  const kept = fields.filter(([name]) => !isJoined(name))
+  if (kept.length === 0) return
+
+  const writeHead = response.writeHead as unknown as (...head: Head) => ServerResponse
+  response.writeHead = ((...head: Head) => {
+    const names = new Set(kept.map(([name]) => name.toLowerCase()))
+    const headers = head.at(-1)
+    if (Array.isArray(headers)) head[head.length - 1] = withoutPairs(headers as unknown[], names)
+    else if (typeof headers === 'object' && headers !== null)
+      head[head.length - 1] = Object.fromEntries(
+        Object.entries(headers).filter(([name]) => !names.has(name.toLowerCase())),
+      )
+
+    for (const [name, value] of kept) response.setHeader(name, value)
+    return writeHead.apply(response, head)
+  }) as typeof response.writeHead
+}
+
+/** A flat list of names and values. */
+function withoutPairs(headers: readonly unknown[], names: ReadonlySet<string>): unknown[] {
+  return headers.filter((_, i) => !names.has(String(headers[i - (i % 2)]).toLowerCase()))
 }
 
 /** Answers a request that does not go on: by the limit's `respond`, or with the usual 429 or 503. */

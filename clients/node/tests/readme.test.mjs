@@ -116,7 +116,7 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
               assert.equal(answer.status, Number(status), `${method} ${path}: ${answer.body}`)
               if (answer.status === 429) assert.ok(Number(answer.headers['retry-after']) >= 1)
               if (answer.status === 200 && !path.endsWith('health'))
-                assert.match(answer.headers['ratelimit'], /^"web";r=\d+;t=\d+/)
+                assert.match(answer.headers['ratelimit'], /^"(web|left)";r=\d+;t=\d+/)
             }
         } finally {
           child.kill()

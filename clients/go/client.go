@@ -232,8 +232,16 @@ func (c *Client) tryAsk(ctx context.Context, question *call, timeout time.Durati
 }
 
 // exchange sends the call on the connection, and once more on a new one where the first ended before the call had left,
-// or where the call may be repeated.
-func (c *Client) exchange(ctx context.Context, question *call, timer *time.Timer) (*connection, error) {
+// or where the call may be repeated. Once a first attempt went out it may have been charged, whatever ends the second.
+func (c *Client) exchange(ctx context.Context, question *call, timer *time.Timer) (last *connection, failure error) {
+	wentOut := false
+	defer func() {
+		var unavailable *UnavailableError
+		if wentOut && errors.As(failure, &unavailable) {
+			unavailable.MaybeCharged = true
+		}
+	}()
+
 	for attempts := 1; ; attempts++ {
 		conn, err := c.connect()
 		if err != nil {
@@ -260,6 +268,7 @@ func (c *Client) exchange(ctx context.Context, question *call, timer *time.Timer
 			}
 			return conn, err
 		}
+		wentOut = wentOut || unavailable.MaybeCharged
 		question.reset()
 	}
 }

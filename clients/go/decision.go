@@ -89,7 +89,12 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 	a.Granted = -1
 	for ; n > 0 && err == nil; n-- {
 		var name []byte
-		if name, rest, err = readText(rest); err != nil {
+		if kind := msgp.NextType(rest); kind != msgp.StrType && kind != msgp.BinType {
+			rest, err = msgp.Skip(rest) // a name that is not text is unknown
+		} else {
+			name, rest, err = readText(rest)
+		}
+		if err != nil {
 			break
 		}
 		if len(rest) > 0 && rest[0] == 0xc0 { // nil is the same as left out
@@ -102,17 +107,17 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 			decided = true
 			a.Allowed, rest, err = msgp.ReadBoolBytes(rest)
 		case "limit":
-			a.Limit, rest, err = msgp.ReadInt64Bytes(rest)
+			a.Limit, rest, err = readNumber(rest, 0)
 		case "remaining":
-			a.Remaining, rest, err = msgp.ReadInt64Bytes(rest)
+			a.Remaining, rest, err = readNumber(rest, 0)
 		case "retry_after_ms":
-			a.RetryAfterMS, rest, err = msgp.ReadInt64Bytes(rest)
+			a.RetryAfterMS, rest, err = readNumber(rest, -1)
 		case "reset_after_ms":
-			a.ResetAfterMS, rest, err = msgp.ReadInt64Bytes(rest)
+			a.ResetAfterMS, rest, err = readNumber(rest, 0)
 		case "delay_ms":
-			a.DelayMS, rest, err = msgp.ReadInt64Bytes(rest)
+			a.DelayMS, rest, err = readNumber(rest, 0)
 		case "granted":
-			a.Granted, rest, err = msgp.ReadInt64Bytes(rest)
+			a.Granted, rest, err = readNumber(rest, 0)
 		case "bound_by":
 			a.BoundBy, rest, err = readString(rest)
 		case "source":
@@ -126,17 +131,17 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 		case "of":
 			a.Of, rest, err = readString(rest)
 		case "quota":
-			a.Quota, rest, err = msgp.ReadInt64Bytes(rest)
+			a.Quota, rest, err = readNumber(rest, 0)
 		case "window_ms":
-			a.WindowMS, rest, err = msgp.ReadInt64Bytes(rest)
+			a.WindowMS, rest, err = readNumber(rest, 0)
 		case "of_reset_ms":
-			a.OfResetMS, rest, err = msgp.ReadInt64Bytes(rest)
+			a.OfResetMS, rest, err = readNumber(rest, 0)
 		case "members":
 			a.Members, rest, err = readDecisions(rest, a.items)
 		case "refunded":
-			a.Refunded, rest, err = msgp.ReadInt64Bytes(rest)
+			a.Refunded, rest, err = readNumber(rest, 0)
 		case "charged":
-			a.Charged, rest, err = msgp.ReadInt64Bytes(rest)
+			a.Charged, rest, err = readNumber(rest, 0)
 		case "ended":
 			a.Ended, rest, err = msgp.ReadBoolBytes(rest)
 		case "slot":
@@ -149,7 +154,7 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 	}
 
 	if err != nil {
-		return rest, brokenAnswer("a decision with a field of another type")
+		return rest, brokenAnswer("a decision with a field of another type or out of its range")
 	}
 	if !decided {
 		return rest, brokenAnswer("a decision without `allowed`")
@@ -183,6 +188,15 @@ func readDecisions(packed []byte, items []Item) ([]Decision, []byte, error) {
 		decisions[i] = one.Decision
 	}
 	return decisions, rest, nil
+}
+
+// readNumber reads a number of the protocol: from least to 2^53 - 1.
+func readNumber(packed []byte, least int64) (int64, []byte, error) {
+	number, rest, err := msgp.ReadInt64Bytes(packed)
+	if err == nil && (number < least || number > Unlimited) {
+		err = errOutOfRange
+	}
+	return number, rest, err
 }
 
 // readText reads a str or bin without copying it.

@@ -13,10 +13,11 @@ const (
 )
 
 var (
-	errTooLong   = errors.New("an answer of more than 4 MiB")
-	errTooMany   = errors.New("a list of more than 131072")
-	errTooDeep   = errors.New("an answer nested deeper than 16")
-	errWrongType = errors.New("bytes that are no answer")
+	errOutOfRange = errors.New("a number that the protocol does not have")
+	errTooLong    = errors.New("an answer of more than 4 MiB")
+	errTooMany    = errors.New("a list of more than 131072")
+	errTooDeep    = errors.New("an answer nested deeper than 16")
+	errWrongType  = errors.New("bytes that are no answer")
 )
 
 // A scanner finds the end of one MessagePack value in bytes that arrive in any pieces. It looks at each byte once, and

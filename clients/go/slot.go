@@ -59,9 +59,9 @@ func (c *Client) Acquire(ctx context.Context, policy, key string, options ...Opt
 // Lost is closed when the slot ended before its Release, because the connection did.
 func (s *Slot) Lost() <-chan struct{} { return s.lost }
 
-// Release gives the slot back. It reports whether the daemon has freed it: false if it was lost, or released before. It
-// does not depend on the context of Acquire. After an error the slot ends all the same, as soon as the daemon does it:
-// the connection asks until then.
+// Release gives the slot back. It reports whether the daemon has freed it: false if it was lost, or released before, or
+// if there was no answer in time. It does not depend on the context of Acquire. Without an answer and after an error the
+// slot ends all the same, as soon as the daemon does it: the connection asks until then.
 func (s *Slot) Release() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,6 +79,8 @@ func (s *Slot) Release() (bool, error) {
 	packed, err := s.send(question)
 	switch {
 	case errors.Is(err, errEnded): // it was lost at this moment
+		return false, nil
+	case isKind(err, KindTimeout): // it stays in the queue of the connection
 		return false, nil
 	case err != nil:
 		return false, err

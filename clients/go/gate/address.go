@@ -28,7 +28,7 @@ func ParseAddress(text string) (netip.Addr, bool) {
 
 func isPort(text string) bool {
 	digits, ok := strings.CutPrefix(text, ":")
-	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+	return ok && digits != "" && len(digits) <= 5 && strings.Trim(digits, "0123456789") == ""
 }
 
 // AddressKey is an address as a key: IPv4 whole, IPv6 by its first bits.

@@ -105,6 +105,13 @@ func (g *Gate[R, O]) Enter(ctx context.Context, request R) *Entry[R, O] {
 		return entry
 	}
 
+	passed := false
+	defer func() { // also where OnError panics
+		if !passed {
+			entry.giveBack()
+		}
+	}()
+
 	var plain []asked[R, O]
 	var delay time.Duration
 	for _, one := range all {
@@ -126,7 +133,6 @@ func (g *Gate[R, O]) Enter(ctx context.Context, request R) *Entry[R, O] {
 			plain = append(plain, one)
 		}
 		if entry.Verdict != Pass {
-			entry.giveBack()
 			return entry
 		}
 	}
@@ -147,9 +153,7 @@ func (g *Gate[R, O]) Enter(ctx context.Context, request R) *Entry[R, O] {
 	if entry.Verdict == Pass && delay > 0 && !slept(ctx, delay) {
 		entry.Verdict = Gone
 	}
-	if entry.Verdict != Pass {
-		entry.giveBack()
-	}
+	passed = entry.Verdict == Pass
 	return entry
 }
 
@@ -235,17 +239,19 @@ func slept(ctx context.Context, delay time.Duration) bool {
 // Watches reports whether Leave needs the outcome.
 func (e *Entry[R, O]) Watches() bool { return len(e.charges) > 0 }
 
-// Leave ends a request that has passed: slots are given back, and reservations charged or cancelled.
+// Leave ends a request that has passed: slots are given back, and reservations charged or cancelled. Where a ChargeWhen
+// panics, its reservation and those that follow are cancelled.
 func (e *Entry[R, O]) Leave(outcome O) {
-	for _, charge := range e.charges {
-		used := int64(0)
+	defer e.giveBack()
+
+	for len(e.charges) > 0 {
+		charge, used := e.charges[0], int64(0)
 		if charge.when(e.request, outcome) {
 			used = charge.cost
 		}
+		e.charges = e.charges[1:]
 		charge.reservation.Settle(context.Background(), used)
 	}
-	e.charges = nil
-	e.giveBack()
 }
 
 func (e *Entry[R, O]) giveBack() {

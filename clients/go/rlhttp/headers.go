@@ -43,7 +43,7 @@ func (f Form) addHeaders(header http.Header, whole ratelimit.Decision, reported 
 	if f.Mode == "" || f.Mode == IETF || f.Mode == Both {
 		var policies, states []string
 		for _, one := range reported {
-			if one.Of != "" && !one.ShadowDenied {
+			if isNamed(one) && !one.ShadowDenied {
 				policies, states = append(policies, policyItem(one)), append(states, stateItem(one))
 			}
 		}
@@ -51,7 +51,7 @@ func (f Form) addHeaders(header http.Header, whole ratelimit.Decision, reported 
 		add(header, "RateLimit", states)
 	}
 
-	if (f.Mode == Legacy || f.Mode == Both) && whole.Of != "" && !whole.ShadowDenied {
+	if (f.Mode == Legacy || f.Mode == Both) && isNamed(whole) && !whole.ShadowDenied {
 		header.Set("X-RateLimit-Limit", strconv.FormatInt(whole.Limit, 10))
 		header.Set("X-RateLimit-Remaining", strconv.FormatInt(whole.Remaining, 10))
 		if ms, ok := untilMore(whole); ok {
@@ -96,25 +96,16 @@ func stateItem(d ratelimit.Decision) string {
 	return item
 }
 
-// quoted writes a String of Structured Fields. Names of policies need no escapes, but the daemon is not believed
-// blindly.
-func quoted(name string) string {
-	var text strings.Builder
-	text.WriteByte('"')
-	for _, b := range []byte(name) {
-		switch {
-		case b == '"' || b == '\\':
-			text.WriteByte('\\')
-			text.WriteByte(b)
-		case b >= 0x20 && b < 0x7f:
-			text.WriteByte(b)
-		default:
-			text.WriteByte('?')
-		}
-	}
-	text.WriteByte('"')
-	return text.String()
+// isNamed: somebody counted, and the limit's name can stand in a field. The daemon is not believed blindly.
+func isNamed(d ratelimit.Decision) bool {
+	unprintable := func(r rune) bool { return r < 0x20 || r > 0x7e }
+	return d.Of != "" && strings.IndexFunc(d.Of, unprintable) < 0
 }
+
+// quoted writes a String of Structured Fields.
+func quoted(name string) string { return `"` + escapes.Replace(name) + `"` }
+
+var escapes = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 
 // untilMore is the time until there is more of the limit; false if that is not known.
 func untilMore(d ratelimit.Decision) (ms int64, known bool) {

@@ -257,6 +257,46 @@ func TestWhatWasTakenIsGivenBackWhereALaterLimitDenies(t *testing.T) {
 	}
 }
 
+func TestAPanicOfTheProgramGivesBackWhatEarlierLimitsHold(t *testing.T) {
+	panics := func(*http.Request, int) bool { panic("as the test wants it") }
+	never := func(*http.Request, int) bool { return false }
+	onError := func(context.Context, *ratelimit.UnavailableError) bool { panic("as the test wants it") }
+	failures := func(policy string, when func(*http.Request, int) bool) rlhttp.Option {
+		return rlhttp.And(rlhttp.Policy(policy), rlhttp.ChargeWhen(when))
+	}
+
+	for name, later := range map[string][]rlhttp.Option{
+		"ChargeWhen": {failures("login", panics), failures("other", never)},
+		"OnError":    {failures("last", never), rlhttp.And(rlhttp.Policy("web"), rlhttp.OnError(onError))},
+	} {
+		fake := ratelimittest.NewFake()
+		client := fake.Client(ratelimit.WithOnDecision(func(event ratelimit.Event) {
+			if event.Policy == "last" {
+				fake.Unavailable(ratelimit.KindUnreachable)
+			}
+		}))
+		limit := rlhttp.Limit(client, append([]rlhttp.Option{rlhttp.Policy("slow"), rlhttp.Slot()}, later...)...)
+
+		panicked := false
+		func() {
+			defer func() { panicked = recover() != nil }()
+			ask(limit, ok)
+		}()
+		held := 0
+		for _, call := range fake.Calls() {
+			switch call.Method {
+			case "acquire", "reserve":
+				held++
+			case "release", "settle", "cancel":
+				held--
+			}
+		}
+		if !panicked || held != 0 {
+			t.Errorf("%s: panicked: %v, not given back: %d", name, panicked, held)
+		}
+	}
+}
+
 func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	fake := ratelimittest.NewFake()
 	fake.Unavailable(ratelimit.KindUnreachable)

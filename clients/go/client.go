@@ -20,6 +20,7 @@
 package ratelimit
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"log/slog"
@@ -56,6 +57,7 @@ type Client struct {
 	settings settings
 	breaker  breaker
 	counters counters
+	denials  denials
 	lastLog  atomic.Int64 // when a failure was last logged, in nanoseconds since 1970
 
 	mu       sync.Mutex
@@ -79,6 +81,7 @@ type settings struct {
 	onSlotLost func(*Slot)
 	logger     *slog.Logger
 	enabled    bool
+	remember   time.Duration
 }
 
 // A ClientOption changes a setting of New.
@@ -131,6 +134,13 @@ func WithEnabled(enabled bool) ClientOption {
 	return func(s *settings) { s.enabled = enabled }
 }
 
+// WithRememberDenials has the client repeat a denial by itself, with source "deny_cache", for at most this time and its
+// retry time: a flood from this process does not reach the daemon. Off by default. The daemon's counters do not see these
+// checks, so it is not for policies with count_denied; Verify logs which have it. New panics if it is below 0.
+func WithRememberDenials(longest time.Duration) ClientOption {
+	return func(s *settings) { s.remember = longest }
+}
+
 // New returns a client. It does not connect: the first call does, so the daemon may start later. It panics with a
 // *RefusedError if no Unix socket can have such a path.
 func New(options ...ClientOption) *Client {
@@ -151,6 +161,11 @@ func New(options ...ClientOption) *Client {
 	if n := len(client.settings.socket); n == 0 || n > pathMax {
 		panic(badArgument("the path of a Unix socket has 1 to %d bytes: %q", pathMax, client.settings.socket))
 	}
+
+	if client.settings.remember < 0 {
+		panic(badArgument("denials are remembered for at least 0, not for %s", client.settings.remember))
+	}
+	client.denials = denials{lasts: client.settings.remember, found: map[string]*list.Element{}}
 
 	return client
 }

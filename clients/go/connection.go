@@ -65,6 +65,7 @@ var errEnded = errors.New("the connection has ended")
 type call struct {
 	body       []byte
 	undo       string // the method that undoes a late yes: "release", "cancel" or none
+	same       string // equal for checks whose denial is remembered together; empty: it is not remembered
 	repeatable bool   // it has a request_id, and may be sent again
 	givesBack  bool   // sent also by an open breaker, and if the caller has gone; again after OVERLOADED
 

@@ -23,14 +23,15 @@ type Counters struct {
 	Checks      int64          // calls that decide: Check, CheckAll, CheckMany, Acquire, Reserve
 	Allowed     int64          // decisions
 	Denied      int64          // decisions
+	Remembered  int64          // of the denials: those that the client repeated by itself
 	Unavailable map[Kind]int64 // calls without an answer
 	Refused     int64          // calls
 	Pending     int            // calls that wait for an answer now
 }
 
 type counters struct {
-	checks, allowed, denied, refused atomic.Int64
-	unavailable                      [9]atomic.Int64 // in the order of kinds
+	checks, allowed, denied, remembered, refused atomic.Int64
+	unavailable                                  [9]atomic.Int64 // in the order of kinds
 }
 
 // Counters returns the present counts.
@@ -39,6 +40,7 @@ func (c *Client) Counters() Counters {
 		Checks:      c.counters.checks.Load(),
 		Allowed:     c.counters.allowed.Load(),
 		Denied:      c.counters.denied.Load(),
+		Remembered:  c.counters.remembered.Load(),
 		Refused:     c.counters.refused.Load(),
 		Unavailable: map[Kind]int64{},
 	}

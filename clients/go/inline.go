@@ -80,6 +80,15 @@ func shortDuration(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
 }
 
+// inlineName is the setting `name` of an inline policy, or "".
+func inlineName(policy string) string {
+	var settings struct{ Name string }
+	if !IsInline(policy) || !strings.Contains(policy, `"name"`) || json.Unmarshal([]byte(policy), &settings) != nil {
+		return ""
+	}
+	return settings.Name
+}
+
 // IsInline reports whether a policy is given by settings in braces.
 func IsInline(policy string) bool { return strings.HasPrefix(policy, "{") }
 

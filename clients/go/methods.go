@@ -58,6 +58,10 @@ func (c *Client) Check(ctx context.Context, policy, key string, options ...Optio
 		question.body = chosen.appendMap(question.body, has)
 	}
 	question.repeatable = chosen.resend
+	if chosen.set&(optRequestID|optAtMost) == 0 {
+		question.same = c.denials.sameCheck("check", chosen.maxWaitOrNil(),
+			Item{policy: policy, key: key, cost: chosen.cost})
+	}
 	if chosen.set&optAtMost != 0 {
 		chosen.cost = chosen.atMost
 	}
@@ -90,6 +94,9 @@ func (c *Client) CheckAll(ctx context.Context, items []Item, options ...Option) 
 		question.body = chosen.appendMap(question.body, has)
 	}
 	question.repeatable = chosen.resend
+	if chosen.set&optRequestID == 0 {
+		question.same = c.denials.sameCheck("check_all", nil, items...)
+	}
 
 	event := Event{Method: "check_all"}
 	total := int64(0)
@@ -229,6 +236,7 @@ func (c *Client) Reset(ctx context.Context, policy, key string, options ...Optio
 	if err != nil {
 		return false, err
 	}
+	defer c.denials.forget(policy, key)
 	_, packed, err := c.ask(ctx, question, chosen.timeout)
 	if err != nil {
 		return false, err
@@ -250,6 +258,7 @@ func (c *Client) Refund(ctx context.Context, policy, key string, units int64, op
 	if err != nil {
 		return Decision{}, err
 	}
+	defer c.denials.forget(policy, key)
 	question.body = chosen.appendMap(msgp.AppendInt64(question.body, units), has)
 	question.repeatable = chosen.resend
 
@@ -352,11 +361,32 @@ func (c *Client) Verify(ctx context.Context, policies ...string) error {
 		}
 	}
 
+	c.warnOfCountDenied(configured, expected)
 	if len(missing) > 0 {
 		return &RefusedError{Code: "UNKNOWN_POLICY", Missing: missing,
 			Message: "the daemon's configuration has no " + strings.Join(missing, ", ")}
 	}
 	return nil
+}
+
+// warnOfCountDenied: what is answered from memory is not counted by the daemon.
+func (c *Client) warnOfCountDenied(configured []map[string]any, expected []string) {
+	if c.settings.remember == 0 {
+		return
+	}
+
+	var counting []string
+	for _, row := range configured {
+		countsDenied := func(limit map[string]any) bool { return limit["count_denied"] == true }
+		name, _ := row["name"].(string)
+		if slices.Contains(expected, name) && slices.ContainsFunc(listOfMaps(row["limits"]), countsDenied) {
+			counting = append(counting, name)
+		}
+	}
+	if len(counting) > 0 {
+		c.Logger().Warn("remembered denials are not counted by policies with count_denied",
+			"policies", strings.Join(counting, ", "))
+	}
 }
 
 // explained adds the way out to a NOT_PERMITTED.
@@ -420,6 +450,13 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 
 	c.counters.checks.Add(1)
 	started := time.Now()
+	if denied, ok := c.denials.find(question.same); ok {
+		c.counters.remembered.Add(1)
+		event.Decision, event.Took = denied, time.Since(started)
+		c.report(event)
+		return nil, answer{Decision: denied}, nil
+	}
+
 	conn, packed, err := c.ask(ctx, question, timeout)
 	var got answer
 	if err == nil {
@@ -438,6 +475,10 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 	if err != nil {
 		return conn, answer{}, err
 	}
+	if items == nil {
+		items = []Item{{policy: event.Policy, key: event.Key}}
+	}
+	c.denials.put(question.same, items, got.Decision)
 	return conn, got, nil
 }
 

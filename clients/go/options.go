@@ -93,6 +93,13 @@ func Timeout(timeout time.Duration) Option {
 	return func(o *callOptions) { o.timeout = timeout }
 }
 
+func (o *callOptions) maxWaitOrNil() *time.Duration {
+	if o.set&optMaxWait == 0 {
+		return nil
+	}
+	return &o.maxWait
+}
+
 func gather(method string, has optionSet, options []Option) (callOptions, error) {
 	chosen := callOptions{cost: 1}
 	for _, option := range options {

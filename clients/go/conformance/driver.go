@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -58,6 +59,7 @@ type command struct {
 	MaxWaitMS                        *int64   `json:"max_wait_ms"`
 	DeadlineMS                       *int64   `json:"deadline_ms"`
 	TimeoutMS                        *float64 `json:"timeout_ms"`
+	RememberDenialsMS                *int64   `json:"remember_denials_ms"`
 	TTLMS                            *int64   `json:"ttl_ms"`
 	RequestID                        *text    `json:"request_id"`
 	Resend, Cancelled                bool
@@ -345,6 +347,7 @@ func (d *driver) carryOut(ctx context.Context, c *command) (answer object) {
 	case "stats":
 		counts := client.Counters()
 		counters := object{"checks": counts.Checks, "allowed": counts.Allowed, "denied": counts.Denied,
+			"remembered":  counts.Remembered,
 			"unavailable": counts.Unavailable, "refused": counts.Refused}
 		return answered(nil, object{"counters": counters, "pending": counts.Pending})
 
@@ -470,10 +473,23 @@ func (d *driver) open(c *command) {
 	if c.TimeoutMS != nil {
 		options = append(options, ratelimit.WithTimeout(time.Duration(*c.TimeoutMS*float64(time.Millisecond))))
 	}
+	if c.RememberDenialsMS != nil {
+		longest := time.Duration(*c.RememberDenialsMS) * time.Millisecond
+		options = append(options, ratelimit.WithRememberDenials(longest))
+	}
+	options = append(options, ratelimit.WithLogger(slog.New(slog.NewTextHandler(logLines{d}, nil))))
 	client := ratelimit.New(options...)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clients[c.Client] = client
+}
+
+// logLines has each line of the client's log as an event.
+type logLines struct{ *driver }
+
+func (l logLines) Write(line []byte) (int, error) {
+	l.say(object{"event": "log", "message": strings.TrimSpace(string(line))})
+	return len(line), nil
 }
 
 func isLost(slot *ratelimit.Slot) bool {

@@ -287,7 +287,9 @@ for _ = 1, n_ops do
                         local used = useds[i]
                         if logs[i] then
                             local algo, key, extra, more = logs[i], K[i], extras[i], mores[i]
-                            --@@refund
+                            if not counts[i] or used <= capacities[i] then -- else denied units are among those that count
+                                --@@refund
+                            end
                             if gives > 0 then useds[i], extras[i], dirty[i] = used - gives, extra, CHANGED end
                         else
                             if charged_at >= sinces[i] then
@@ -324,8 +326,10 @@ for _ = 1, n_ops do
                 if need > 0 and used + need * fit > capacities[i] then
                     fit = used < capacities[i] and floor((capacities[i] - used) / need) or 0
                 end
-                -- a log keeps no more times than its limit
-                if is_special and logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
+                if is_special and logs[i] == SLIDING_LOG and charges[i] > 0 then -- a log keeps no more times
+                    local most = capacities[i] + (counts[i] and 1 or 0)
+                    if used > most then used = most end
+                end
                 n_reply = n_reply + 1
                 reply[n_reply] = foreign and -1 or used
                 if extra then
@@ -365,7 +369,10 @@ for _ = 1, n_ops do
                         for j = 1, members do
                             local i = at[j]
                             local used = useds[i]
-                            if logs[i] == SLIDING_LOG and charges[i] > 0 and used > capacities[i] then used = capacities[i] end
+                            if logs[i] == SLIDING_LOG and charges[i] > 0 then
+                                local most = capacities[i] + (counts[i] and 1 or 0)
+                                if used > most then used = most end
+                            end
                             local units = kind == REFUND and backs[j] or admitted * costs[j]
                             text = text .. pack('<I7I7I7', used, extras[i] or 0, units)
                         end

@@ -1,5 +1,5 @@
 -- sliding_log.lua: the time of every admitted unit; C counterpart src/limit/sliding_log.c, which explains why expired
--- times may stay. limit a, window b us, d 1 = denials count. Value: LIST of us, oldest first, the newest a of them.
+-- times may stay. limit a, window b us, d 1 = denials count. Value: LIST of us, oldest first, the newest a + d of them.
 --@prepare
 edge = now - b -- times up to here have expired
 base = fmt('%.0f', now)
@@ -56,7 +56,7 @@ if stale then
         call('RPUSH', key, unpack(copies, 1, ahead - pushed < 1000 and ahead - pushed or 1000))
     end
 end
-if charge > a then charge = a end
+if charge > a + d then charge = a + d end
 if more < 0 then call('DEL', key) end
 if charge == 1 then
     call('RPUSH', key, base)
@@ -67,7 +67,7 @@ elseif charge > 0 then
         call('RPUSH', key, unpack(copies, 1, charge - pushed < 1000 and charge - pushed or 1000))
     end
 end
-if charge > 0 and more + used > a then call('LTRIM', key, fmt('%d', -a), '-1') end
+if charge > 0 and more + used > a + d then call('LTRIM', key, fmt('%d', -a - d), '-1') end
 call('PEXPIREAT', key, px)
 --@wait
 wait = (tonumber(call('LINDEX', key, place)) or now) + window - now

@@ -9,7 +9,9 @@
  * be dropped when it expires, and a clock that steps back finds the log as it was. Times ahead of
  * now (the clock stepped back) are lowered to now, for good.
  *
- * Counted denials are pushed like admissions: of a cost above the limit only `limit` times matter.
+ * Counted denials are pushed like admissions. Then one time more than the limit is kept: it shows that denials are
+ * among the units that count. How many is not known, so a refund gives nothing back until the limit or less counts: it
+ * must not free what a denial has taken.
  *
  * Constants: a limit, b window in us, d 1 = denied requests are counted. used = units that count now,
  * extra = the newest time (meaningless where used is 0).
@@ -66,20 +68,26 @@ static bool plausible(const struct view *view)
     return view->used == 0 || (view->extra > expired_us(view) && view->extra <= view->now);
 }
 
+/* So many times are kept. */
+static size_t kept(const struct limit *limit)
+{
+    return (size_t)limit->limit + limit->count_denied;
+}
+
 static size_t pushed(const struct view *view, int64_t units)
 {
-    return (size_t)(units < view->limit->limit ? units : view->limit->limit);
+    return (size_t)units < kept(view->limit) ? (size_t)units : kept(view->limit);
 }
 
 int sliding_log_reserve(const struct view *view, struct state *state, int64_t units)
 {
-    return time_ring_reserve(&state->log, pushed(view, units), (size_t)view->limit->limit);
+    return time_ring_reserve(&state->log, pushed(view, units), kept(view->limit));
 }
 
 int64_t sliding_log_save(const struct view *view, struct state *state)
 {
     size_t n = pushed(view, view->charged);
-    if (n > 0) CHECK(time_ring_push(&state->log, view->now, n, (size_t)view->limit->limit) == 0);
+    if (n > 0) CHECK(time_ring_push(&state->log, view->now, n, kept(view->limit)) == 0);
     size_t len = time_ring_len(state->log);
     return len == 0 ? 0 : time_ring_at(state->log, len - 1) + view->constants.log.window_us;
 }
@@ -110,13 +118,16 @@ int64_t sliding_log_retry_ms(const struct view *view, int64_t cost)
 void sliding_log_describe(const struct view *view, struct state_terms *ret)
 {
     int64_t left_us = view->extra - expired_us(view);
-    state_add(ret, "count", view->used);
+    bool has_one_more = view->limit->count_denied && view->used > view->limit->limit; /* no unit that decides anything */
+    state_add(ret, "count", view->used - has_one_more);
     if (view->used > 0) state_add(ret, "newest_expires_in_ms", div_up(left_us > 0 ? left_us : 0, 1000));
 }
 
 /* The newest go first, of those not later than the charge was: a unit used since must count to its end. */
 static int64_t refund(struct view *view, struct state *state, int64_t units, int64_t charged_us)
 {
+    if (view->limit->count_denied && view->used > view->limit->limit) return 0;
+
     struct time_ring *log = state->log;
     size_t until = time_ring_count_until(log, charged_us), expired = time_ring_count_until(log, expired_us(view));
     size_t live = until > expired ? until - expired : 0;

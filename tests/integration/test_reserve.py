@@ -4,7 +4,7 @@ two daemons."""
 import base64
 
 import pytest
-from harness import RpcError, eventually, some
+from harness import Redis, RpcError, eventually, some
 
 CONFIG = """
 defaults: {deadline: 10s}   # a busy machine is slow
@@ -21,6 +21,7 @@ policies:
       - {name: few, algorithm: fixed_window, limit: 10, window: 1h}
       - {name: many, algorithm: token_bucket, limit: 100, window: 100s}
     debt: true
+  guarded: {algorithm: sliding_log, limit: 10, window: 1h, count_denied: true}
   none: {algorithm: fixed_window, limit: 0, window: 1s}
   old: {compat: first-hit, limit: 5, window: 10s}
   shaped: {algorithm: leaky_bucket, limit: 5, window: 10s, max_wait: 1s}
@@ -452,3 +453,44 @@ policies:
         for settled in (client.call("settle", made["reservation"], 3), client.call("cancel", made["reservation"])):
             assert some(settled, "allowed", "limit", "remaining", "source", "ended") == (
                 True, 2**53 - 1, 2**53 - 1, "unlimited", True)
+
+
+# Where denied units count
+
+
+@pytest.fixture(params=["memory", *Redis.KINDS])
+def guarded(request, ratelimitd, connect):
+    """A client of a daemon on this store."""
+    if request.param == "memory":
+        yield connect(ratelimitd(CONFIG))
+    elif not Redis.installed(request.param):
+        pytest.skip(f"no {request.param}-server here")
+    else:
+        server = Redis(request.param)
+        client = connect(ratelimitd(CONFIG, redis=server))
+        eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+        yield client
+        server.close()
+
+
+def test_a_refund_frees_nothing_that_a_denial_was_charged(guarded):
+    assert [guarded.check("guarded", "k")["allowed"] for _ in range(19)] == [True] * 10 + [False] * 9
+    answer = guarded.call("refund", "guarded", "k", 9)
+    assert (answer.get("refunded", 0), answer["remaining"]) == (0, 0)
+    assert not guarded.check("guarded", "k")["allowed"]
+
+
+def test_a_reservation_of_the_last_unit_is_given_back_where_denials_count(guarded):
+    for _ in range(9):
+        guarded.check("guarded", "k")
+    made = guarded.call("reserve", "guarded", "k", 1)
+    assert some(made, "allowed", "remaining") == (True, 0)
+    assert some(guarded.call("cancel", made["reservation"]), "refunded", "remaining") == (1, 1)
+    assert guarded.call("refund", "guarded", "k", 9)["refunded"] == 9
+
+
+def test_a_denied_attempt_keeps_what_a_cancelled_reservation_had(guarded):
+    made = guarded.call("reserve", "guarded", "k", 10)
+    assert not guarded.check("guarded", "k")["allowed"]
+    answer = guarded.call("cancel", made["reservation"])
+    assert (answer.get("refunded", 0), answer["remaining"]) == (0, 0)

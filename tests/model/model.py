@@ -362,11 +362,15 @@ class SlidingLog(Algorithm):
         return self.live(now) + cost <= self.policy.limit
 
     def charge(self, now, cost):
-        # Only the newest `limit` units can ever matter.
-        self.times = (self.times + [now] * min(cost, self.policy.limit))[-self.policy.limit:]
+        # Only the newest `limit` units can ever decide; where denials count, one more shows that some of them do.
+        most = self.policy.limit + self.policy.count_denied
+        self.times = (self.times + [now] * min(cost, most))[-most:]
+
+    def gives_back(self, now):
+        return not self.policy.count_denied or self.live(now) <= self.policy.limit
 
     def refund(self, now, units):
-        back = min(units, self.live(now))
+        back = min(units, self.live(now)) if self.gives_back(now) else 0
         self.times = self.times[:len(self.times) - back]
         return back
 

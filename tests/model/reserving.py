@@ -33,6 +33,8 @@ def give_back(state, now, units, made):
     at, made = now - now % state.tick, made - made % state.tick
     seen, newer, back = copy.copy(state), [], 0
     clamped = seen.see(at)
+    if isinstance(seen, SlidingLog) and not seen.gives_back(at):
+        units = 0
     if isinstance(seen, SlidingLog):
         newer = [t for t in seen.times if t > made]
         seen.times = [t for t in seen.times if t <= made]

@@ -61,6 +61,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+def shown_key(key: str | bytes) -> Any:
+    if isinstance(key, str):
+        return key
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(key).decode()}
+
+
 def options(command: Fields, *names: str) -> Fields:
     """The named options of a command, as keyword arguments; what is left out keeps the client's default."""
     found = {name: plain(command[name]) for name in names if command.get(name) is not None}
@@ -94,6 +103,7 @@ class View:
     """A request, for the helpers that make keys."""
 
     method, endpoint, can_wait = "GET", "endpoint", False
+    service: str | None = None
 
     def __init__(self, command: Fields) -> None:
         self.peer = command.get("peer")
@@ -301,6 +311,26 @@ class Driver:
 
     def do_parse_limit(self, c: Fields) -> Fields:
         return {"settings": limits.parse_limit(c["text"])}
+
+    def _limit(self, given: Fields) -> limits.Limit:
+        def function(*_: Any) -> Any: ...
+
+        made: Fields = {name: function if one == {"function": True} else one for name, one in given.items()}
+        return limits.Limit(**made)
+
+    def do_limit(self, c: Fields) -> None:
+        self._limit(c["options"])
+
+    def do_endpoint_key(self, c: Fields) -> Fields:
+        limit = self._limit(c["limit"])
+        key = limits.key_for(limit, limit.policy or "", c.get("service") or "", c["endpoint"], plain(c["key"]))
+        return {"key": shown_key(key)}
+
+    def do_service_name(self, c: Fields) -> Fields:
+        for name in ("RATELIMIT_SERVICE", "OTEL_SERVICE_NAME"):
+            os.environ.pop(name, None)
+        os.environ.update(c["env"])
+        return {"service": limits.service_name(c.get("option"), c.get("own"))[0]}
 
     def do_headers(self, c: Fields) -> Fields:
         mode: Any = c.get("mode") or "ietf"

@@ -18,7 +18,8 @@ from django.urls import path
 from django.views.decorators.http import require_POST
 from serve import serve
 
-from ratelimitd.django import ratelimit
+from ratelimitd import Decision
+from ratelimitd.django import composite, ip, ratelimit
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -36,13 +37,13 @@ def ok(request: HttpRequest) -> HttpResponse:
 
 @ratelimit(
     "login",
-    key=lambda request: request.POST["user"],
+    key=composite(lambda request: request.POST.get("user") or "-", ip),
     on_error="deny",
     charge_when=lambda response: response.status_code == 401,
 )
 @require_POST  # type: ignore[untyped-decorator]
 def login(request: HttpRequest) -> HttpResponse:
-    right = request.POST["password"] == "right"
+    right = request.POST.get("password") == "right"
     return HttpResponse("welcome\n" if right else "wrong\n", status=200 if right else 401, content_type=TEXT)
 
 
@@ -94,7 +95,52 @@ async def down(request: HttpRequest) -> HttpResponse:
     return HttpResponse("down\n", content_type=TEXT)
 
 
+def is_gold(request: HttpRequest) -> bool:
+    return bool(request.headers.get("X-Plan") == "gold")
+
+
+@ratelimit(
+    limit=lambda request: 3 if is_gold(request) else 1,
+    window=lambda request: "30s" if is_gold(request) else "60s",
+    name="plan",
+)
+def plan(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("plan\n", content_type=TEXT)
+
+
+@ratelimit(lambda request: request.GET.get("policy"))
+async def choose(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("choose\n", content_type=TEXT)
+
+
+def left(request: HttpRequest) -> HttpResponse:  # limited by the default
+    decision: Decision | None = request.ratelimit
+    text = "left unknown\n" if decision is None else f"left {decision.remaining} of {decision.of}\n"
+    return HttpResponse(text, content_type=TEXT)
+
+
+@ratelimit(limit=2, window="1m", name="guess", charge_when=lambda response: response.status_code == 403)
+def guess(request: HttpRequest) -> HttpResponse:
+    is_right = request.GET["right"] == "yes"
+    return HttpResponse("right\n" if is_right else "wrong\n", status=200 if is_right else 403, content_type=TEXT)
+
+
+def slow_down(request: HttpRequest, decision: Decision) -> HttpResponse:
+    fields = {"Retry-After": "99", "X-RateLimit-Limit": "99"}
+    return HttpResponse("slow down\n", status=418, content_type=TEXT, headers=fields)
+
+
+@ratelimit("budget", cost=lambda request: int(request.GET["n"]), headers="both", respond=slow_down)
+def own(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("own\n", content_type=TEXT, headers={"X-RateLimit-Limit": "99"})
+
+
 urlpatterns = [
+    path("plan", plan),
+    path("choose", choose),
+    path("left", left),
+    path("guess", guess),
+    path("own", own),
     path("ok", ok),
     path("login", login),
     path("inline", inline),

@@ -8,14 +8,15 @@ from fastapi import FastAPI, Form, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from serve import serve
 
-from ratelimitd.fastapi import Limit, Limiter
+from ratelimitd import Decision
+from ratelimitd.fastapi import Limit, Limiter, composite, ip
 
 app = FastAPI(default_response_class=PlainTextResponse)
 limiter = Limiter(app)
 
 
 async def user_of_form(request: Request) -> str:
-    return str((await request.form())["user"])
+    return str((await request.form()).get("user") or "-")
 
 
 @app.api_route("/ok", methods=["GET", "HEAD"], dependencies=[Limit("web")])
@@ -26,10 +27,15 @@ async def ok() -> str:
 @app.post(
     "/login",
     dependencies=[
-        Limit("login", key=user_of_form, on_error="deny", charge_when=lambda response: response.status_code == 401)
+        Limit(
+            "login",
+            key=composite(user_of_form, ip),
+            on_error="deny",
+            charge_when=lambda response: response.status_code == 401,
+        )
     ],
 )
-async def login(user: Annotated[str, Form()], password: Annotated[str, Form()], response: Response) -> str:
+async def login(response: Response, password: Annotated[str, Form()] = "") -> str:
     response.status_code = 200 if password == "right" else 401
     return "welcome\n" if password == "right" else "wrong\n"
 
@@ -75,6 +81,55 @@ def skip() -> str:
 @app.get("/down", dependencies=[Limit("web", on_error="deny")])
 async def down() -> str:
     return "down\n"
+
+
+def is_gold(request: Request) -> bool:
+    return request.headers.get("X-Plan") == "gold"
+
+
+PLAN = Limit(
+    limit=lambda request: 3 if is_gold(request) else 1,
+    window=lambda request: "30s" if is_gold(request) else "60s",
+    name="plan",
+)
+
+
+@app.get("/plan", dependencies=[PLAN])
+async def plan() -> str:
+    return "plan\n"
+
+
+@app.get("/choose", dependencies=[Limit(lambda request: request.query_params.get("policy"))])
+async def choose() -> str:
+    return "choose\n"
+
+
+@app.get("/left", dependencies=[Limit("web")])
+async def left(request: Request) -> str:
+    decision: Decision | None = request.state.ratelimit
+    return "left unknown\n" if decision is None else f"left {decision.remaining} of {decision.of}\n"
+
+
+GUESS = Limit(limit=2, window="1m", name="guess", charge_when=lambda response: response.status_code == 403)
+
+
+@app.get("/guess", dependencies=[GUESS])
+async def guess(right: str, response: Response) -> str:
+    response.status_code = 200 if right == "yes" else 403
+    return "right\n" if right == "yes" else "wrong\n"
+
+
+async def slow_down(request: Request, decision: Decision) -> PlainTextResponse:
+    return PlainTextResponse("slow down\n", 418, {"Retry-After": "99", "X-RateLimit-Limit": "99"})
+
+
+OWN = Limit("budget", cost=lambda request: int(request.query_params["n"]), headers="both", respond=slow_down)
+
+
+@app.get("/own", dependencies=[OWN])
+async def own(response: Response) -> str:
+    response.headers["X-RateLimit-Limit"] = "99"
+    return "own\n"
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ import os
 import time
 from collections.abc import Iterator
 
-from flask import Flask, Response, request
+from flask import Flask, Response, g, request
 from werkzeug.serving import make_server
 
-from ratelimitd.flask import Limiter
+from ratelimitd import Decision
+from ratelimitd.flask import Limiter, composite, ip
 
 app = Flask(__name__)
 limiter = Limiter(app)
@@ -25,13 +26,13 @@ def ok() -> Response:
 
 @limiter.limit(
     "login",
-    key=lambda: request.form["user"],
+    key=composite(lambda: request.form.get("user") or "-", ip),
     on_error="deny",
     charge_when=lambda response: response.status_code == 401,
 )
 @app.post("/login")
 def login() -> Response:
-    return text("welcome\n") if request.form["password"] == "right" else text("wrong\n", 401)
+    return text("welcome\n") if request.form.get("password") == "right" else text("wrong\n", 401)
 
 
 @app.get("/inline")
@@ -83,6 +84,49 @@ def skip() -> Response:
 @app.get("/down")
 def down() -> Response:
     return text("down\n")
+
+
+def is_gold() -> bool:
+    return request.headers.get("X-Plan") == "gold"
+
+
+@limiter.limit(limit=lambda: 3 if is_gold() else 1, window=lambda: "30s" if is_gold() else "60s", name="plan")
+@app.get("/plan")
+def plan() -> Response:
+    return text("plan\n")
+
+
+@limiter.limit(lambda: request.args.get("policy"))
+@app.get("/choose")
+def choose() -> Response:
+    return text("choose\n")
+
+
+@limiter.limit("web")
+@app.get("/left")
+def left() -> Response:
+    decision: Decision | None = g.ratelimit
+    return text("left unknown\n" if decision is None else f"left {decision.remaining} of {decision.of}\n")
+
+
+@limiter.limit(limit=2, window="1m", name="guess", charge_when=lambda response: response.status_code == 403)
+@app.get("/guess")
+def guess() -> Response:
+    return text("right\n") if request.args["right"] == "yes" else text("wrong\n", 403)
+
+
+def slow_down(decision: Decision) -> Response:
+    response = text("slow down\n", 418)
+    response.headers.update({"Retry-After": "99", "X-RateLimit-Limit": "99"})
+    return response
+
+
+@limiter.limit("budget", cost=lambda: int(request.args["n"]), headers="both", respond=slow_down)
+@app.get("/own")
+def own() -> Response:
+    response = text("own\n")
+    response.headers["X-RateLimit-Limit"] = "99"
+    return response
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from ratelimitd.starlette import Limiter
+from ratelimitd import Decision
+from ratelimitd.starlette import Limiter, composite, ip
 
 limiter = Limiter()
 
@@ -20,13 +21,18 @@ async def ok(request: Request) -> PlainTextResponse:
 
 
 async def user_of_form(request: Request) -> str:
-    return str((await request.form())["user"])
+    return str((await request.form()).get("user") or "-")
 
 
-@limiter.limit("login", key=user_of_form, on_error="deny", charge_when=lambda response: response.status_code == 401)
+@limiter.limit(
+    "login",
+    key=composite(user_of_form, ip),
+    on_error="deny",
+    charge_when=lambda response: response.status_code == 401,
+)
 async def login(request: Request) -> PlainTextResponse:
     form = await request.form()
-    right = form["password"] == "right"
+    right = form.get("password") == "right"
     return PlainTextResponse("welcome\n") if right else PlainTextResponse("wrong\n", 401)
 
 
@@ -74,6 +80,45 @@ async def down(request: Request) -> PlainTextResponse:
     return PlainTextResponse("down\n")
 
 
+def is_gold(request: Request) -> bool:
+    return request.headers.get("X-Plan") == "gold"
+
+
+@limiter.limit(
+    limit=lambda request: 3 if is_gold(request) else 1,
+    window=lambda request: "30s" if is_gold(request) else "60s",
+    name="plan",
+)
+async def plan(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("plan\n")
+
+
+@limiter.limit(lambda request: request.query_params.get("policy"))
+async def choose(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("choose\n")
+
+
+@limiter.limit("web")
+async def left(request: Request) -> PlainTextResponse:
+    decision: Decision | None = request.state.ratelimit
+    return PlainTextResponse("left unknown\n" if decision is None else f"left {decision.remaining} of {decision.of}\n")
+
+
+@limiter.limit(limit=2, window="1m", name="guess", charge_when=lambda response: response.status_code == 403)
+async def guess(request: Request) -> PlainTextResponse:
+    is_right = request.query_params["right"] == "yes"
+    return PlainTextResponse("right\n") if is_right else PlainTextResponse("wrong\n", 403)
+
+
+async def slow_down(request: Request, decision: Decision) -> PlainTextResponse:
+    return PlainTextResponse("slow down\n", 418, {"Retry-After": "99", "X-RateLimit-Limit": "99"})
+
+
+@limiter.limit("budget", cost=lambda request: int(request.query_params["n"]), headers="both", respond=slow_down)
+async def own(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("own\n", headers={"X-RateLimit-Limit": "99"})
+
+
 app = Starlette(
     routes=[
         Route("/ok", ok),
@@ -85,6 +130,11 @@ app = Starlette(
         Route("/cost", cost),
         Route("/skip", skip),
         Route("/down", down),
+        Route("/plan", plan),
+        Route("/choose", choose),
+        Route("/left", left),
+        Route("/guess", guess),
+        Route("/own", own),
     ]
 )
 limiter.init_app(app)

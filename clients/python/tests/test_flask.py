@@ -62,14 +62,14 @@ def test_defaults_exemptions_and_limits_of_an_endpoint(app: flask.Flask) -> None
         404,
     ]
     inline = {"algorithm": "fixed_window", "limit": 10, "window": "1s", "start": "first_hit"}
-    name = "test_flask.test_defaults_exemptions_and_limits_of_an_endpoint.<locals>."
+    name = "tests|test_flask.test_defaults_exemptions_and_limits_of_an_endpoint.<locals>."
     assert fake.calls == [
         ["check_all", "web", "127.0.0.1", 1],
         ["check_all", inline, f"{name}<lambda>|127.0.0.1", 1],
         ["check_all", {**inline, "limit": 5}, f"{name}c|127.0.0.1", 1],
         ["check_all", "one", "127.0.0.1|x", 3],
         ["check_all", "web", "127.0.0.1", 1],
-        ["check_all", inline, "*|127.0.0.1", 1],
+        ["check_all", inline, "tests|*|127.0.0.1", 1],
     ]
 
 

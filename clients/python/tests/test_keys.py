@@ -100,7 +100,7 @@ def test_limits_say_what_is_wrong_with_them() -> None:
         lambda: Limit(limit=3),
         lambda: Limit("web", limit=3, window="1s"),
         lambda: Limit("web", on_error="explode"),  # type: ignore[arg-type]
-        lambda: Limit("10/5s", charge_when=bool),
+        lambda: Limit("slots", slot=True, charge_when=bool),
     ):
         with pytest.raises(ValueError, match=r".+"):
             make()

@@ -43,6 +43,7 @@ class AsyncClient:
         self.timeout = timeout
         self._watch = Watch(on_decision)
         self._denials = Denials(remember_denials)
+        self.features: frozenset[str] = frozenset()  # of the daemon, as its last answer to hello lists them
         self._leave_parent()
         tell_after_fork(self)
 
@@ -290,7 +291,9 @@ class AsyncClient:
         while True:
             link, is_new = self._link()
             try:
-                return await link.call(call, until - clock()), link
+                result = await link.call(call, until - clock())
+                self.features = link.features
+                return result, link
             except NeverSent as fault:
                 if is_new or clock() >= until:
                     self._on_useless(link)

@@ -68,6 +68,7 @@ class Client:
         self.timeout = timeout
         self._watch = Watch(on_decision)
         self._denials = Denials(remember_denials)
+        self.features: frozenset[str] = frozenset()  # of the daemon, as its last answer to hello lists them
         self._leave_parent()
         tell_after_fork(self)
 
@@ -335,6 +336,7 @@ class Client:
             try:
                 result = connection.call(call, until)
                 self._health.connection_answered()
+                self.features = connection.wire.features
                 return result, connection
             except NeverSent as fault:
                 # A fresh connection that takes nothing shows how the daemon is; a pooled one only that it restarted.

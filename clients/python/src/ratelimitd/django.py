@@ -18,6 +18,10 @@ and may be async for an async view; `charge_when` gets the response. The keys of
     timeout        seconds
     client, async_client   in place of these two: your own Client and AsyncClient
     enabled        False, or RATELIMIT_ENABLED=0 in the environment: nothing is limited
+    service        the name in front of the endpoints' in keys; default: RATELIMIT_SERVICE, OTEL_SERVICE_NAME, the
+                   package of ROOT_URLCONF; "": none
+
+request.ratelimit is the decision, for views; None if nobody decided.
 """
 
 from __future__ import annotations
@@ -37,8 +41,22 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from .aio import AsyncClient
 from .client import Client
+from .http import merged
 from .keys import composite, hashed, ip, join_key, user
-from .limits import Admission, Limit, Settings, admit, as_limits, end, endpoint_name, mark, marks, policies_of, settle
+from .limits import (
+    MARK,
+    Admission,
+    Limit,
+    Settings,
+    admit,
+    as_limits,
+    end,
+    endpoint_name,
+    mark,
+    marks,
+    policies_of,
+    settle,
+)
 from .steps import arun, run
 
 __all__ = ["Limit", "RateLimitMiddleware", "composite", "hashed", "ip", "join_key", "ratelimit", "user", "verify"]
@@ -57,7 +75,9 @@ NAMES = {
     "client",
     "async_client",
     "enabled",
+    "service",
 }
+LIMITED = "__ratelimited__"  # at a function: itself, if it asks; method_decorator and functools.wraps copy it to others
 ADMISSION = "_ratelimitd"  # of the request: the middleware's admission
 
 _declared: list[Limit] = []
@@ -70,12 +90,16 @@ class _Config:
         given = dict(getattr(django_settings, "RATELIMIT", {}))
         unknown = sorted(set(given) - NAMES)
         if unknown:
-            raise ImproperlyConfigured(f"settings.RATELIMIT has no {', '.join(unknown)}")
+            raise ImproperlyConfigured(
+                f"settings.RATELIMIT has no {', '.join(unknown)}; it has {', '.join(sorted(NAMES))}"
+            )
         self.default = as_limits(given.pop("default", ()))
         place = {name: given.pop(name) for name in ("socket", "timeout") if name in given}
         self.client: Client = given.pop("client", None) or Client(**place)
         self.async_client: AsyncClient = given.pop("async_client", None) or AsyncClient(**place)
         self.settings = Settings(**given)
+        self.service = getattr(django_settings, "ROOT_URLCONF", "").rpartition(".")[0].partition(".")[0] or None
+        self.settings.service_for(self.service)
 
 
 @functools.cache
@@ -97,7 +121,8 @@ class _Request:
     def __init__(self, request: HttpRequest, view: Any, can_wait: bool) -> None:
         self.request = request
         self.method = request.method or ""
-        self.endpoint = endpoint_name(getattr(view, "view_class", view))
+        self.endpoint = _name_of(request, view)
+        self.service = _config().service
         self.can_wait = can_wait
 
     @property
@@ -117,6 +142,16 @@ class _Request:
         return function(self.request, *args)
 
 
+def _name_of(request: HttpRequest, view: Any) -> str:
+    """A class is an endpoint of its own, also if its `dispatch` is inherited; a method that has a limit, too."""
+    match = request.resolver_match
+    kind = getattr(view, "view_class", None) or getattr(match and match.func, "view_class", None)
+    if kind is None or view is None:
+        return endpoint_name(view)
+    method = getattr(view, "__name__", "")
+    return endpoint_name(kind) + (f".{method}" if method in kind.http_method_names else "")
+
+
 def ratelimit(policy: Any = None, **options: Any) -> Callable[[F], F]:
     """Limit a view. Several of these are decided together. The arguments are those of Limit.
 
@@ -125,7 +160,14 @@ def ratelimit(policy: Any = None, **options: Any) -> Callable[[F], F]:
     declared = _limit(policy, **options)
     _declared.append(declared)
 
-    return lambda view: mark(view if marks(view) is not None else _limited(view), declared)
+    def decorate(view: F) -> F:
+        if isinstance(view, type):
+            raise TypeError(
+                f'{view.__name__} is a class: write @method_decorator(ratelimit(...), name="dispatch") above it'
+            )
+        return mark(view if getattr(view, LIMITED, None) is view else _limited(view), declared)
+
+    return decorate
 
 
 def exempt(view: F) -> F:
@@ -153,6 +195,7 @@ def _limited(view: F) -> F:
         is_asgi = isinstance(request, ASGIRequest)
         client = _config().async_client if is_asgi else _config().client
         admission = await arun(_admit(marks(limited_async), request, view, True), client)
+        _note(request, admission)
         try:
             response = _refusal(admission) if admission.refused else await view(request, *args, **named)
             response = await response if inspect.isawaitable(response) else response
@@ -167,6 +210,7 @@ def _limited(view: F) -> F:
     def limited(request: Any, *args: Any, **named: Any) -> Any:
         client = _config().client
         admission = run(_admit(marks(limited), request, view, False), client)
+        _note(request, admission)
         try:
             response = _refusal(admission) if admission.refused else view(request, *args, **named)
             run(settle(admission, response), client)
@@ -175,11 +219,20 @@ def _limited(view: F) -> F:
             raise
         return _with_fields(admission, response, lambda: run(end(admission), client))
 
-    return limited_async if iscoroutinefunction(view) else limited  # type: ignore[return-value]
+    asking: Any = limited_async if iscoroutinefunction(view) else limited
+    vars(asking).pop(MARK, None)  # what functools.wraps took along is asked by the view within
+    setattr(asking, LIMITED, asking)
+    return asking  # type: ignore[no-any-return]
 
 
 def _admit(limits: Sequence[Limit] | None, request: HttpRequest, view: Any, can_wait: bool) -> Any:
     return admit(limits or (), _Request(request, view, can_wait), _config().settings)
+
+
+def _note(request: HttpRequest, admission: Admission) -> None:
+    """For the view: the decision; of two, the one with less left."""
+    found = [one for one in (getattr(request, "ratelimit", None), admission.decision) if one is not None]
+    request.ratelimit = min(found, key=lambda one: (one.allowed, one.remaining), default=None)
 
 
 def _refusal(admission: Admission) -> Any:
@@ -192,7 +245,7 @@ def _refusal(admission: Admission) -> Any:
 def _with_fields(admission: Admission, response: HttpResponseBase, give_back: Callable[[], object]) -> HttpResponseBase:
     """The response with its header fields; what is held goes back when it is closed."""
     for name, value in admission.headers():
-        response[name] = ", ".join([response[name], value] if name in response else [value])
+        response[name] = merged(name, [response[name]] if name in response else [], value)
     if admission.holds:
         response._resource_closers.append(give_back)
     return response
@@ -249,6 +302,7 @@ class RateLimitMiddleware:
             return None
         admission = run(_admit(_config().default, request, view, False), _config().client)
         setattr(request, ADMISSION, admission)
+        _note(request, admission)
         return _refusal(admission) if admission.refused else None
 
     async def _process_view_async(self, request: HttpRequest, view: Any, *_: Any) -> Any:
@@ -256,6 +310,7 @@ class RateLimitMiddleware:
             return None
         admission = await arun(_admit(_config().default, request, view, True), _config().async_client)
         setattr(request, ADMISSION, admission)
+        _note(request, admission)
         return _refusal(admission) if admission.refused else None
 
 

@@ -12,31 +12,30 @@ first of them is resolved. Functions (`key`, `cost`, `skip`) get the request and
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastapi import WebSocketException
+from fastapi import HTTPException, WebSocketException
 from fastapi.params import Depends
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from . import limits, starlette
 from .keys import composite, hashed, ip, join_key, user
-from .starlette import STATE, State, admit_request
+from .starlette import STATE, TRY_AGAIN_LATER, State, admit_request
 
 __all__ = ["Limit", "Limiter", "composite", "hashed", "ip", "join_key", "user"]
-
-POLICY_VIOLATION = 1008  # of WebSockets
 
 _declared: weakref.WeakSet[_Check] = weakref.WeakSet()
 
 
-class Limited(Exception):
-    """A request is refused; the Limiter's handler answers with `response`."""
+class Limited(HTTPException):
+    """A request is refused. Every application answers an HTTPException somehow; the Limiter sends its own answer."""
 
     def __init__(self, response: Response) -> None:
-        super().__init__(f"refused with {response.status_code}")
+        super().__init__(response.status_code, "refused by a rate limit")
         self.response = response
 
 
@@ -58,8 +57,9 @@ class _Check:
         endpoint = limits.endpoint_name(connection.scope.get("endpoint"))
         refused = await admit_request(connection, asked, endpoint)
         if refused is not None and connection.scope["type"] == "websocket":
-            raise WebSocketException(POLICY_VIOLATION, "Too many requests")
-        if refused is not None:
+            raise WebSocketException(TRY_AGAIN_LATER, "Too many requests")
+        if refused is not None and state is not None:
+            state.refusal = refused
             raise Limited(refused)
 
 
@@ -90,12 +90,21 @@ class Limiter(starlette.Limiter):
         if self.default:
             raise TypeError('FastAPI has dependencies in place of default=: FastAPI(dependencies=[Limit("web")])')
         super().init_app(app)
-        app.add_exception_handler(Limited, _answer)
+
+    def require_connection(self, endpoint: Any) -> None:
+        """FastAPI passes what the signature asks for."""
+        for name, parameter in inspect.signature(endpoint).parameters.items():
+            kind = parameter.annotation
+            if isinstance(kind, type) and issubclass(kind, HTTPConnection):
+                return
+            if isinstance(kind, str) and kind.rpartition(".")[2] in ("Request", "HTTPConnection", "WebSocket"):
+                return
+            if name == "request" and kind is parameter.empty:
+                return
+        raise TypeError(
+            f"{limits.endpoint_name(endpoint)} takes no Request: add `request: Request`, or write "
+            "dependencies=[Limit(...)] at the route"
+        )
 
     def declared(self) -> Sequence[limits.Limit]:
         return [one.limit for one in list(_declared)]
-
-
-async def _answer(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Limited)
-    return error.response

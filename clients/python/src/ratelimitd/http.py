@@ -113,7 +113,17 @@ def _is_zero_weight(parameter: str) -> bool:
 
 
 def _is_reported(decision: Decision) -> bool:
-    return decision.of is not None and not decision.shadow_denied
+    return is_plain(decision.of) and not decision.shadow_denied
+
+
+def is_plain(name: str | None) -> bool:
+    """Can it stand in a header field?"""
+    return name is not None and name.isascii() and name.isprintable()
+
+
+def merged(name: str, present: Sequence[str], value: str) -> str:
+    """The value of a field that may be there: lists of limits are joined, others of the application are replaced."""
+    return ", ".join([*present, value]) if name in ("RateLimit-Policy", "RateLimit") else value
 
 
 def _wait_ms(decision: Decision) -> int | None:
@@ -124,8 +134,8 @@ def _wait_ms(decision: Decision) -> int | None:
 
 
 def _name(decision: Decision) -> str:
-    """A String of Structured Fields, which is ASCII; names of policies are."""
-    text = (decision.of or "").encode("ascii", "replace").decode()
+    """A String of Structured Fields."""
+    text = decision.of or ""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

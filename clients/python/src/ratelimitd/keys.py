@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ log = logging.getLogger("ratelimitd")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Trusted = int | Sequence[str]  # so many hops, or these addresses and CIDRs
-KeySteps = Generator[Callable[[Io], Any], Any, str | None]
+KeySteps = Generator[Callable[[Io], Any], Any, str | bytes | None]
 
 FORWARDED = "X-Forwarded-For"
 IPV6_PREFIX = 64
@@ -30,6 +31,7 @@ class Request(Protocol):
 
     method: str
     endpoint: str  # the qualified name of the handler
+    service: str | None  # the framework's own name for the application
     can_wait: bool  # may it sleep without holding up others?
 
     @property
@@ -61,9 +63,7 @@ def key_steps(key: KeyLike, request: Request) -> KeySteps:
     if isinstance(key, Key):
         return (yield from key.steps(request))
     made = key if isinstance(key, str) else (yield lambda io: request.call(key))
-    if made is None or isinstance(made, str):
-        return made
-    return made.decode("utf-8", "surrogateescape") if isinstance(made, bytes) else str(made)
+    return made if made is None or isinstance(made, (str, bytes)) else str(made)
 
 
 def join_key(*parts: str) -> str:
@@ -71,6 +71,15 @@ def join_key(*parts: str) -> str:
     if not all(parts):
         raise ValueError("a part of a key is empty")
     return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
+
+
+def join_any(parts: Sequence[str | bytes]) -> str | bytes:
+    """The same with parts of which some are bytes; then the key is bytes."""
+    texts = [part.decode("latin-1") if isinstance(part, bytes) else part for part in parts]
+    if all(isinstance(part, str) for part in parts):
+        return join_key(*texts)
+    utf8 = [part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass") for part in parts]
+    return join_key(*(part.decode("latin-1") for part in utf8)).encode("latin-1")
 
 
 def hashed(value: str | bytes) -> str:
@@ -83,20 +92,22 @@ def hashed(value: str | bytes) -> str:
 # ---- addresses ----
 
 
+WRITTEN = re.compile(r"\[(?P<bracketed>[^][]+)\](:[0-9]{1,5})?|(?P<ipv4>[0-9.]+):[0-9]{1,5}|(?P<bare>[^][]+)")
+
+
 def parse_address(text: str) -> Address | None:
     """An address as proxies write it, with brackets, port or zone; None for anything else. Mapped IPv4 is IPv4."""
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+    found = WRITTEN.fullmatch(text.strip())
+    if found is None:
+        return None
+    host, _, zone = (found["bracketed"] or found["ipv4"] or found["bare"]).partition("%")
     try:
-        address = ipaddress.ip_address(text.partition("%")[0])
+        address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
+    if isinstance(address, ipaddress.IPv4Address):
+        return None if zone else address
+    return address.ipv4_mapped or address
 
 
 def parse_network(text: str) -> Network:
@@ -115,7 +126,7 @@ def client_address(peer: str | None, forwarded: Iterable[str], trusted: int | Se
     """
     found = parse_address(peer) if peer else None
     if isinstance(trusted, int):
-        if trusted == 0 or (peer and found is None):
+        if trusted == 0:
             return found
     elif found is None or not _is_within(found, trusted):
         return found
@@ -205,8 +216,8 @@ class User(Key):
         who = (yield lambda io: request.user()) if get is None else (yield lambda io: request.call(get))
         if who is None:
             address = yield from self.ip.steps(request)
-            return None if address is None else join_key("i", address)
-        return join_key("u", str(who))
+            return None if address is None else join_any(["i", address])
+        return join_any(["u", who if isinstance(who, bytes) else str(who)])
 
 
 class Composite(Key):
@@ -222,7 +233,7 @@ class Composite(Key):
             if text is None:
                 return None
             texts.append(text)
-        return join_key(*texts)
+        return join_any(texts)
 
 
 def composite(*parts: KeyLike) -> Composite:

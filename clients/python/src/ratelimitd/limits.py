@@ -15,24 +15,52 @@ depends on the response) come first, because they can be given back.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
+import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from . import http
-from .calls import Policy
+from .calls import Key as SentKey
+from .calls import Policy, name_of
 from .decision import Decision
 from .errors import Unavailable
 from .http import Answer, Headers, Mode, Reset
-from .keys import KeyLike, Request, ip, join_key, key_steps
+from .keys import Key, KeyLike, Request, ip, join_key, key_steps
 from .steps import Steps
+from .watch import Pace, is_for_limits, log
 
 F = TypeVar("F", bound=Callable[..., Any])
 OnError = Literal["allow", "deny"] | Callable[[Unavailable], Any]
 
+SETTINGS = {  # of an inline policy, by name; others can be given as a mapping
+    "algorithm",
+    "limits",
+    "burst",
+    "start",
+    "phase",
+    "count_denied",
+    "timezone",
+    "week_start",
+    "max_wait",
+    "slot_ttl",
+    "by",
+    "key_format",
+    "deadline",
+    "on_failure",
+    "idempotency_window",
+    "debt",
+    "shadow",
+    "unlimited",
+    "candidate",
+    "overrides",
+}
+POLICY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+WINDOW = re.compile(r"[1-9][0-9]* *(us|ms|s|m|h|d|(?:second|minute|hour|day)s?)")
 UNITS = {"ms": "ms", "s": "s", "m": "m", "h": "h", "d": "d", "second": "s", "minute": "m", "hour": "h", "day": "d"}
 SHORTHAND = re.compile(r"([1-9][0-9]*) */ *([1-9][0-9]*)? *(ms|s|m|h|d|(?:second|minute|hour|day)s?)")
 
@@ -51,17 +79,31 @@ def _fixed_window(limit: int, window: str) -> dict[str, Any]:
     return {"algorithm": "fixed_window", "limit": limit, "window": window, "start": "first_hit"}
 
 
+def policy_of(text: str) -> Policy:
+    """The policy of a text: a name, or the settings of a shorthand."""
+    if POLICY_NAME.fullmatch(text):
+        return text
+    if "/" in text:
+        return parse_limit(text)
+    raise ValueError(
+        f"{text!r} is neither the name of a policy (letters, digits, '.', '_', '-') nor a limit such as '10/5s'"
+    )
+
+
 class Limit:
     """One limit of an endpoint: the name of a policy, a shorthand ("10/5s"), or the settings of an inline policy, as a
     mapping or by name (limit=10, window="5s"). Without `algorithm`, it is a fixed window that begins with the first
     request. Limits that are written at an endpoint count for that endpoint alone; named policies wherever they are
     used.
 
+    The first argument, limit and window may be functions of the request. A policy that is None: do not limit.
+
     key           a Key, or a function that gives a text; None: do not limit; default: the Limiter's
     cost          a number, or a function that gives one
+    name          of an inline policy: what header fields, bodies and logs call it
     skip          a function: true: do not limit this request
     on_error      "allow", "deny" (503), or a function of the error that gives one of them; default: the Limiter's
-    charge_when   a function of the response: only if true, it is charged. For named policies
+    charge_when   a function of the response: only if true, it is charged
     slot          a slot of a concurrency policy, held until the response has ended
     respond       a function of the decision that makes the answer to a denied request
     headers       "ietf", "legacy", "both" or "none", for this limit
@@ -73,12 +115,13 @@ class Limit:
 
     def __init__(
         self,
-        policy: Policy | None = None,
+        policy: Policy | Callable[..., Any] | None = None,
         *,
-        limit: int | None = None,
-        window: str | None = None,
+        limit: int | Callable[..., Any] | None = None,
+        window: str | Callable[..., Any] | None = None,
         key: KeyLike | None = None,
         cost: int | Callable[..., Any] = 1,
+        name: str | None = None,
         skip: Callable[..., Any] | None = None,
         on_error: OnError | None = None,
         charge_when: Callable[..., Any] | None = None,
@@ -90,7 +133,8 @@ class Limit:
         wait: bool = False,
         **settings: Any,
     ) -> None:
-        self.policy: Policy = _policy(policy, limit, window, settings)
+        self.parts = _Parts(policy, limit, window, name, settings)
+        self.policy: Policy | None = None if self.parts.is_dynamic else self.parts.made(policy, limit, window)
         self.key = key
         self.cost = cost
         self.skip = skip
@@ -101,33 +145,123 @@ class Limit:
         self.headers = headers
         self.enabled = enabled
         self.wait = wait
-        self.is_inline = not isinstance(self.policy, str)
-        self.per_endpoint = self.is_inline if per_endpoint is None else per_endpoint
-        if on_error not in (None, "allow", "deny") and not callable(on_error):
-            raise ValueError('on_error is "allow", "deny" or a function')
-        if charge_when is not None and (self.is_inline or slot):
-            raise ValueError("charge_when needs a named policy, and not a slot: a reservation finds its policy by name")
+        self.per_endpoint = per_endpoint
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse values of a wrong type now, not at the first request."""
+        if not callable(self.cost):
+            _whole("cost", self.cost)
+        if self.key is not None:
+            _check_key(self.key)
+        for name in ("skip", "charge_when", "respond"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"{name} is a function, not {value!r}")
+        for name in ("slot", "enabled", "wait"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is True or False, not {getattr(self, name)!r}")
+        check_rules(self.on_error, self.headers)
+        if self.slot and self.charge_when is not None:
+            raise ValueError("a slot is not charged: charge_when does not go with slot")
+
+    @property
+    def is_inline(self) -> bool:
+        """Are there settings in place of a policy's name, as far as it is known before a request?"""
+        return isinstance(self.policy, Mapping) or (self.policy is None and not callable(self.parts.policy))
 
     @property
     def is_held(self) -> bool:
         return self.slot or self.charge_when is not None
 
 
-def _policy(policy: Policy | None, limit: int | None, window: str | None, settings: dict[str, Any]) -> Policy:
-    if policy is None:
-        if limit is None:
+def check_rules(on_error: Any, headers: Any) -> None:
+    if on_error not in (None, "allow", "deny") and not callable(on_error):
+        raise ValueError(f'on_error is "allow", "deny" or a function, not {on_error!r}')
+    if headers not in (None, "ietf", "legacy", "both", "none"):
+        raise ValueError(f'headers is "ietf", "legacy", "both" or "none", not {headers!r}')
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, (Key, str)) and not callable(key):
+        raise TypeError(f"key is a Key such as ip, a text or a function, not {key!r}")
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is a whole number from 0, not {value!r}")
+    return value
+
+
+def _unknown(name: str, known: Iterable[str]) -> None:
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}?" if near else "there are " + ", ".join(sorted(known))
+    raise TypeError(f"there is no option {name}: {hint}")
+
+
+class _Parts:
+    """What a limit says about its policy. Some of it may be functions of the request."""
+
+    def __init__(self, policy: Any, limit: Any, window: Any, name: Any, settings: dict[str, Any]) -> None:
+        own = [one for one in inspect.signature(Limit).parameters if one not in ("self", "settings")]
+        for setting in settings:
+            if setting not in SETTINGS:
+                _unknown(setting, [*own, *SETTINGS])
+        self.policy, self.limit, self.window, self.name, self.settings = policy, limit, window, name, settings
+        self.is_dynamic = any(callable(one) for one in (policy, limit, window))
+        if policy is None and limit is None and "limits" not in settings:
             raise ValueError("a limit needs the name of a policy, a shorthand such as '10/5s', or limit= and window=")
-        if settings:
-            return {"limit": limit, **({"window": window} if window else {}), **settings}
-        if window is None:
+        if policy is not None and (limit is not None or window is not None or settings):
+            more = sorted({"limit": limit, "window": window, **settings})
+            raise ValueError(f"a policy and settings of its own ({', '.join(more)}) cannot go together")
+        if name is not None:
+            name_of({"name": name})
+            if isinstance(policy, str) and isinstance(policy_of(policy), str):
+                raise ValueError(f"name: the policy {policy!r} has a name already")
+        for part, value in (("limit", limit), ("window", window)):
+            if value is not None and not callable(value):
+                self._checked(part, value)
+        if policy is None and limit is not None and window is None and not settings:
             raise ValueError("limit= needs window=")
-        return _fixed_window(limit, window)
-    if limit is not None or window is not None or settings:
-        more = sorted({"limit": limit, "window": window, **settings})
-        raise ValueError(f"a policy and settings of its own ({', '.join(more)}) cannot go together")
-    if isinstance(policy, Mapping):
-        return dict(policy)
-    return parse_limit(policy) if "/" in policy else policy
+
+    def _checked(self, part: str, value: Any) -> None:
+        if part == "limit":
+            _whole("limit", value)
+        elif not isinstance(value, str) or ("algorithm" not in self.settings and not WINDOW.fullmatch(value)):
+            raise ValueError(
+                f"window is a text such as '5s' or '1 minute', with one of {', '.join(UNITS)}, not {value!r}"
+            )
+
+    def made(self, policy: Any, limit: Any, window: Any) -> Policy | None:
+        """The policy for these values, which functions may have given."""
+        if callable(self.policy) and policy is None:
+            return None
+        if self.policy is not None:
+            if not isinstance(policy, (str, Mapping)) or not policy:
+                raise ValueError(f"a policy is a name, a shorthand or a mapping of settings, not {policy!r}")
+            found = policy_of(policy) if isinstance(policy, str) else dict(policy)
+        else:
+            for part, value in (("limit", limit), ("window", window)):
+                if value is not None:
+                    self._checked(part, value)
+            if self.settings:
+                given = {name: value for name, value in (("limit", limit), ("window", window)) if value is not None}
+                found = {**given, **self.settings}
+            else:
+                found = _fixed_window(limit, short_window(window))
+        return found if self.name is None or isinstance(found, str) else {**found, "name": self.name}
+
+    def steps(self, request: Request) -> Steps[Policy | None]:
+        values = []
+        for part in (self.policy, self.limit, self.window):
+            values.append((yield functools.partial(_call, request, part)) if callable(part) else part)
+        return self.made(*values)
+
+
+def short_window(text: str) -> str:
+    """`5 minutes` as the daemon has it: `5m`."""
+    count, unit = re.fullmatch(r"([0-9]+) *([a-z]+)", text).groups()  # type: ignore[union-attr]
+    return count + (UNITS.get(unit) or UNITS.get(unit.removesuffix("s")) or unit)
 
 
 @dataclass
@@ -140,10 +274,50 @@ class Settings:
     headers: Mode = "ietf"
     reset: Reset = "delta"  # of the older header fields
     enabled: bool = True
+    service: str | None = None
 
     def __post_init__(self) -> None:
+        check_rules(self.on_error, self.headers)
+        _check_key(self.key)
+        if self.reset not in ("delta", "epoch"):
+            raise ValueError(f'reset is "delta" or "epoch", not {self.reset!r}')
+        if self.service is not None and not isinstance(self.service, str):
+            raise TypeError(f"service is a text, not {self.service!r}")
+        self.pace = Pace()
+        self._services: dict[str | None, str] = {}
         if os.environ.get("RATELIMIT_ENABLED") == "0":
             self.enabled = False
+            log.warning("RATELIMIT_ENABLED=0: no request is limited")
+
+    def service_for(self, own: str | None) -> str:
+        """The name in front of endpoints; `own` is the framework's name for the application."""
+        if own not in self._services:
+            self._services[own], source = service_name(self.service, own)
+            log.info("limits at endpoints count for the service %r (%s)", self._services[own], source)
+        return self._services[own]
+
+
+def service_name(option: str | None, own: str | None) -> tuple[str, str]:
+    """The service, and where the name comes from."""
+    for found, source in (
+        (option, "the option service"),
+        (os.environ.get("RATELIMIT_SERVICE"), "RATELIMIT_SERVICE"),
+        (os.environ.get("OTEL_SERVICE_NAME"), "OTEL_SERVICE_NAME"),
+        (own, "the application's name"),
+    ):
+        if found is not None:
+            return found, source
+    return "", "nothing gives it a name"
+
+
+def key_for(limit: Limit, policy: Policy, service: str, endpoint: str, key: SentKey) -> SentKey:
+    """The key as it is sent: SERVICE|ENDPOINT|KEY if the settings of the limit stand at the endpoint."""
+    is_inline = not isinstance(policy, str)
+    if not (is_inline if limit.per_endpoint is None else limit.per_endpoint):
+        return key
+    names = [service, endpoint] if service and is_inline else [endpoint]
+    front = join_key(*names) + "|"
+    return front.encode("utf-8", "surrogatepass") + key if isinstance(key, bytes) else front + key
 
 
 @dataclass
@@ -151,7 +325,8 @@ class Asked:
     """A limit, and what it comes to for one request."""
 
     limit: Limit
-    key: str
+    policy: Policy
+    key: SentKey
     cost: int
     decision: Decision | None = None
     held: Any = None  # a slot or a reservation
@@ -167,6 +342,14 @@ class Admission:
     denied: Asked | None = None
     error: Unavailable | None = None  # nobody decided, and a limit denies then
     is_handed_over: bool = False  # the end of the response calls end()
+
+    @property
+    def decision(self) -> Decision | None:
+        """For the handler: the decision that denied, or of the limit with least left; None if nobody decided."""
+        if self.denied is not None:
+            return self.denied.decision
+        decisions = [one.decision for one in self.asked if one.decision is not None]
+        return min(decisions, key=lambda one: one.remaining, default=None)
 
     @property
     def refused(self) -> bool:
@@ -222,16 +405,20 @@ def admit(limits: Sequence[Limit], request: Request, settings: Settings) -> Step
     for limit in limits:
         if not limit.enabled or (limit.skip and (yield functools.partial(_call, request, limit.skip))):
             continue
+        policy = limit.policy if limit.policy is not None else (yield from limit.parts.steps(request))
+        if policy is None:
+            continue
         key = yield from key_steps(settings.key if limit.key is None else limit.key, request)
         if key is None:
             continue
         if not key:
             raise ValueError("the key of a limit is empty: give None where the request is not to be limited")
-        if limit.per_endpoint:
-            key = join_key(request.endpoint) + "|" + key
-        cost = (yield functools.partial(_call, request, limit.cost)) if callable(limit.cost) else limit.cost
-        if all((limit.policy, key) != (one.limit.policy, one.key) for one in admission.asked):
-            admission.asked.append(Asked(limit, key, cost))
+        key = key_for(limit, policy, settings.service_for(request.service), request.endpoint, key)
+        cost = _whole(
+            "cost", (yield functools.partial(_call, request, limit.cost)) if callable(limit.cost) else limit.cost
+        )
+        if all((policy, key) != (one.policy, one.key) for one in admission.asked):
+            admission.asked.append(Asked(limit, policy, key, cost))
 
     try:
         for asked in (one for one in admission.asked if one.limit.is_held):
@@ -285,17 +472,39 @@ def _call(request: Request, function: Callable[..., Any], *args: Any) -> Any:
     return request.call(function, *args[:-1])
 
 
+class _Charged:
+    """A charge that may be taken back, for a daemon that does not reserve for inline policies."""
+
+    def __init__(self, client: Any, asked: Asked, decision: Decision) -> None:
+        self.client, self.asked, self.decision = client, asked, decision
+        self.allowed = decision.allowed
+
+    def settle(self, actual: int) -> None:
+        """It is charged already."""
+
+    def cancel(self) -> Any:
+        return self.client.refund(self.asked.policy, self.asked.key, self.asked.cost)
+
+
 def _hold(asked: Asked, admission: Admission) -> Steps[None]:
+    is_checked = False
+
     def ask(io: Any) -> Any:
+        nonlocal is_checked
         if asked.limit.slot:
-            return io.client.acquire(asked.limit.policy, asked.key)
-        return io.client.reserve(asked.limit.policy, asked.key, asked.cost)
+            return io.client.acquire(asked.policy, asked.key)
+        is_checked = not isinstance(asked.policy, str) and "reserve_inline" not in io.client.features
+        if is_checked:
+            return io.client.check(asked.policy, asked.key, asked.cost)
+        return io.client.reserve(asked.policy, asked.key, asked.cost)
 
     try:
-        held = yield ask
+        held = yield from _quietly(ask)
     except Unavailable as error:
         yield from _on_error([asked], error, admission)
         return
+    if is_checked:
+        held = yield lambda io: _Charged(io.client, asked, held)
     asked.decision = held.decision
     if held.allowed:
         asked.held = held
@@ -310,13 +519,13 @@ def _check(asked: list[Asked], admission: Admission) -> Steps[None]:
 
     def ask(io: Any) -> Any:
         if len(asked) > 1:
-            return io.client.check_all([(one.limit.policy, one.key, one.cost) for one in asked])
+            return io.client.check_all([(one.policy, one.key, one.cost) for one in asked])
         [one] = asked
         max_wait = None if admission.request.can_wait or one.limit.wait else 0
-        return io.client.check(one.limit.policy, one.key, one.cost, max_wait=max_wait)
+        return io.client.check(one.policy, one.key, one.cost, max_wait=max_wait)
 
     try:
-        decision = yield ask
+        decision = yield from _quietly(ask)
     except Unavailable as error:
         yield from _on_error(asked, error, admission)
         return
@@ -325,9 +534,18 @@ def _check(asked: list[Asked], admission: Admission) -> Steps[None]:
         one.decision = own
     if not decision.allowed:
         denying = next((one for one in asked if one.decision and not one.decision.allowed), asked[0])
-        admission.denied = Asked(denying.limit, denying.key, denying.cost, decision)
+        admission.denied = Asked(denying.limit, denying.policy, denying.key, denying.cost, decision)
     elif decision.delay_ms:
         yield lambda io: io.sleep(decision.delay)
+
+
+def _quietly(ask: Callable[[Any], Any]) -> Steps[Any]:
+    """Ask without a line of the client in the log: _on_error writes one that says what follows."""
+    token = is_for_limits.set(True)
+    try:
+        return (yield ask)
+    finally:
+        is_for_limits.reset(token)
 
 
 def _on_error(asked: list[Asked], error: Unavailable, admission: Admission) -> Steps[None]:
@@ -339,6 +557,9 @@ def _on_error(asked: list[Asked], error: Unavailable, admission: Admission) -> S
             admission.error = error
         elif verdict != "allow":
             raise ValueError(f'on_error gave {verdict!r}, not "allow" or "deny"')
+    if admission.settings.pace.is_time():
+        follows = "requests are answered 503" if admission.error else "requests pass"
+        log.warning("no decision from the rate limiter: %s; %s", error, follows)
 
 
 # ---- limits at functions ----
@@ -348,14 +569,16 @@ MARK = "__ratelimits__"
 
 def mark(function: F, limit: Limit | None) -> F:
     """Write a limit at a function; None: it has none. functools.wraps takes it along: decorators may stand anywhere."""
-    limits = getattr(function, MARK, None)
+    if not callable(function):
+        raise TypeError(f"{function!r} is no view: put the limit on a function")
+    limits = vars(function).get(MARK) if hasattr(function, "__dict__") else None
     if limits is None:
-        limits = []
+        limits = list(getattr(function, MARK, ()))  # those of a base class stay as they are
         try:
             setattr(function, MARK, limits)
         except AttributeError:
             raise TypeError(f"{function!r} cannot carry a limit: put it on the function itself") from None
-    if limit is not None:
+    if limit is not None and limit not in limits:
         limits.insert(0, limit)
     return function
 
@@ -368,8 +591,12 @@ def marks(function: Any) -> list[Limit] | None:
 
 def as_limits(given: str | Limit | Sequence[str | Limit]) -> list[Limit]:
     """A limit, or several, by shorthand or not."""
-    many = [given] if isinstance(given, (str, Limit)) else given
-    return [one if isinstance(one, Limit) else Limit(one) for one in many]
+    if isinstance(given, (str, Limit)):
+        given = [given]
+    for one in given if isinstance(given, Sequence) else [given]:
+        if not isinstance(one, (str, Limit)):
+            raise TypeError(f"default is a limit, or a list of limits: {one!r} is none")
+    return [one if isinstance(one, Limit) else Limit(one) for one in given]
 
 
 def policies_of(limits: Sequence[Limit]) -> tuple[list[str], bool]:

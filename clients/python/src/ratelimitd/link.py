@@ -61,6 +61,10 @@ class Link:
     def has_answered(self) -> bool:
         return self._wire.has_answered
 
+    @property
+    def features(self) -> frozenset[str]:
+        return self._wire.features
+
     def probe(self) -> None:
         """Before a call on an idle connection: see whether the daemon has closed it meanwhile."""
         if not self._pending:

@@ -26,12 +26,14 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from .aio import AsyncClient
 from .errors import Unavailable
-from .http import Mode, Reset
+from .http import Mode, Reset, merged
 from .keys import KeyLike, composite, hashed, ip, join_key, user
 from .limits import (
+    MARK,
     Admission,
     Limit,
     OnError,
@@ -53,6 +55,8 @@ __all__ = ["Limit", "Limiter", "composite", "hashed", "ip", "join_key", "user"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATE = "ratelimitd"  # in the scope
+LIMITED = "__ratelimited__"  # at a function: itself, if it asks; functools.wraps copies it to others
+TRY_AGAIN_LATER = 1013  # of WebSockets
 
 
 @dataclass
@@ -70,6 +74,7 @@ class State:
     limiter: Limiter
     admissions: list[Admission] = field(default_factory=list)
     asked: list[Limit] = field(default_factory=list)
+    refusal: Response | None = None  # to be sent in place of what the application answers
 
 
 class _Request:
@@ -81,6 +86,8 @@ class _Request:
         self.connection = connection
         self.endpoint = endpoint
         self.method = connection.scope.get("method", "")
+        title = getattr(connection.scope.get("app"), "title", None)
+        self.service = None if title == "FastAPI" else title  # as it is called if nobody gave it a name
 
     @property
     def peer(self) -> str | None:
@@ -113,6 +120,10 @@ class Limiter:
     client      the AsyncClient to ask with; default: one for $RATELIMIT_SOCKET
     verify      the application does not start if the daemon lacks a policy; an absent daemon does not stop it
     enabled     False, or RATELIMIT_ENABLED=0 in the environment: nothing is limited
+    service     the name in front of the endpoints' in keys; default: RATELIMIT_SERVICE, OTEL_SERVICE_NAME, the title of
+                a FastAPI application; "": none
+
+    request.state.ratelimit is the decision, for endpoints; None if nobody decided.
     """
 
     def __init__(
@@ -128,23 +139,43 @@ class Limiter:
         client: AsyncClient | None = None,
         verify: bool = True,
         enabled: bool = True,
+        service: str | None = None,
     ) -> None:
         self.client = client or AsyncClient()
         self.default = as_limits(default)
-        self.settings = Settings(key, on_error, respond, headers, reset, enabled)
+        self.settings = Settings(key, on_error, respond, headers, reset, enabled, service)
         self.verify_at_start = verify
         self._declared: list[Limit] = list(self.default)
         if app is not None:
             self.init_app(app)
 
     def init_app(self, app: Starlette) -> None:
+        title = getattr(app, "title", None)
+        self.settings.service_for(None if title == "FastAPI" else title)
         app.add_middleware(_Middleware, limiter=self)
 
     def limit(self, policy: Any = None, **options: Any) -> Callable[[F], F]:
         """Limit an endpoint (a function, or a method of an HTTPEndpoint). Several of these are decided together."""
         declared = policy if isinstance(policy, Limit) else Limit(policy, **options)
         self._declared.append(declared)
-        return lambda endpoint: mark(endpoint if marks(endpoint) is not None else self._limited(endpoint), declared)
+
+        def decorate(endpoint: F) -> F:
+            if not inspect.isroutine(endpoint):
+                raise TypeError(
+                    f"{endpoint!r} is no endpoint: put the limit on a function, or on the methods of a class"
+                )
+            self.require_connection(endpoint)
+            is_limited = getattr(endpoint, LIMITED, None) is endpoint
+            return mark(endpoint if is_limited else self._limited(endpoint), declared)
+
+        return decorate
+
+    def require_connection(self, endpoint: Any) -> None:
+        """TypeError, unless the endpoint is called with the request."""
+        if not inspect.signature(endpoint).parameters:
+            raise TypeError(
+                f"{endpoint_name(endpoint)} takes no request: write `async def {endpoint.__name__}(request)`"
+            )
 
     def exempt(self, endpoint: F) -> F:
         """The default does not count for this endpoint."""
@@ -152,10 +183,10 @@ class Limiter:
 
     def default_for(self, scope: Scope) -> tuple[Sequence[Limit], str]:
         """The default, if it counts for this request, and the name of the endpoint."""
-        if not self.default or scope["type"] != "http":
+        if not self.default:
             return (), ""
         endpoint = _endpoint_of(getattr(scope.get("app"), "routes", ()), scope)
-        method = "get" if scope["method"] == "HEAD" else scope["method"].lower()
+        method = scope.get("method", "").lower().replace("head", "get")
         is_own = marks(endpoint) is not None or marks(getattr(endpoint, method, None)) is not None
         return () if is_own or isinstance(endpoint, StaticFiles) else self.default, endpoint_name(endpoint)
 
@@ -172,12 +203,16 @@ class Limiter:
         async def limited(*args: Any, **named: Any) -> Any:
             connection = next(one for one in (*args, *named.values()) if isinstance(one, HTTPConnection))
             refused = await admit_request(connection, marks(limited) or [], endpoint_name(endpoint))
+            if refused is not None and isinstance(connection, WebSocket):
+                return await connection.close(TRY_AGAIN_LATER)
             if refused is not None:
                 return refused
             if inspect.iscoroutinefunction(endpoint):
                 return await endpoint(*args, **named)
             return await run_in_threadpool(endpoint, *args, **named)
 
+        vars(limited).pop(MARK, None)  # what functools.wraps took along is asked by the endpoint within
+        setattr(limited, LIMITED, limited)
         return limited  # type: ignore[return-value]
 
 
@@ -188,6 +223,7 @@ async def admit_request(connection: HTTPConnection, limits: Sequence[Limit], end
         raise RuntimeError("there is no Limiter: write limiter = Limiter(app) next to the application")
     admission = await arun(admit(limits, _Request(connection, endpoint), state.limiter.settings), state.limiter.client)
     state.admissions.append(admission)
+    connection.state.ratelimit = admission.decision
     if not admission.refused:
         return None
     if admission.respond is not None:
@@ -223,6 +259,13 @@ class _Middleware:
         state = scope[STATE] = State(self.limiter)
         client = self.limiter.client
 
+        connection = HTTPConnection(scope)
+        connection.state.ratelimit = None
+
+        async def give_back() -> None:
+            for admission in state.admissions:
+                await arun(end(admission), client)
+
         async def send_with_fields(message: Message) -> None:
             if message["type"] == "http.response.start" and state.admissions:
                 headers = MutableHeaders(raw=message.setdefault("headers", []))
@@ -230,16 +273,27 @@ class _Middleware:
                 for admission in state.admissions:
                     await arun(settle(admission, Started(message["status"], headers)), client)
                     for name, value in admission.headers():
-                        headers[name] = ", ".join([*headers.getlist(name), value])
+                        headers[name] = merged(name, headers.getlist(name), value)
             await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                await give_back()  # background tasks come later
+
+        async def send_refusal(message: Message) -> None:
+            """An application that is mounted answers a refusal in its own way: ours goes out in place of that."""
+            if state.refusal is None:
+                await send_with_fields(message)
+            elif message["type"] == "http.response.start":
+                await state.refusal(scope, receive, send_with_fields)
 
         try:
             limits, endpoint = self.limiter.default_for(scope)
-            refused = await admit_request(HTTPConnection(scope), limits, endpoint) if limits else None
-            await (refused or self.app)(scope, receive, send_with_fields)
+            refused = await admit_request(connection, limits, endpoint) if limits else None
+            if refused is not None and scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "Too many requests"})
+                return
+            await (refused or self.app)(scope, receive, send_refusal)
         finally:
-            for admission in state.admissions:
-                await arun(end(admission), client)
+            await give_back()
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_after_check(message: Message) -> None:

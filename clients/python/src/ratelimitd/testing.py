@@ -32,6 +32,7 @@ from .link import Link
 T = TypeVar("T")
 
 FAKE_LIMIT = 1_000_000
+FEATURES = frozenset(("name", "reserve_inline", "abandon"))
 START_S = 1_700_000_000  # where the clock of a test begins, in seconds since 1970
 READY_TIMEOUT_S = 30
 
@@ -89,7 +90,7 @@ class Script:
         return decisions[0]
 
     def _decision(self, policy: Any, cost: int, free: bool = False) -> Decision:
-        name = policy if isinstance(policy, str) else "inline"
+        name = policy if isinstance(policy, str) else policy.get("name", "inline")
         retry_after_ms = 0 if free else self._denied.get(name, 0)
         allowed = retry_after_ms == 0
         return Decision(
@@ -157,6 +158,7 @@ class FakeLimiter(Client, Script):
     def __init__(self, **options: Any) -> None:
         Script.__init__(self)
         Client.__init__(self, "fake", **options)
+        self.features = FEATURES
 
     def _exchange(self, call: Call[T], until: float) -> tuple[T, Connection]:
         connection = _FakeConnection()
@@ -176,6 +178,7 @@ class AsyncFakeLimiter(AsyncClient, Script):
     def __init__(self, **options: Any) -> None:
         Script.__init__(self)
         AsyncClient.__init__(self, "fake", **options)
+        self.features = FEATURES
 
     async def _exchange(self, call: Call[T], timeout: float) -> tuple[T, Link]:
         link = _FakeConnection()

@@ -188,6 +188,14 @@ func (c *Client) Close() error {
 // Enabled reports whether the client asks the daemon at all. See WithEnabled.
 func (c *Client) Enabled() bool { return c.settings.enabled }
 
+// Has reports whether the daemon has listed a feature in its answer to hello on the present connection.
+func (c *Client) Has(feature string) bool {
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	return conn != nil && conn.has(feature)
+}
+
 // OnError returns what WithOnError has set: what middleware does unless a limit has its own.
 func (c *Client) OnError() OnError { return c.settings.onError }
 

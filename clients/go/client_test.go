@@ -454,3 +454,19 @@ func TestADaemonThatTakesOnlyShortRequestsKeepsItsConnection(t *testing.T) {
 		t.Error(stats)
 	}
 }
+
+func TestTheNameOfAnInlinePolicyStandsInItsAnswers(t *testing.T) {
+	client := ratelimittest.Start(t, "inline: {allow: true}").Client()
+	ctx := context.Background()
+	named := ratelimit.Named(ratelimit.Every(1, time.Minute), "search")
+
+	if d, err := client.Check(ctx, named, "k"); err != nil || !d.Allowed || d.Of != "search" {
+		t.Fatal(d, err)
+	}
+	if d, err := client.Check(ctx, ratelimit.Every(1, time.Minute), "k"); err != nil || d.Allowed {
+		t.Fatal("a name changes what counts together", d, err)
+	}
+	if d, err := client.Check(ctx, `{"algorithm":"fixed_window","limit":1,"window":"1m","name":"a b"}`, "k"); err == nil {
+		t.Fatal(d)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -44,6 +45,7 @@ type connection struct {
 	written   int64 // the ones that it took
 	slots     map[string]*Slot
 	frameMax  int
+	features  []string // that the daemon has listed
 }
 
 const (
@@ -67,6 +69,8 @@ type call struct {
 	undo       string // the method that undoes a late yes: "release", "cancel" or none
 	same       string // equal for checks whose denial is remembered together; empty: it is not remembered
 	repeatable bool   // it has a request_id, and may be sent again
+	named      bool   // an inline policy in body has a name, which only some daemons take
+	notifies   bool   // it has no answer
 	givesBack  bool   // sent also by an open breaker, and if the caller has gone; again after OVERLOADED
 
 	state callState // this and the next two belong to the connection's mutex
@@ -142,11 +146,30 @@ func (k *connection) send(q *call) error {
 	k.queue = append(k.queue, q)
 	k.mu.Unlock()
 
+	k.awake()
+	return nil
+}
+
+func (k *connection) awake() {
 	select {
 	case k.wake <- struct{}{}:
 	default: // it is awake
 	}
-	return nil
+}
+
+// abandonment has the daemon give back what it has granted, or will grant, to a call.
+func abandonment(id uint64) *call {
+	notice := newCall("abandon", 1)
+	notice.body = msgp.AppendUint64(notice.body, id)
+	notice.notifies = true
+	return notice
+}
+
+// has reports whether the daemon has listed a feature on this connection.
+func (k *connection) has(feature string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Contains(k.features, feature)
 }
 
 // abandon gives a call up. inTime: it has ended, its result counts. Else sent reports whether the daemon may have it; if
@@ -169,7 +192,11 @@ func (k *connection) abandon(q *call) (sent, inTime bool) {
 		return false, false
 	}
 
-	if q.undo == "" {
+	if q.undo == "" || slices.Contains(k.features, "abandon") {
+		if q.undo != "" {
+			k.queue = append(k.queue, abandonment(q.id))
+			k.awake()
+		}
 		delete(k.pending, q.id)
 		q.state = stateEnded
 		return true, false
@@ -311,11 +338,21 @@ func (k *connection) gather(batch []byte) []byte {
 			k.abandoned--
 			continue
 		}
+		if q.notifies {
+			batch = append(append(batch, 0x93, 0x02), q.body...)
+			q.state = stateEnded
+			continue
+		}
+
+		body := q.body
+		if q.named && !slices.Contains(k.features, "name") {
+			body = withoutNames(body)
+		}
 		k.lastID++
 		q.id, q.state = k.lastID, stateSent
 		batch = append(batch, 0x94, 0x00)
 		batch = msgp.AppendUint64(batch, q.id)
-		batch = append(batch, q.body...)
+		batch = append(batch, body...)
 		q.end = k.assigned + int64(len(batch))
 		k.pending[q.id] = q
 	}
@@ -468,7 +505,7 @@ func (k *connection) answer(id uint64, result []byte, failure error, hello *call
 		k.forsaken--
 	}
 	if q == hello && failure == nil {
-		k.frameMax = frameMaxOf(result)
+		k.frameMax, k.features = readHello(result)
 	}
 	k.mu.Unlock()
 

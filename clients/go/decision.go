@@ -243,17 +243,25 @@ func undoOf(method string, packed []byte) *call {
 	return undoing
 }
 
-// frameMaxOf reads from the answer to hello how long a request may be.
-func frameMaxOf(packed []byte) int {
+// readHello reads from the answer to hello how long a request may be, and which features there are.
+func readHello(packed []byte) (longest int, features []string) {
 	value, _, err := msgp.ReadMapStrIntfBytes(packed, nil)
 	if err != nil {
-		return frameMax
+		return frameMax, nil
 	}
+
+	longest = frameMax
 	switch bytes := value["max_frame"].(type) {
 	case int64:
-		return int(min(bytes, answerMax))
+		longest = int(min(bytes, answerMax))
 	case uint64:
-		return int(min(bytes, answerMax))
+		longest = int(min(bytes, answerMax))
 	}
-	return frameMax
+	listed, _ := value["features"].([]any)
+	for _, one := range listed {
+		if feature, ok := one.(string); ok {
+			features = append(features, feature)
+		}
+	}
+	return longest, features
 }

@@ -80,15 +80,6 @@ func shortDuration(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
 }
 
-// inlineName is the setting `name` of an inline policy, or "".
-func inlineName(policy string) string {
-	var settings struct{ Name string }
-	if !IsInline(policy) || !strings.Contains(policy, `"name"`) || json.Unmarshal([]byte(policy), &settings) != nil {
-		return ""
-	}
-	return settings.Name
-}
-
 // IsInline reports whether a policy is given by settings in braces.
 func IsInline(policy string) bool { return strings.HasPrefix(policy, "{") }
 
@@ -106,6 +97,11 @@ func appendPolicy(body []byte, policy string, nesting int) ([]byte, error) {
 	var settings map[string]any
 	if err := decoder.Decode(&settings); err != nil || decoder.More() {
 		return nil, badArgument("an inline policy must be one JSON object: %v", err)
+	}
+	if name, given := settings["name"]; given {
+		if text, ok := name.(string); !ok || !IsPolicyName(text) {
+			return nil, badName(name)
+		}
 	}
 	packed, err := appendSetting(nil, settings, nesting)
 	if err != nil {

@@ -93,6 +93,7 @@ func (c *Client) CheckAll(ctx context.Context, items []Item, options ...Option) 
 	if chosen.set != 0 {
 		question.body = chosen.appendMap(question.body, has)
 	}
+	question.named = anyNamed(items)
 	question.repeatable = chosen.resend
 	if chosen.set&optRequestID == 0 {
 		question.same = c.denials.sameCheck("check_all", nil, items...)
@@ -126,6 +127,7 @@ func (c *Client) CheckMany(ctx context.Context, items []Item, options ...Option)
 	if question.body, err = appendItems(question.body, items, true); err != nil {
 		return nil, err
 	}
+	question.named = anyNamed(items)
 	if !c.settings.enabled {
 		return slices.Repeat([]Decision{disabled(1)}, len(items)), nil
 	}
@@ -142,6 +144,7 @@ func (c *Client) CheckMany(ctx context.Context, items []Item, options ...Option)
 	for i, item := range items {
 		event := Event{Method: "check_many", Policy: item.policy, Key: item.key, Err: err, Took: time.Since(started)}
 		if err == nil {
+			putNames(&decisions[i], item.policy)
 			event.Decision = decisions[i]
 		}
 		c.report(event)
@@ -169,6 +172,7 @@ func (c *Client) Peek(ctx context.Context, policy, key string, options ...Option
 	question.body = msgp.AppendInt64(question.body, chosen.cost)
 
 	got, err := c.askAnswer(ctx, question, chosen.cost, chosen.timeout)
+	putNames(&got.Decision, policy)
 	return got.Decision, err
 }
 
@@ -263,6 +267,7 @@ func (c *Client) Refund(ctx context.Context, policy, key string, units int64, op
 	question.repeatable = chosen.resend
 
 	got, err := c.askAnswer(ctx, question, 0, chosen.timeout)
+	putNames(&got.Decision, policy)
 	return got.Decision, err
 }
 
@@ -411,6 +416,7 @@ func begin(method string, params uint32, policy, key string) (*call, error) {
 		return nil, err
 	}
 	question.body = msgp.AppendString(body, boundedKey(key))
+	question.named = inlineName(policy) != ""
 	return question, nil
 }
 
@@ -441,6 +447,10 @@ func appendItems(body []byte, items []Item, many bool) ([]byte, error) {
 	return body, nil
 }
 
+func anyNamed(items []Item) bool {
+	return slices.ContainsFunc(items, func(item Item) bool { return inlineName(item.policy) != "" })
+}
+
 // decide asks for a decision, and counts and reports it.
 func (c *Client) decide(ctx context.Context, question *call, event Event, cost int64, items []Item,
 	timeout time.Duration) (*connection, answer, error) {
@@ -469,14 +479,21 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 			c.count(err)
 		}
 	}
+	if items == nil {
+		putNames(&got.Decision, event.Policy)
+		items = []Item{{policy: event.Policy, key: event.Key}}
+	} else if question.named {
+		policies := make([]string, len(items))
+		for i, item := range items {
+			policies[i] = item.policy
+		}
+		putNames(&got.Decision, policies...)
+	}
 	event.Decision, event.Err, event.Took = got.Decision, err, time.Since(started)
 	c.report(event)
 
 	if err != nil {
 		return conn, answer{}, err
-	}
-	if items == nil {
-		items = []Item{{policy: event.Policy, key: event.Key}}
 	}
 	c.denials.put(question.same, items, got.Decision)
 	return conn, got, nil

@@ -1,0 +1,136 @@
+package ratelimit
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// Named gives an inline policy a name: what answers, header fields and logs say in place of inline-224b... It is written
+// like a policy's name, and does not change what counts together. It panics if the policy is not inline, has a name, or
+// the name is none.
+func Named(policy, name string) string {
+	if !IsInline(policy) || inlineName(policy) != "" {
+		panic(badArgument("the name %q is for an inline policy without a name: not for %s", name, policy))
+	}
+	if !IsPolicyName(name) {
+		panic(badName(name))
+	}
+
+	settings := strings.TrimSpace(policy[1:])
+	if settings != "}" {
+		settings = "," + settings
+	}
+	return `{"name":"` + name + `"` + settings
+}
+
+// IsPolicyName reports whether a text is written like the name of a policy.
+func IsPolicyName(text string) bool { return policyName.MatchString(text) }
+
+var policyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+func badName(name any) *RefusedError {
+	return badArgument("the name of a policy has letters, digits, '.', '_' and '-': not %q", name)
+}
+
+// Most programs have a handful of inline policies. They are read once.
+var (
+	inlineNames  sync.Map
+	nInlineNames atomic.Int64
+)
+
+// inlineName is the setting `name` of an inline policy, or "".
+func inlineName(policy string) string {
+	if !IsInline(policy) || !strings.Contains(policy, `"name"`) {
+		return ""
+	}
+	if known, ok := inlineNames.Load(policy); ok {
+		return known.(string)
+	}
+
+	var settings struct {
+		Name string `json:"name"`
+	}
+	if json.Unmarshal([]byte(policy), &settings) != nil {
+		return ""
+	}
+	if nInlineNames.Add(1) <= packedPoliciesMax {
+		inlineNames.Store(policy, settings.Name)
+	}
+	return settings.Name
+}
+
+// withoutNames is a request for daemons that do not take names: its inline policies lack theirs.
+func withoutNames(body []byte) []byte {
+	method, rest, _ := msgp.ReadStringBytes(body)
+	value, _, err := msgp.ReadIntfBytes(rest)
+	params, _ := value.([]any)
+	if err != nil || len(params) == 0 {
+		return body
+	}
+
+	dropName := func(policy any) {
+		if settings, ok := policy.(map[string]any); ok {
+			delete(settings, "name")
+		}
+	}
+	dropName(params[0])
+	items, _ := params[0].([]any)
+	for _, item := range items {
+		if parts, _ := item.([]any); len(parts) > 0 {
+			dropName(parts[0])
+		}
+	}
+	changed, err := msgp.AppendIntf(msgp.AppendString(nil, method), params)
+	if err != nil {
+		return body
+	}
+	return changed
+}
+
+// putNames replaces the names that the daemon has generated, inline- and 16 digits, by those that the policies of a
+// decision have. Of several policies, Members say which is which.
+func putNames(d *Decision, policies ...string) {
+	names := map[string]string{}
+	for i, policy := range policies {
+		name := inlineName(policy)
+		switch {
+		case name == "":
+		case len(d.Members) == len(policies):
+			names[generatedName(d.Members[i].Of)], names[generatedName(d.Members[i].BoundBy)] = name, name
+		case len(policies) == 1:
+			names[generatedName(d.Of)], names[generatedName(d.BoundBy)] = name, name
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+
+	replace := func(of *string) {
+		generated := generatedName(*of)
+		if name := names[generated]; generated != "" && name != "" {
+			*of = name + (*of)[len(generated):]
+		}
+	}
+	replace(&d.Of)
+	replace(&d.BoundBy)
+	for i := range d.Members {
+		replace(&d.Members[i].Of)
+		replace(&d.Members[i].BoundBy)
+	}
+}
+
+// generatedName is the inline- and 16 digits at the beginning of a limit's name, or "".
+func generatedName(of string) string {
+	whole, _, _ := strings.Cut(of, "/")
+	if !generated.MatchString(whole) {
+		return ""
+	}
+	return whole
+}
+
+var generated = regexp.MustCompile(`^inline-[0-9a-f]{16}$`)

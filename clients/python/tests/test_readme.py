@@ -48,6 +48,18 @@ def environment(socket_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(one.__init__.__kwdefaults__, "timeout", 10)
 
 
+# what anybody may send to a login
+HOSTILE: list[dict[str, Any]] = [
+    {},
+    {"data": {}},
+    {"data": {"user": ""}},
+    {"data": {"user": "  "}},
+    {"data": {"user": "x" * 70_000}},
+    {"data": b"user=%FF%00%0d%0a|%7C", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+    {"data": b"{", "headers": {"Content-Type": "application/json"}},
+]
+
+
 def test_every_section_with_snippets_has_a_test() -> None:
     sections = {title for title in SECTIONS if snippets(title)}
     assert sections == {"Ask", "When there is no answer", "Flask", "FastAPI", "Starlette", "Django", "In tests"}
@@ -77,7 +89,19 @@ def test_flask() -> None:
     app = executed("Flask")["app"]
     asks = app.test_client()
     assert [asks.get("/search").status_code for _ in range(11)] == [200] * 10 + [429]
-    assert asks.post("/login", data={"user": "alice"}).text == "welcome"
+    assert asks.get("/search", headers={"X-Plan": "gold"}).text == "found, 99 left"
+    assert asks.get("/search").json["violated-policies"] == ["search"]
+    assert asks.get("/health").text == "ok"
+    statuses = [asks.post("/login", **one).status_code for one in HOSTILE]
+    assert set(statuses) <= {401, 429}
+    assert [asks.post("/login", data={"user": name}).status_code for name in ("eve", "Eve", "EVE ", "eve", "eve")] == [
+        401
+    ] * 5
+    assert asks.post("/login", data={"user": "eve"}, headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 429
+    for i in range(30):
+        last = asks.post("/login", data={"user": f"account-{i}"})
+    assert last.status_code == 429
+    assert asks.post("/login;a=1", data={"user": "eve"}).status_code == 404
 
 
 async def asked(app: Any, path: str, times: int) -> list[int]:
@@ -88,6 +112,9 @@ async def asked(app: Any, path: str, times: int) -> list[int]:
 async def test_fastapi() -> None:
     names = executed("FastAPI")
     assert await asked(names["app"], "/search?q=x", 11) == [200] * 10 + [429]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://test") as asks:
+        answer = await asks.get("/search?q=x", headers={"X-Plan": "gold"})
+    assert answer.json() == {"found": "x", "left": 88}  # of `web`, which has less left
     await names["limiter"].client.aclose()
 
 
@@ -104,17 +131,32 @@ def test_django(tmp_path: Path) -> None:
     (tmp_path / "urls.py").write_text(
         "import views\nfrom django.urls import path\n"
         "urlpatterns = [path('login', views.login), path('search', views.search)]\n"
+        "urlpatterns += [path('report', views.Report.as_view())]\n"
     )
     program = """
 import django; django.setup()
 from django.test import Client
 asks = Client()
-print(asks.post("/login", {"user": "alice"}).content.decode())
+form = "application/x-www-form-urlencoded"
+hostile = [b"", b"user=", b"user=+", b"user=" + b"x" * 70_000, b"user=%FF%00%0d%0a|%7C"]
+print({asks.post("/login", one, content_type=form).status_code for one in hostile} <= {401, 429})
+kinds = ["application/json", "multipart/form-data; boundary=x"]
+print({asks.post("/login", b"{", content_type=kind).status_code for kind in kinds} <= {401, 429})
+print([asks.post("/login", {"user": name}).status_code for name in ("zoe", "Zoe", "ZOE ", "zoe", "zoe", "zoe")])
+print([asks.post("/login", {"user": str(i)}, headers={"X-Forwarded-For": str(i)}).status_code for i in range(30)][-1])
 print([asks.get("/search").status_code for _ in range(11)].count(200))
+print(asks.get("/search", headers={"X-Plan": "gold"}).content.decode(), asks.get("/report").content.decode())
 """
     env = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["welcome", "10"], done.stderr
+    assert done.stdout.splitlines() == [
+        "True",
+        "True",
+        "[401, 401, 401, 401, 401, 429]",
+        "429",
+        "10",
+        "found, 99 left report",
+    ], done.stderr
 
 
 def test_in_tests() -> None:

@@ -484,6 +484,21 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     }
 }
 
+void check_count_decided(const struct check *check)
+{
+    const struct part *end = check->parts + check->n_parts;
+    bool allowed = true;
+    for (const struct part *part = check->parts; part < end; part++) allowed &= part->decision.allowed;
+
+    for (const struct part *part = check->parts; part < end; part++) {
+        struct policy_counts *counts = part->policy->counts;
+        *(allowed ? &counts->allowed : &counts->denied) += 1;
+        counts->shadow_denied += part->decision.shadow_denied;
+        engine_counters.shadow_denied += part->decision.shadow_denied;
+    }
+    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_parts;
+}
+
 void check_combine(const struct part *const *parts, size_t n, struct decision *ret)
 {
     enum { FOLD = 31 };

@@ -159,6 +159,8 @@ bool check_decide_by_policies(struct check *check, enum source source, int64_t n
 void check_answer_unlimited(struct check *check);
 /* Makes each part's decision from the answers of its members, with this source. */
 void check_take_answer(struct check *check, const struct op *op, enum source source);
+/* In the counts of its policies and of the engine: a check_all once for each part, all as the whole was decided. */
+void check_count_decided(const struct check *check);
 /* Combines the decisions of n parts of a check_all; `granted` is their sum. */
 void check_combine(const struct part *const *parts, size_t n, struct decision *ret);
 

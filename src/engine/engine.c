@@ -157,21 +157,6 @@ void check_release(struct check *check)
 
 /* ---- the answer ---- */
 
-static void count_decided(const struct check *check)
-{
-    const struct part *end = check->parts + check->n_parts;
-    bool allowed = true;
-    for (const struct part *part = check->parts; part < end; part++) allowed &= part->decision.allowed;
-
-    for (const struct part *part = check->parts; part < end; part++) {
-        struct policy_counts *counts = part->policy->counts;
-        *(allowed ? &counts->allowed : &counts->denied) += 1;
-        counts->shadow_denied += part->decision.shadow_denied;
-        engine_counters.shadow_denied += part->decision.shadow_denied;
-    }
-    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_parts;
-}
-
 /* Completes the answer of a special check: unlimited parts, shadow, slots. */
 static void complete_special(struct check *check)
 {
@@ -197,7 +182,7 @@ static void answer(struct check *check)
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     check->state = CHECK_ANSWERED;
     if (check->is_special) complete_special(check);
-    if (op_is_check(check->op.kind) && check->error == ERROR_NONE) count_decided(check);
+    if (op_is_check(check->op.kind) && check->error == ERROR_NONE) check_count_decided(check);
     if (check->is_special) candidates_enforced(check);
     check->done(check);
 }

@@ -77,31 +77,6 @@ static struct call *call_begin(struct redis_batches *batches)
     return call;
 }
 
-static bool is_apart(const struct redis_batches *batches, const struct policy *policy)
-{
-    for (uint32_t i = 0; i < batches->n_apart; i++)
-        if (batches->apart[i] == policy->name_hash) return true;
-    return false;
-}
-
-/* Redis refused the policy's ops, or others with them. */
-static void set_apart(struct redis_batches *batches, const struct policy *policy)
-{
-    if (is_apart(batches, policy)) return;
-    if (batches->n_apart == REDIS_APART_MAX)
-        memmove(&batches->apart[0], &batches->apart[1], --batches->n_apart * sizeof batches->apart[0]);
-    batches->apart[batches->n_apart++] = policy->name_hash;
-}
-
-/* Redis has taken an op of this policy. */
-static void unset_apart(struct redis_batches *batches, const struct policy *policy)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < batches->n_apart; i++)
-        if (batches->apart[i] != policy->name_hash) batches->apart[n++] = batches->apart[i];
-    batches->n_apart = n;
-}
-
 /* The policy of all the op's limits; NULL where they have several. */
 static const struct policy *policy_of(const struct op *op)
 {
@@ -114,9 +89,7 @@ static const struct policy *policy_of(const struct op *op)
 /* May the op share the call with those inside? An op of a policy that is apart only with others of that policy. */
 static bool may_share(struct call *call, const struct op *op)
 {
-    bool op_is_apart = false;
-    for (uint16_t i = 0; i < op->n_members; i++) op_is_apart |= is_apart(call->batches, op->members[i].limit->policy);
-
+    bool op_is_apart = doubtful_policies_has(&call->batches->doubtful, op);
     if (batch_n_ops(call->batch) == 0) {
         call->is_apart = op_is_apart;
         call->policy = op_is_apart ? policy_of(op) : NULL;
@@ -128,7 +101,7 @@ static bool may_share(struct call *call, const struct op *op)
 /* As batch_add(). */
 static enum batch_status call_add(struct call *call, struct op *op)
 {
-    if (call->batches->n_apart > 0 && !may_share(call, op)) return BATCH_CLASHES;
+    if (call->batches->doubtful.n > 0 && !may_share(call, op)) return BATCH_CLASHES;
     enum batch_status status = batch_add(call->batch, op);
     if (status != BATCH_ADDED) return status;
 
@@ -509,10 +482,7 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
      * the others' outage. */
     if (remedy == REMEDY_APART && !call->is_apart) {
         const struct list *ops = batch_ops(call->batch);
-        LIST_FOREACH (it, ops) {
-            const struct op *op = LIST_ITEM(it, struct op, link);
-            for (uint16_t i = 0; i < op->n_members; i++) set_apart(batches, op->members[i].limit->policy);
-        }
+        LIST_FOREACH (it, ops) doubtful_policies_add(&batches->doubtful, LIST_ITEM(it, struct op, link));
         call_refused(call, remedy);
         return;
     }
@@ -552,7 +522,7 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
     bool is_apart = call->is_apart;
     call_release(call, &ops);
     const struct op *first = LIST_ITEM(ops.next, struct op, link);
-    for (uint16_t i = 0; is_apart && i < first->n_members; i++) unset_apart(batches, first->members[i].limit->policy);
+    if (is_apart) doubtful_policies_remove(&batches->doubtful, first);
     batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
 
@@ -626,7 +596,7 @@ void redis_batches_fini(struct redis_batches *batches)
 void redis_batches_on_ready(struct redis_batches *batches)
 {
     batches->window = batches->options->window;
-    batches->n_apart = 0; /* it may be another user's connection */
+    batches->doubtful.n = 0; /* it may be another user's connection */
     send_refused(batches);
 }
 

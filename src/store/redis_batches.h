@@ -38,6 +38,7 @@
 #define RL_STORE_REDIS_BATCHES_H
 
 #include "store/batch.h"
+#include "store/doubtful_policies.h"
 #include "store/op_queue.h"
 #include "store/redis_link.h"
 
@@ -49,8 +50,6 @@ struct redis_batches_events {
     /* Redis did not answer it. `done` may not run from within: hiredis may be taking the connection down. */
     void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
 };
-
-enum { REDIS_APART_MAX = 64 };
 
 enum redis_batches_phase {
     BATCHES_SENDING,
@@ -76,9 +75,8 @@ struct redis_batches {
     uint32_t n_fast;          /* fast replies since the window changed */
     int64_t window_halved_us; /* CLOCK_MONOTONIC; replies to what was sent before do not halve it again */
     enum redis_batches_phase phase;
-    uint64_t apart[REDIS_APART_MAX]; /* name hashes of policies whose ops go in batches of their own, oldest first */
-    uint32_t n_apart;
-    int64_t server_ahead_us; /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
+    struct doubtful_policies doubtful; /* whose ops go in batches of their own */
+    int64_t server_ahead_us;           /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     struct redis_call reload;
     struct batch *canary; /* owned; stays empty */
     uint32_t canary_nonce;

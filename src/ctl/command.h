@@ -14,10 +14,11 @@
 
 /* Which parameters the arguments become, if there are options. */
 enum shape {
-    SHAPE_PLAIN, /* the arguments, then the options */
-    SHAPE_CHECK, /* as that; a cost is one of the options */
-    SHAPE_ALL,   /* a list of policy, key and cost, separated by commas; then the options, if there are any */
-    SHAPE_HOLD,  /* policy and key; the rest is for hold.h */
+    SHAPE_PLAIN,   /* the arguments, then the options */
+    SHAPE_CHECK,   /* as that; a cost is one of the options */
+    SHAPE_ALL,     /* a list of policy, key and cost, separated by commas; then the options, if there are any */
+    SHAPE_HOLD,    /* policy and key; the rest is for hold.h */
+    SHAPE_LISTING, /* listing.h's; a name at most, which the daemon is not sent */
 };
 
 struct command {

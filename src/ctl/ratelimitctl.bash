@@ -30,7 +30,7 @@ _ratelimitctl()
     words=$options
     case $command in
     "") words="$options $commands" ;;
-    check | check-all | check-many | peek | explain | reset | refund | reserve | acquire)
+    check | check-all | check-many | peek | explain | reset | refund | reserve | acquire | policies)
         words="$options $(ratelimitctl "${socket[@]}" --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p')"
         [[ $current == -* ]] || words=${words#"$options"}
         ;;

@@ -21,6 +21,7 @@
 #include "ctl/command.h"
 #include "ctl/hold.h"
 #include "ctl/json.h"
+#include "ctl/listing.h"
 #include "ctl/words.h"
 
 enum { DEFAULT_TIMEOUT_MS = 2000 };
@@ -56,7 +57,8 @@ static const struct command commands[] = {
      .decides = true},
     {"explain", "explain", "POLICY KEY [COST]", "explain the answer to a check of COST (1)", 2, 3,
      .report = report_explain, .decides = true, .default_cost = 1},
-    {"policies", "policies", "", "the policies, with their limits and counts", .report = report_policies},
+    {"policies", "policies", "[NAME]", "the policies, or that one, with their limits and counts", 0, 1,
+     .report = report_policies, .shape = SHAPE_LISTING},
 
     {.name = "The daemon:"},
     {"ping", "ping", "", "test that it answers", .report = report_value},
@@ -190,6 +192,7 @@ struct question {
     int n;
     char **arguments;
     struct buffer params;     /* owned; packed */
+    struct buffer listing;    /* owned; the answer, of SHAPE_LISTING */
     struct ratelimit *client; /* owned */
     struct asked asked;
 };
@@ -260,6 +263,15 @@ static enum exit_code ask_until_allowed(struct question *question)
     }
 }
 
+static enum exit_code list(struct question *question)
+{
+    const char *only = question->n > 0 ? question->arguments[0] : NULL;
+    enum exit_code code =
+        listing_ask(question->client, (uint32_t)question->options.timeout_ms, only, &question->listing);
+    if (code != EXIT_DONE) return code;
+    return show(question, pull_of(buffer_data(&question->listing), buffer_len(&question->listing)));
+}
+
 static enum exit_code run(struct question *question)
 {
     const struct options *options = &question->options;
@@ -282,6 +294,8 @@ static enum exit_code run(struct question *question)
     ratelimit_describe(question->client);
     if (options->given & OPTION_WAIT)
         code = ask_until_allowed(question);
+    else if (question->command->shape == SHAPE_LISTING)
+        code = list(question);
     else if ((code = ask(question, &answer)) == EXIT_DONE)
         code = show(question, answer);
 
@@ -368,6 +382,7 @@ int main(int argc, char **argv)
     if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &question.params);
     if (code == EXIT_DONE)
         code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run(&question);
+    buffer_fini(&question.listing);
     buffer_fini(&question.params);
     return (int)finish(code);
 }

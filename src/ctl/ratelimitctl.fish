@@ -10,8 +10,8 @@ function __ratelimitctl_policies
     ratelimitctl $socket --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p'
 end
 
-set -l with_policy check check-all check-many peek explain reset refund reserve acquire
-set -l commands $with_policy settle cancel policies stats ping version test-clock help
+set -l with_policy check check-all check-many peek explain reset refund reserve acquire policies
+set -l commands $with_policy settle cancel stats ping version test-clock help
 
 complete -c ratelimitctl -f
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if the policy allows it'

@@ -50,7 +50,7 @@ _ratelimitctl()
     command) _describe command commands ;;
     policy)
         case ${line[1]} in
-        check|check-all|check-many|peek|explain|reset|refund|reserve|acquire) _ratelimitctl_policies ;;
+        check|check-all|check-many|peek|explain|reset|refund|reserve|acquire|policies) _ratelimitctl_policies ;;
         esac
         ;;
     esac

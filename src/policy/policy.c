@@ -312,7 +312,7 @@ const char *policy_cost_fault(const struct policy *policy, int64_t cost)
 
 struct policy_set *policy_set_new(size_t cap)
 {
-    struct policy_set *set = mem_zalloc(sizeof *set + cap * sizeof set->in_order[0]);
+    struct policy_set *set = mem_zalloc(sizeof *set + 2 * cap * sizeof set->in_order[0]);
     if (set == NULL) return NULL;
     if (map_init(&set->by_name, cap) < 0) {
         mem_free(set);
@@ -321,6 +321,7 @@ struct policy_set *policy_set_new(size_t cap)
 
     set->n_refs = 1;
     set->cap = cap;
+    set->by_bytes = set->in_order + cap;
     return set;
 }
 
@@ -339,6 +340,39 @@ void policy_set_free(struct policy_set *set)
     for (size_t i = 0; i < set->n; i++) policy_free(set->in_order[i]);
     map_fini(&set->by_name);
     mem_free(set);
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct policy *const *a = left, *const *b = right;
+    return strcmp((*a)->name, (*b)->name);
+}
+
+void policy_set_sort(struct policy_set *set)
+{
+    if (set->n == 0) return;
+    memcpy(set->by_bytes, set->in_order, set->n * sizeof set->in_order[0]);
+    qsort(set->by_bytes, set->n, sizeof set->by_bytes[0], by_name);
+}
+
+static bool comes_after(const char *policy_name, struct slice name)
+{
+    size_t len = strlen(policy_name), n = len < name.len ? len : name.len;
+    int order = n > 0 ? memcmp(policy_name, name.data, n) : 0;
+    return order > 0 || (order == 0 && len > name.len);
+}
+
+size_t policy_set_after(const struct policy_set *set, struct slice name)
+{
+    size_t low = 0, high = set->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (comes_after(set->by_bytes[middle]->name, name))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
 }
 
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before)

@@ -91,7 +91,8 @@ struct policy_set {
     size_t n_on_failure[N_ON_FAILURE];    /* policies that give this failure answer; without unlimited ones */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
     size_t n, cap;
-    struct policy *in_order[]; /* owned; as written in the file */
+    struct policy **by_bytes;  /* the same policies by their names, bytewise: policy_set_sort() sets it */
+    struct policy *in_order[]; /* owned; as written in the file; by_bytes has its space behind it */
 };
 
 /* A policy of n limits (0: unlimited), zeroed but for name, n_limits and each limit's back pointer; NULL
@@ -153,6 +154,10 @@ const char *policy_cost_fault(const struct policy *policy, int64_t cost);
 struct policy_set *policy_set_new(size_t cap);
 void policy_set_add(struct policy_set *set, struct policy *policy); /* takes it over; no other has its name */
 void policy_set_free(struct policy_set *set);                       /* policy_set_unref() does */
+/* Once all are there. It takes a while where there are many: not on the event loop. */
+void policy_set_sort(struct policy_set *set);
+/* The index in by_bytes of the first policy whose name comes after `name`, which need not be one of them. */
+size_t policy_set_after(const struct policy_set *set, struct slice name);
 
 static inline struct policy_set *policy_set_ref(struct policy_set *set)
 {

@@ -251,6 +251,7 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
     }
     refuse_mixed_prefixes(foreign, n_foreign, faults);
     mem_free(foreign);
+    policy_set_sort(set);
     return set;
 }
 

@@ -295,10 +295,13 @@ static int run_hello(struct params *params)
 static int run_policies(struct params *params)
 {
     struct session *session = params->session;
+    struct policies_page page = {0};
+    if (params_page(params, &page) != 0) return -1;
+
     struct packer *packer = session_begin_answer(session, params->msgid);
-    policies_reply(packer, params_policies(params), session->sessions->options.inline_policies);
+    uint32_t n = policies_reply(packer, params_policies(params), session->sessions->options.inline_policies, &page);
     session_end_answer(session);
-    sessions_spend(session->sessions, (uint32_t)params_policies(params)->n * POLICY_UNITS);
+    sessions_spend(session->sessions, n * POLICY_UNITS);
     return 0;
 }
 
@@ -380,7 +383,7 @@ static const struct method methods[] = {
     {"hello", "[options]", 0, 1, run_hello, 0, false},
     {"ping", "none", 0, 0, run_ping, 0, false},
     {"stats", "none", 0, 0, run_stats, 0, false},
-    {"policies", "none", 0, 0, run_policies, 0, false},
+    {"policies", "[page]", 0, 1, run_policies, 0, false},
     {"version", "none", 0, 0, run_version, 0, false},
     {"test_clock", "microseconds", 1, 1, run_test_clock, 0, true},
 };

@@ -277,6 +277,8 @@ enum option {
     OPTION_AT_MOST,
     OPTION_TTL_MS,
     OPTION_DESCRIBE,
+    OPTION_AFTER,
+    OPTION_MAX,
     N_OPTIONS
 };
 
@@ -288,10 +290,11 @@ enum {
     OPTIONS_OF_OTHERS = OPTIONS_OF_ALL,
     OPTIONS_OF_RESERVE = OPTIONS_OF_OTHERS | 1U << OPTION_TTL_MS,
     OPTIONS_OF_HELLO = 1U << OPTION_DECISION | 1U << OPTION_DESCRIBE,
+    OPTIONS_OF_PAGE = 1U << OPTION_AFTER | 1U << OPTION_MAX,
 };
 
-static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
-                                                    "request_id", "at_most",     "ttl_ms",      "describe"};
+static const char *const option_names[N_OPTIONS] = {"cost",    "deadline_ms", "max_wait_ms", "decision", "request_id",
+                                                    "at_most", "ttl_ms",      "describe",    "after",    "max"};
 
 static int fail_unknown_option(const struct params *params, unsigned known, struct slice name)
 {
@@ -335,7 +338,7 @@ static int enter_options(struct params *params, const char *wanted, uint32_t *re
     return params_fail(params, ERROR_BAD_REQUEST, "%s", wanted);
 }
 
-static int read_ms(struct params *params, const char *name, int most, int64_t *ret)
+static int read_number(struct params *params, const char *name, int most, int64_t *ret)
 {
     if (pull_int(&params->pull, ret) == 0 && *ret >= 1 && *ret <= most) return 0;
     return params_fail(params, ERROR_BAD_REQUEST, "%s: must be a whole number from 1 to %d", name, most);
@@ -350,10 +353,10 @@ static int read_option_value(struct params *params, enum option option, struct c
     case OPTION_COST: return read_cost(params, ret->parts);
     case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
 
-    case OPTION_TTL_MS: return read_ms(params, "ttl_ms", RESERVATION_TTL_MAX_MS, &ret->reservation.ttl_ms);
+    case OPTION_TTL_MS: return read_number(params, "ttl_ms", RESERVATION_TTL_MAX_MS, &ret->reservation.ttl_ms);
 
     case OPTION_DEADLINE_MS:
-        if (read_ms(params, "deadline_ms", DEADLINE_MS_MAX, &ms) != 0) return -1;
+        if (read_number(params, "deadline_ms", DEADLINE_MS_MAX, &ms) != 0) return -1;
         ret->deadline_ms = (uint32_t)ms;
         return 0;
 
@@ -441,5 +444,25 @@ int params_hello(struct params *params, struct decision_form *ret)
         form.as_array = slice_is(word, "array");
     }
     *ret = form;
+    return 0;
+}
+
+int params_page(struct params *params, struct policies_page *ret)
+{
+    int64_t max = POLICIES_PAGE_MAX;
+    unsigned seen = 0;
+    uint32_t n;
+    if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
+    if (enter_options(params, "page: must be a map of after and max; policies without it lists all", &n) != 0) return -1;
+
+    for (; n > 0; n--) {
+        enum option option = OPTION_AFTER;
+        if (read_option_name(params, OPTIONS_OF_PAGE, &seen, &option) != 0) return -1;
+        if (option == OPTION_MAX && read_number(params, "max", POLICIES_PAGE_MAX, &max) != 0) return -1;
+        if (option == OPTION_AFTER && pull_text(&params->pull, &ret->after) != 0)
+            return params_fail(params, ERROR_BAD_REQUEST,
+                               "after: must be a str, the name of the last policy of the page before");
+    }
+    ret->max = (uint32_t)max;
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "engine/check.h"
 #include "proto/error.h"
 #include "proto/pull.h"
+#include "server/policies.h"
 #include "server/reply.h"
 
 enum { FAULT_TEXT_MAX = 256 };
@@ -68,6 +69,8 @@ int params_member_options(struct params *params, struct check *check);
 int params_options(struct params *params, struct check *check);
 /* [, options] of hello. */
 int params_hello(struct params *params, struct decision_form *ret);
+/* [, page] of policies; without one *ret stays as it is. ret->after points into the message. */
+int params_page(struct params *params, struct policies_page *ret);
 /* A number of units, `least` or more, that the fault calls `name`. */
 int params_units(struct params *params, const char *name, int64_t least, int64_t *ret);
 

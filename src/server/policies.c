@@ -148,16 +148,26 @@ static void pack_policy(struct packer *packer, const struct policy *policy, bool
     pack_uint_field(packer, "candidate_only_denied", candidate->counts->candidate_only_denied);
 }
 
-void policies_reply(struct packer *packer, const struct policy_set *set, const struct inline_policies *inlines)
+uint32_t policies_reply(struct packer *packer, const struct policy_set *set, const struct inline_policies *inlines,
+                        const struct policies_page *page)
 {
     size_t overrides_space = OVERRIDES_SPACE;
-    size_t n_inline = inlines != NULL ? inlines->n : 0;
+    bool is_page = page->max > 0;
+    struct policy *const *items = is_page ? set->by_bytes : set->in_order;
+    size_t first = is_page ? policy_set_after(set, page->after) : 0;
+    size_t n = set->n - first, n_inline = inlines != NULL ? inlines->n : 0;
     if (n_inline > INLINE_LISTED) n_inline = INLINE_LISTED;
+    if (is_page && n >= page->max) {
+        n = page->max;
+        n_inline = 0;
+    }
+
     const struct inline_policy *item = NULL;
-    pack_array(packer, (uint32_t)(set->n + n_inline));
-    for (size_t i = 0; i < set->n; i++) pack_policy(packer, set->in_order[i], false, &overrides_space);
+    pack_array(packer, (uint32_t)(n + n_inline));
+    for (size_t i = 0; i < n; i++) pack_policy(packer, items[first + i], false, &overrides_space);
     for (size_t i = 0; i < n_inline; i++) {
         item = inline_policies_next(inlines, item);
         pack_policy(packer, inline_policy_of(item), true, &overrides_space);
     }
+    return (uint32_t)(n + n_inline);
 }

@@ -60,6 +60,7 @@ struct policy_set *policies_make(const struct policy_spec *specs, size_t n)
     struct policy_set *set = policy_set_new(POLICIES_MAX);
     CHECK(set != NULL);
     for (size_t i = 0; i < n; i++) policies_add(set, &specs[i]);
+    policy_set_sort(set);
     return set;
 }
 

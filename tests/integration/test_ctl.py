@@ -139,8 +139,8 @@ def test_peek_and_reset_charge_nothing_and_forget(daemon):
 def test_tables_are_for_people(daemon):
     assert daemon.ctl("ping").stdout == "pong\n"
     policies = daemon.ctl("policies").stdout.splitlines()
-    assert [line.split()[0] for line in policies] == ["POLICY", "login", "day", "never"]
-    assert "fixed_window, 5 per 10s" in policies[1]
+    assert [line.split()[0] for line in policies] == ["POLICY", "day", "login", "never"]
+    assert "fixed_window, 5 per 10s" in policies[2]
     stats = dict(line.split() for line in daemon.ctl("stats", "--all").stdout.splitlines())
     assert stats["checks"] == "0" and stats["connections"] == "1"
     version = dict(line.split(None, 1) for line in daemon.ctl("version").stdout.splitlines())
@@ -158,11 +158,50 @@ def test_json_has_the_fields_of_the_daemon_with_its_names(daemon, connect):
         assert list(shown) == list(sent)
     assert json.loads(daemon.ctl("--json", "peek", "login", "alice").stdout) == client.call("peek", "login", "alice")
     assert list(json.loads(daemon.ctl("--json", "version").stdout)) == list(client.call("version"))
-    assert json.loads(daemon.ctl("--json", "policies").stdout) == {"policies": client.call("policies")}
+    assert json.loads(daemon.ctl("--json", "policies").stdout) == {"policies": client.call("policies", {})}
     assert json.loads(daemon.ctl("--json", "ping").stdout) == {"ping": "pong"}
     assert json.loads(daemon.ctl("--json", "stats").stdout).keys() == client.call("stats").keys()
     refused = daemon.ctl("--json", "check", "nosuch", "alice")
     assert refused.returncode == REFUSED and json.loads(refused.stdout)["error"] == "UNKNOWN_POLICY"
+
+
+def test_thirty_thousand_policies_are_listed(ratelimitd):
+    """Earlier: an answer is too long. Bytewise order: p1, p10, p100."""
+    names = [f"p{i}" for i in range(30_000)]
+    daemon = ratelimitd("policies:\n" + "".join(f"  {name}: {{algorithm: fixed_window, limit: 5, window: 1h}}\n" for name in names))
+    done = daemon.ctl("policies")
+    assert done.returncode == DONE and [line.split()[0] for line in done.stdout.splitlines()] == ["POLICY", *sorted(names)]
+    (policy,) = json.loads(daemon.ctl("--json", "policies", "p29999").stdout)["policies"]
+    assert policy["name"] == "p29999"
+
+
+def test_policies_shows_the_one_that_is_named(daemon):
+    table = daemon.ctl("policies", "login").stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["POLICY", "login"]
+    (policy,) = json.loads(daemon.ctl("--json", "policies", "day").stdout)["policies"]
+    assert policy["name"] == "day"
+    unknown = daemon.ctl("policies", "logi")
+    assert (unknown.returncode, unknown.stdout) == (REFUSED, "")
+    assert unknown.stderr == "ratelimitctl: UNKNOWN_POLICY: no policy 'logi'; ratelimitctl policies lists them\n"
+    unknown = json.loads(daemon.ctl("--json", "policies", "logi").stdout)
+    assert unknown == {"error": "UNKNOWN_POLICY", "message": "no policy 'logi'; ratelimitctl policies lists them"}
+    assert daemon.ctl("policies", "login", "day").returncode == USAGE
+
+
+def test_policies_finds_an_inline_policy_by_name_and_by_label(ratelimitd):
+    daemon = ratelimitd("inline: {allow: true}\npolicies: {p: {algorithm: fixed_window, limit: 5, window: 1d}}\n")
+    daemon.ctl("check", "{algorithm: fixed_window, limit: 7, window: 1d, name: mine}", "k")
+    (policy,) = json.loads(daemon.ctl("--json", "policies", "mine").stdout)["policies"]
+    assert policy["inline"] and policy["label"] == "mine"
+    assert json.loads(daemon.ctl("--json", "policies", policy["name"]).stdout)["policies"] == [policy]
+
+
+def test_a_daemon_that_knows_no_pages_is_asked_for_all_policies():
+    refusal = ["BAD_REQUEST: wrong number of parameters: 1 given; policies takes: none", None]
+    answers = iter([refusal, [None, [{"name": f"q{i}", "limits": []} for i in range(300)]]])
+    with Fake(lambda msgid: msgpack.packb([1, msgid, *next(answers)])) as fake:
+        assert len(ctl("-s", fake.path, "policies").stdout.splitlines()) == 301
+    assert next(answers, None) is None
 
 
 def test_bytes_that_are_no_utf8_still_make_json():
@@ -346,7 +385,8 @@ COMP_WORDS=({' '.join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) -
 
     assert complete("ratelimitctl", "po") == ["policies"]
     assert complete("ratelimitctl", "--j") == ["--json"]
-    assert complete("ratelimitctl", "-s", daemon.socket, "check", "") == ["login", "day", "never"]
+    assert complete("ratelimitctl", "-s", daemon.socket, "check", "") == ["day", "login", "never"]
+    assert complete("ratelimitctl", "-s", daemon.socket, "policies", "d") == ["day"]
     assert complete("ratelimitctl", "check", "login", "al") == []
 
 

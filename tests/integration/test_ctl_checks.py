@@ -121,13 +121,13 @@ def test_policies_shows_each_override_and_what_it_changes(ratelimitd, connect):
   jobs: {algorithm: concurrency, limit: 2, slot_ttl: 30s, overrides: [{key: ci, limit: 8}]}
 """)
     lines = daemon.ctl("policies").stdout.splitlines()
-    assert [line.split()[0] for line in lines if line[0] != " "] == ["POLICY", "plain", "search", "jobs"]
+    assert [line.split()[0] for line in lines if line[0] != " "] == ["POLICY", "jobs", "plain", "search"]
     assert [line for line in lines if line.startswith(("  key", "  match"))] == [
-        "  match  partner:*  unlimited", "  key    user:42  minute limit 7, burst 9; day limit 9", "  key    ci  limit 8"]
+        "  key    ci  limit 8", "  match  partner:*  unlimited", "  key    user:42  minute limit 7, burst 9; day limit 9"]
     shown = json.loads(daemon.ctl("--json", "policies").stdout)["policies"]
-    assert shown == connect(daemon).call("policies")
-    assert [policy.get("overrides") for policy in shown] == [None, 2, 1] and "override_list" not in shown[0]
-    assert shown[1]["override_list"] == [
+    assert shown == connect(daemon).call("policies", {})
+    assert [policy.get("overrides") for policy in shown] == [1, None, 2] and "override_list" not in shown[1]
+    assert shown[2]["override_list"] == [
         {"match": "partner:*", "unlimited": True},
         {"key": "user:42", "limits": [{"name": "minute", "limit": 7, "burst": 9}, {"name": "day", "limit": 9}]}]
 

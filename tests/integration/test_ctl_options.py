@@ -36,7 +36,7 @@ def test_the_socket_may_be_named_behind_the_command(daemon):
     done = subprocess.run([program("ratelimitctl"), "ping", "-s", daemon.socket], capture_output=True, text=True,
                           timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (DONE, "pong\n")
-    assert json.loads(daemon.ctl("policies", "--json").stdout)["policies"][0]["name"] == "fw"
+    assert json.loads(daemon.ctl("policies", "--json").stdout)["policies"][0]["name"] == "-dash"
     assert daemon.ctl("check", "--help").stdout.startswith("usage: ratelimitctl")
 
 

@@ -157,6 +157,8 @@ def test_policies_are_a_table(daemon):
     daemon.ctl("check", "tried", "a")
     assert daemon.ctl("policies").stdout == """\
 POLICY  LIMITS                                                      ON FAILURE  ALLOWED  DENIED
+free    unlimited                                                   local             0       0
+jobs    concurrency, 2 at once                                      local             0       0
 login   fixed_window, 10 per 10s                                    local             1       1
 search  minute: token_bucket, 2 per 1m                              local             0       0
         day: calendar_window, 3 per day of Europe/Berlin
@@ -167,8 +169,6 @@ tenant  all: sliding_log, 5 per 1h, denied checks count, by tenant  deny        
   candidate  would have allowed 0, 0 of them were denied; denied 0, 0 of them were allowed
 tried   fixed_window from the first hit, 0 per 1d                   local             1       0
   shadow denies nobody; would have denied 1
-jobs    concurrency, 2 at once                                      local             0       0
-free    unlimited                                                   local             0       0
 """
 
 
@@ -303,7 +303,7 @@ def test_the_completions_list_policies_as_the_table_shows_them(daemon):
     pipe = command.replace("$socket", f"-s {daemon.socket}")
     done = subprocess.run(["sh", "-c", pipe], capture_output=True, text=True, timeout=PATIENCE_S,
                           env={**os.environ, "PATH": f"{os.path.dirname(program('ratelimitctl'))}:{os.environ['PATH']}"})
-    assert done.stdout.split() == ["login", "search", "tenant", "tried", "jobs", "free"]
+    assert done.stdout.split() == ["free", "jobs", "login", "search", "tenant", "tried"]
     for shell in ("bash", "zsh"):
         assert command.split("| ")[1] in (ROOT / f"src/ctl/ratelimitctl.{shell}").read_text()
 

@@ -309,3 +309,14 @@ def test_a_reservation_of_an_inline_policy_ends_by_itself(start, connect):
     client = connect(start())
     assert client.call("reserve", FIVE, "a", 3, {"ttl_ms": 200})["remaining"] == 2
     eventually(lambda: client.remaining(FIVE, "a") == 5, "its units are back")
+
+
+def test_inline_policies_are_on_the_last_page_alone(ratelimitd, connect):
+    client = connect(ratelimitd(POLICIES + "  api: {algorithm: fixed_window, limit: 5, window: 1d}\n"))
+    client.check({"algorithm": "gcra", "limit": 5, "window": "1s", "name": "aa"}, "k")
+    whole = client.call("policies")
+    assert [policy.get("inline", False) for policy in whole] == [False, False, True]
+    assert client.call("policies", {"max": 1}) == [whole[1]]
+    assert client.call("policies", {"max": 1, "after": "api"}) == [whole[0]]
+    assert client.call("policies", {"max": 1, "after": "login"}) == [whole[2]]
+    assert client.call("policies", {"max": 2, "after": "api"}) == [whole[0], whole[2]]

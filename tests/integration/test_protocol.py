@@ -201,6 +201,41 @@ def test_ping_version_policies_stats(client):
     assert stats["checks"] >= 1 and all(isinstance(v, int) for v in stats.values())
 
 
+def test_policies_come_in_pages_by_name(client):
+    whole = sorted(client.call("policies"), key=lambda policy: policy["name"])
+    assert client.call("policies", None) == client.call("policies") != whole
+    for none in ({}, [], {"after": ""}, {"max": 1000}, {b"after": b"LOGIN"}):
+        assert client.call("policies", none) == whole
+    for size in range(1, 7):
+        joined, page = [], client.call("policies", {"max": size})
+        while len(page) == size:
+            joined += page
+            page = client.call("policies", {"after": page[-1]["name"], "max": size})
+        assert len(page) < size and joined + page == whole
+    names = [policy["name"] for policy in whole]
+    assert names == ["api", "log", "login", "none", "queue"]
+    for after, n in (("aph", 0), ("api", 1), ("api\0", 1), ("lo", 1), ("log", 2), ("logi", 2), ("loginn", 3), ("queue", 5),
+                     ("\u00e4", 5), ("n" * 300, 3)):
+        assert [policy["name"] for policy in client.call("policies", {"after": after})] == names[n:]
+
+
+@pytest.mark.parametrize("page, text", [
+    ("login", "page: must be a map of after and max; policies without it lists all"), ([1], "page: must be a map"), (5, "page: must be a map"),
+    ({"max": 0}, "max: must be a whole number from 1 to 1000"), ({"max": 1001}, "max: must be"), ({"max": "5"}, "max: must be"),
+    ({"max": 2.5}, "max: must be"), ({"max": None}, "max: must be"), ({"after": 5}, "after: must be a str"),
+    ({"after": None}, "after: must be a str"), ({"aftr": "a"}, "there is no option 'aftr'; did you mean 'after'"),
+    ({"cost": 1}, "there is no option 'cost'"), ({1: 1}, "options: an option's name must be a str")])
+def test_a_wrong_page_is_refused_by_the_name_of_its_option(client, page, text):
+    with pytest.raises(RpcError, match=f"BAD_REQUEST: {text}"):
+        client.call("policies", page)
+    assert len(client.call("policies", {"max": 2})) == 2
+
+
+def test_policies_takes_one_page_at_most(client):
+    with pytest.raises(RpcError, match=r"BAD_REQUEST: wrong number of parameters: 2 given; policies takes: \[page\]"):
+        client.call("policies", {}, {})
+
+
 def test_test_clock_without_the_flag_is_unknown(ratelimitd, connect):
     with pytest.raises(RpcError, match="UNKNOWN_METHOD"):
         connect(ratelimitd(CONFIG)).call("test_clock", 0)

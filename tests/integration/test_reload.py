@@ -156,6 +156,19 @@ def test_counts_go_on_where_the_thread_has_read_the_policies(ratelimitd, connect
     assert [policy["allowed"] for policy in client.call("policies")] == [0, 0, 5]
 
 
+def test_pages_go_on_where_a_reload_has_removed_the_last_policy_of_a_page(ratelimitd, connect):
+    daemon = ratelimitd(many(30))
+    client = connect(daemon)
+    first = client.call("policies", {"max": 10})
+    assert [policy["name"] for policy in first] == sorted(f"p{i}" for i in range(30))[:10]
+    last = first[-1]["name"]
+    daemon.configure(many(30).replace(f"  {last}: ", f"  {last}-new: "))
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reloads"] == 1, "reload")
+    rest = client.call("policies", {"after": last})
+    assert [policy["name"] for policy in rest] == sorted([f"p{i}" for i in range(30) if f"p{i}" != last] + [f"{last}-new"])[9:]
+
+
 def test_a_pipe_as_configuration_is_read_at_start_and_refused_by_a_reload(place, ratelimitd, connect):
     """Earlier, a reload waited without end for the other end of the pipe."""
     pipe = place / "pipe"

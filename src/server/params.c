@@ -453,7 +453,8 @@ int params_page(struct params *params, struct policies_page *ret)
     unsigned seen = 0;
     uint32_t n;
     if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
-    if (enter_options(params, "page: must be a map of after and max; policies without it lists all", &n) != 0) return -1;
+    if (enter_options(params, "page: must be a map of after and max; policies without it lists all", &n) != 0)
+        return -1;
 
     for (; n > 0; n--) {
         enum option option = OPTION_AFTER;

@@ -33,6 +33,7 @@ ROUNDS = 3
 IN_FLIGHT = 64
 POLICY = {"algorithm": "fixed_window", "limit": 1_000_000_000, "window": "1h"}
 WARM_UP = 50
+BLOCK = 100
 
 Latencies = list[float]  # seconds, one for each check
 Work = Callable[[float], Latencies]  # for so many seconds
@@ -80,6 +81,22 @@ def ours(path: str) -> Work:
     def work(seconds: float) -> Latencies:
         with Client(path, timeout=10) as client:
             return timed(lambda: client.check("bench", "k"), seconds)
+
+    return work
+
+
+def a_remembered_denial(path: str) -> Work:
+    """Timed in blocks: reading the clock would take as long as the check."""
+
+    def work(seconds: float) -> Latencies:
+        with Client(path, timeout=10, remember_denials=3600) as client:
+            client.check("full", "k", 2)
+
+            def block() -> None:
+                for _ in range(BLOCK):
+                    client.check("full", "k", 2)
+
+            return [one / BLOCK for one in timed(block, seconds) for _ in range(BLOCK)]
 
     return work
 
@@ -141,6 +158,7 @@ def rows(places: Places) -> dict[str, Work]:
     return {
         "socket, memory store": bare_socket(places.memory_daemon),
         "Client, memory store": ours(places.memory_daemon),
+        "Client, a remembered denial": a_remembered_denial(places.memory_daemon),
         "AsyncClient, memory store": ours_awaited(places.memory_daemon, 1),
         f"AsyncClient, memory store, {IN_FLIGHT} tasks": ours_awaited(places.memory_daemon, IN_FLIGHT),
         "socket, Redis": bare_socket(places.redis_daemon),
@@ -188,7 +206,8 @@ def running(argv: list[str], path: str) -> Iterator[None]:
 
 def config(folder: str, name: str, store: str) -> str:
     path = Path(folder) / f"{name}.yaml"
-    path.write_text(f"policies: {{bench: {flow_map(POLICY)}}}\n{store}\n")
+    full = flow_map({**POLICY, "limit": 1})
+    path.write_text(f"policies: {{bench: {flow_map(POLICY)}, full: {full}}}\n{store}\n")
     return str(path)
 
 
@@ -227,7 +246,7 @@ def main() -> None:
         cells = ""
         for n_processes in PROCESSES:
             p50s, rates = zip(*found[name, n_processes], strict=True)
-            cells += f"{statistics.median(p50s):11.0f}{statistics.median(rates):11.0f}"
+            cells += f"{statistics.median(p50s):11.3g}{statistics.median(rates):11.0f}"
         print(f"{name:42}{cells}")
 
 

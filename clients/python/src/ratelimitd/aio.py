@@ -42,7 +42,7 @@ class AsyncClient:
         self.socket = socket_path(socket)
         self.timeout = timeout
         self._watch = Watch(on_decision)
-        self._denials = Denials(remember_denials)
+        self._denials = Denials(remember_denials, self._watch)
         self.features: frozenset[str] = frozenset()  # of the daemon, as its last answer to hello lists them
         self._leave_parent()
         tell_after_fork(self)
@@ -61,12 +61,12 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> Decision:
         """As Client.check."""
-        is_same = bool(self._denials.duration) and at_most is None and request_id is None
-        same = (frozen(policy), key, cost, max_wait) if is_same else None
-        known = None if same is None else self._denials.find(same)
-        if known is not None:
-            self._watch.repeated(known, ((policy, key),))
-            return known
+        same = None
+        if self._denials.is_on and at_most is None and request_id is None:
+            same = (policy if type(policy) is str else frozen(policy), key, cost, max_wait)
+            known = self._denials.find(same)
+            if known is not None:
+                return known
         call = calls.check(
             policy,
             key,
@@ -97,13 +97,13 @@ class AsyncClient:
     ) -> Decision:
         """As Client.check_all."""
         checks = list(checks)
-        is_same = bool(self._denials.duration) and request_id is None
-        same = tuple((frozen(one[0]), one[1], *(one[2:] or (1,))) for one in checks) if is_same else None
-        known = None if same is None else self._denials.find(same)
+        same = None
+        if self._denials.is_on and request_id is None:
+            same = tuple((frozen(one[0]), one[1], *(one[2:] or (1,))) for one in checks)
+            known = self._denials.find(same)
+            if known is not None:
+                return known
         call = calls.check_all(checks, deadline=deadline, request_id=request_id, resend=resend)
-        if known is not None:
-            self._watch.repeated(known, call.asked)
-            return known
         decision = await self._run(call, timeout)
         if same is not None:
             self._denials.put(same, call.asked, decision)
@@ -227,7 +227,7 @@ class AsyncClient:
         names = list(names)
         known = await self.policies(timeout=timeout)
         calls.require(names, known)
-        if self._denials.duration:
+        if self._denials.is_on:
             warn_of_count_denied(names, known)
         if inline:
             await self._run(calls.inline_allowed(), timeout)

@@ -8,34 +8,37 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from .calls import Key, Policy
 from .decision import Decision
+from .watch import Asked, Watch
 
 ENTRIES_MAX = 1024
 
 
 class _Entry:
-    __slots__ = ("asked", "began", "decision", "lasts", "shown", "shown_at_ms")
+    __slots__ = ("asked", "began", "decision", "ends", "shown", "shown_at_ms")
 
-    def __init__(self, asked: Sequence[tuple[Policy, Key]], decision: Decision, lasts: float) -> None:
+    def __init__(self, asked: Asked, decision: Decision, lasts: float) -> None:
         self.asked = asked
         self.began = time.monotonic()
-        self.lasts = lasts
+        self.ends = self.began + lasts
         self.decision = decision
         self.shown = decision
         self.shown_at_ms = -1  # for how many milliseconds the decision was shortened last
 
 
 class Denials:
-    def __init__(self, duration: float) -> None:
-        """`duration` in seconds; 0: nothing is remembered."""
+    def __init__(self, duration: float, watch: Watch) -> None:
+        """`duration` in seconds; 0: nothing is remembered. `watch` is told of each denial that is repeated."""
         if not isinstance(duration, (int, float)) or isinstance(duration, bool) or not duration >= 0:
             raise ValueError(f"remember_denials is a number of seconds, at least 0, not {duration!r}")
-        self.duration = float(duration)
+        self.is_on = duration > 0
+        self._duration = float(duration)
+        self._watch = watch
         self._entries: dict[Hashable, _Entry] = {}  # the oldest one first
         self.renew_lock()
 
@@ -48,22 +51,24 @@ class Denials:
         entry = self._entries.get(same)
         if entry is None:
             return None
-        passed = time.monotonic() - entry.began
-        if passed >= entry.lasts:
+        now = time.monotonic()
+        if now >= entry.ends:
             with self._lock:
                 self._entries.pop(same, None)
             return None
-        passed_ms = int(passed * 1000)
+        passed_ms = int((now - entry.began) * 1000)
         if entry.shown_at_ms != passed_ms:
             entry.shown, entry.shown_at_ms = _repeated(entry.decision, passed_ms), passed_ms
-        return entry.shown
+        shown = entry.shown
+        self._watch.repeated(entry.asked, shown)
+        return shown
 
-    def put(self, same: Hashable, asked: Sequence[tuple[Policy, Key]], decision: Decision) -> None:
+    def put(self, same: Hashable, asked: Asked, decision: Decision) -> None:
         """Remember the decision if it is a denial, but not that of a store that failed."""
         if decision.allowed or decision.source == "deny":
             return
         wait_ms = decision.retry_after_ms
-        lasts = self.duration if wait_ms < 0 else min(self.duration, wait_ms / 1000)
+        lasts = self._duration if wait_ms < 0 else min(self._duration, wait_ms / 1000)
         with self._lock:
             self._entries.pop(same, None)
             if len(self._entries) >= ENTRIES_MAX:

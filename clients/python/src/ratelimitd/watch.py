@@ -70,6 +70,7 @@ class Watch:
             "refused": 0,
             "unavailable": 0,
         }
+        self._n_repeated = 0  # denials of single checks that the client remembered; not in _counts
         self._unlogged: dict[str, int] = {}
         self._pace = Pace()
 
@@ -82,7 +83,10 @@ class Watch:
         itself), refused, unavailable, and unavailable_KIND by kind.
         """
         with self._lock:
-            return dict(self._counts)
+            counts = dict(self._counts)
+            for name in ("checks", "denied", "remembered"):
+                counts[name] += self._n_repeated
+            return counts
 
     def answered(self, call: Call[Any], result: Any) -> None:
         if not call.asked:
@@ -93,11 +97,15 @@ class Watch:
             decision = result.decision if isinstance(result, Held) else result
             self._decided(call.asked, decision.members or (decision,))
 
-    def repeated(self, decision: Decision, asked: Asked) -> None:
-        """A denial that the client remembers."""
-        with self._lock:
-            self._counts["remembered"] += 1
-        self._decided(asked, decision.members or (decision,))
+    def repeated(self, asked: Asked, decision: Decision) -> None:
+        """A denial that the client remembers. That of a single check is cheap, because floods are made of them."""
+        if decision.members or self._on_decision is not None:
+            with self._lock:
+                self._counts["remembered"] += 1
+            self._decided(asked, decision.members or (decision,))
+        else:
+            with self._lock:
+                self._n_repeated += 1
 
     def _decided(self, asked: Asked, decisions: Sequence[Decision]) -> None:
         n_allowed = sum(decision.allowed for decision in decisions)

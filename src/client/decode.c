@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 
+#define NUMBER_MAX ((INT64_C(1) << 53) - 1)
+
 enum kind { KIND_BOOL, KIND_INT, KIND_SOURCE, KIND_REASON, KIND_NAME };
 
 struct field {
@@ -143,6 +145,12 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
     return 0;
 }
 
+/* Can a daemon mean this number? */
+static bool is_possible(uint8_t index, int64_t number)
+{
+    return number >= (index == FIELD_retry_after_ms ? -1 : 0) && number <= NUMBER_MAX;
+}
+
 static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct found *found)
 {
     struct slice text = slice_of("");
@@ -154,6 +162,7 @@ static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decisio
              : field->kind == KIND_BOOL ? pull_bool(pull, to)
                                         : pull_text(pull, &text);
     if (rc != 0) return pull_nil(pull); /* how the array form writes a default */
+    if (field->kind == KIND_INT && !is_possible(index, *(const int64_t *)to)) return -1;
     found->fields |= UINT32_C(1) << index;
 
     if (field->kind == KIND_SOURCE) {
@@ -175,7 +184,10 @@ static int read_map(struct pull *pull, struct ratelimit_decision *decision, stru
     if (pull_map(pull, &n) != 0) return -1;
 
     for (; n > 0; n--) {
-        if (pull_text(pull, &name) != 0) return -1;
+        if (pull_text(pull, &name) != 0) { /* not a name: none of ours */
+            if (pull_skip(pull) != 0 || pull_skip(pull) != 0) return -1;
+            continue;
+        }
         if (slice_is(name, "members")) found->members = *pull;
         if (slice_is(name, "reservation") || slice_is(name, "slot")) found->id = *pull;
         if (read_field(pull, field_of(name), decision, found) != 0) return -1;
@@ -230,7 +242,7 @@ int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t 
     if (found.id.at == NULL) return ret_decision->allowed ? -1 : 0;
 
     if (pull_text(&found.id, &text) != 0) return -1;
-    if (text.len == 0) return 0;
+    if (text.len == 0) return ret_decision->allowed ? -1 : 0;
     if (memchr(text.data, '\0', text.len) != NULL || buffer_append(id, text.data, text.len) != 0) return -1;
     return buffer_append(id, "", 1);
 }

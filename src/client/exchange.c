@@ -37,13 +37,18 @@ enum {
 
 /* ---- How calls begin and end ---- */
 
+/* Such calls are never held back. */
+static bool gives_back(const struct request *request)
+{
+    return request->effect == EFFECT_SLOT_ENDED || request->effect == EFFECT_ENDED;
+}
+
 enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request)
 {
     struct breaker *breaker = &client->breaker;
     clock_update(&client->clock);
 
-    bool gives_back = request->effect == EFFECT_SLOT_ENDED || request->effect == EFFECT_ENDED; /* never held back */
-    if (!gives_back && breaker->n_timeouts >= BREAKER_TIMEOUTS) {
+    if (!gives_back(request) && breaker->n_timeouts >= BREAKER_TIMEOUTS) {
         if (breaker->probes || client->clock.mono_us < breaker->open_until_us) return RATELIMIT_BREAKER;
         request->probes = true;
     }
@@ -67,16 +72,24 @@ static void update_breaker(struct breaker *breaker, enum ratelimit_status status
     }
 }
 
-/* Remove the call from all lists and maps; a half-written one stays, to keep the framing. True: the request is free. */
+/* Is it to be sent although it has ended? A half-written one is, to keep the framing; and one that gives back a slot or
+ * a reservation, as long as the connection lives: it would stay taken. */
+static bool must_go(const struct ratelimit_async *client, const struct request *request)
+{
+    bool has_begun = request->n_written > 0 && request->n_written < buffer_len(&request->bytes);
+    return has_begun || (request->n_written == 0 && gives_back(request) && client->connection.fd >= 0);
+}
+
+/* Remove the call from all lists and maps; one that must go stays. True: the request is free. */
 static bool forget_call(struct ratelimit_async *client, struct request *request)
 {
-    bool is_half_written = request->n_written > 0 && request->n_written < buffer_len(&request->bytes);
+    bool stays = must_go(client, request);
     heap_remove(&client->deadlines, &request->deadline);
     request->ended = true;
 
     if (request->orphan) {
         client->n_orphans++;
-        if (is_half_written) return false;
+        if (stays) return false;
         list_remove(&request->link);
         list_push_back(&client->orphans, &request->link);
         return false;
@@ -84,7 +97,7 @@ static bool forget_call(struct ratelimit_async *client, struct request *request)
 
     if (request->sent) map_remove(&client->by_msgid, &request->by_msgid);
     request->sent = false;
-    if (is_half_written) return false;
+    if (stays) return false;
     list_remove(&request->link);
     return request != &client->hello;
 }
@@ -414,7 +427,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
     if (revents & POLLOUT) client->stuck = false;
 
     for (struct request *request; !client->dying && (request = due_call(client)) != NULL;) {
-        if (request->n_written > 0) { /* half written counts as sent: the rest will follow */
+        if (request->n_written > 0 || must_go(client, request)) { /* counts as sent: it will follow */
             request->orphan = request->effect == EFFECT_SLOT || request->effect == EFFECT_RESERVATION;
             end_failed(client, request, RATELIMIT_TIMEOUT, "", "");
         } else {

@@ -261,6 +261,36 @@ static void what_is_no_decision_is_refused_and_leaves_the_callers_alone(void **s
     assert_int_equal(decision.limit, 4711);
 }
 
+/* Decode an allowed decision whose field `name` is `number`. */
+static int decode_number(const char *name, int64_t number, struct ratelimit_decision *ret)
+{
+    struct packed packed;
+    struct decode_order order;
+    decode_order_init(&order);
+    struct packer *packer = start(&packed);
+    pack_map(packer, 3);
+    pack_int(packer, 7); /* a name that is not text */
+    pack_bool(packer, true);
+    pack_text(packer, "allowed");
+    pack_bool(packer, true);
+    pack_text(packer, name);
+    pack_int(packer, number);
+    return decode(&packed, &order, 1, ret);
+}
+
+static void numbers_that_no_daemon_sends_are_refused(void **state)
+{
+    (void)state;
+    struct ratelimit_decision decision;
+    const int64_t largest = (INT64_C(1) << 53) - 1;
+    assert_int_equal(decode_number("remaining", largest, &decision), 0);
+    assert_int_equal(decision.remaining, largest);
+    assert_int_equal(decode_number("remaining", largest + 1, &decision), -1);
+    assert_int_equal(decode_number("remaining", -1, &decision), -1);
+    assert_int_equal(decode_number("retry_after_ms", -1, &decision), 0); /* never */
+    assert_int_equal(decode_number("retry_after_ms", -2, &decision), -1);
+}
+
 static void a_long_name_is_cut(void **state)
 {
     (void)state;
@@ -323,6 +353,7 @@ int main(void)
         cmocka_unit_test(an_invalid_hello_changes_nothing),
         cmocka_unit_test(more_fields_than_anybody_has_are_skipped),
         cmocka_unit_test(what_is_no_decision_is_refused_and_leaves_the_callers_alone),
+        cmocka_unit_test(numbers_that_no_daemon_sends_are_refused),
         cmocka_unit_test(a_decision_may_say_which_limit_it_speaks_of),
         cmocka_unit_test(a_long_name_is_cut),
         cmocka_unit_test(the_names_are_those_of_the_daemon),

@@ -214,6 +214,7 @@ int params_counter(struct params *params, struct part *ret, const struct limit *
         name.len = (size_t)(slash - name.data);
         ret->policy = policy_find(params_policies(params), name);
         if (ret->policy == NULL && read_label(params, name, ret) != 0) return -1;
+        CHECK(ret->policy != NULL);
         *ret_only = policy_find_limit(ret->policy, limit);
         if (*ret_only == NULL) return fail_unknown_limit(params, ret->policy, limit);
     }

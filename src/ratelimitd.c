@@ -266,9 +266,10 @@ static int make_parts(struct daemon *daemon)
     log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);
     if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
 
-    if (inline_policies_init(&daemon->inline_policies) < 0) return -1;
-    inline_policies_configure(&daemon->inline_policies, (size_t)config->inline_max_policies,
-                              config_policy_defaults(config));
+    inline_policies_init(&daemon->inline_policies);
+    if (inline_policies_configure(&daemon->inline_policies, (size_t)config->inline_max_policies,
+                                  config_policy_defaults(config)) < 0)
+        return -1;
 
     if (config->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(config, daemon->random_seed);

@@ -15,7 +15,7 @@
 
 COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 
-enum { RELOAD_FAULTS_SHOWN = 20, TRIM_BYTES = 16 << 20 };
+enum { RELOAD_FAULTS_SHOWN = 20, TRIM_BYTES = 16 << 20, INLINE_FREED_AT_ONCE = 1000 };
 
 /* ---- in the thread ---- */
 
@@ -91,8 +91,8 @@ static void apply(struct daemon *daemon, struct config *next)
     struct engine_options for_engine = options_engine(next);
     server_set_options(daemon->server, &for_server);
     engine_set_options(daemon->engine, &for_engine);
-    inline_policies_configure(&daemon->inline_policies, (size_t)next->inline_max_policies,
-                              config_policy_defaults(next));
+    (void)inline_policies_configure(&daemon->inline_policies, (size_t)next->inline_max_policies,
+                                    config_policy_defaults(next));
 
     if (daemon->memory != NULL) memory_store_set_max_keys(daemon->memory, (uint64_t)next->store_memory_max_keys);
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
@@ -197,6 +197,7 @@ void reload_file(struct daemon *daemon)
 void reload_look(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
+    inline_policies_free_replaced(&daemon->inline_policies, INLINE_FREED_AT_ONCE);
     if (reload->phase != RELOAD_IDLE || daemon->phase == DAEMON_CLOSING) return;
 
     uint64_t bytes = mem_in_use();

@@ -15,8 +15,10 @@ COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 #define NAME_HEAD "inline-" /* of the names that are made here */
 
 enum {
-    FORMS_MAX = 4,         /* of one policy, by clients: those in several languages write it each in its own way */
-    FORMS_EXPECTED = 2048, /* slots of the table; more policies make its chains longer */
+    FORMS_MAX = 4,          /* of one policy, by clients: those in several languages write it each in its own way */
+    FORMS_EXPECTED = 2,     /* of one policy, for the width of the table: more make its chains longer */
+    EVICTION_TRIES = 1000,  /* policies looked at for one that no check holds */
+    FREED_FOR_EACH_NEW = 2, /* replaced ones, so that they become fewer faster than new ones come */
 };
 
 /* Settings as bytes: a packed map, or what tree_write() makes of one, which begins as no packed map does. */
@@ -42,20 +44,11 @@ struct answer {
     size_t size;
 };
 
-int inline_policies_init(struct inline_policies *policies)
+void inline_policies_init(struct inline_policies *policies)
 {
     *policies = (struct inline_policies){0};
     list_init(&policies->by_use);
-    if (map_init(&policies->by_name, FORMS_EXPECTED) < 0) return -1;
-    if (map_init(&policies->by_label, FORMS_EXPECTED) < 0) goto err_fini_names;
-    if (map_init(&policies->by_form, FORMS_EXPECTED) < 0) goto err_fini_labels;
-    return 0;
-
-err_fini_labels:
-    map_fini(&policies->by_label);
-err_fini_names:
-    map_fini(&policies->by_name);
-    return -1;
+    list_init(&policies->replaced);
 }
 
 /* ---- Forms ---- */
@@ -128,38 +121,80 @@ static void forget(struct inline_policies *policies, struct inline_policy *polic
     mem_free(policy);
 }
 
-static void forget_all(struct inline_policies *policies)
+void inline_policies_free_replaced(struct inline_policies *policies, size_t max)
 {
-    while (!list_empty(&policies->by_use))
-        forget(policies, LIST_ITEM(policies->by_use.next, struct inline_policy, link));
-    inline_counters.inline_policies = 0;
+    for (; max > 0 && !list_empty(&policies->replaced); max--) {
+        struct inline_policy *policy = LIST_ITEM(list_pop_front(&policies->replaced), struct inline_policy, link);
+        for (int i = 0; i < FORMS_MAX; i++) mem_free(policy->forms[i].bytes);
+        mem_free(policy->written.bytes);
+        policy_set_unref(policy->set);
+        mem_free(policy);
+    }
 }
 
 void inline_policies_fini(struct inline_policies *policies)
 {
-    forget_all(policies);
+    list_append(&policies->replaced, &policies->by_use);
+    inline_policies_free_replaced(policies, SIZE_MAX);
     map_fini(&policies->by_form);
     map_fini(&policies->by_label);
     map_fini(&policies->by_name);
+    inline_counters.inline_policies = 0;
 }
 
-void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults)
+/* New tables, as wide as `max` policies want them, in place of the present ones. 0, or -1 without memory. */
+static int widen(struct inline_policies *policies, size_t max)
 {
-    forget_all(policies);
+    struct map by_name, by_label, by_form;
+    if (map_init(&by_name, max) < 0) return -1;
+    if (map_init(&by_label, max) < 0) goto err_fini_names;
+    if (map_init(&by_form, max * FORMS_EXPECTED) < 0) goto err_fini_labels;
+
+    map_fini(&policies->by_name);
+    map_fini(&policies->by_label);
+    map_fini(&policies->by_form);
+    policies->by_name = by_name;
+    policies->by_label = by_label;
+    policies->by_form = by_form;
+    return 0;
+
+err_fini_labels:
+    map_fini(&by_label);
+err_fini_names:
+    map_fini(&by_name);
+    return -1;
+}
+
+int inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults)
+{
+    if (widen(policies, max) == 0) {
+        list_append(&policies->replaced, &policies->by_use); /* which are in no table any more */
+        policies->n = 0;
+    } else { /* the tables there are go on, empty */
+        while (!list_empty(&policies->by_use))
+            forget(policies, LIST_ITEM(policies->by_use.next, struct inline_policy, link));
+    }
+
+    inline_counters.inline_policies = 0;
     policies->max = max;
     policies->defaults = defaults;
+    return policies->by_form.slots != NULL ? 0 : -1;
 }
 
 /* ---- Found, or made ---- */
 
-/* One more may be kept; false where every one is in use. */
+/* One more may be kept; false where every one is in use, of as many as one call looks at. */
 static bool make_space(struct inline_policies *policies)
 {
     if (policies->n < policies->max) return true;
 
-    LIST_FOREACH (link, &policies->by_use) {
-        struct inline_policy *policy = LIST_ITEM(link, struct inline_policy, link);
-        if (policy->set->n_refs > 1) continue; /* checks hold it */
+    for (size_t i = 0; i < policies->n && i < EVICTION_TRIES; i++) {
+        struct inline_policy *policy = LIST_ITEM(policies->by_use.next, struct inline_policy, link);
+        if (policy->set->n_refs > 1) { /* checks hold it: the next call looks at others first */
+            list_remove(&policy->link);
+            list_push_back(&policies->by_use, &policy->link);
+            continue;
+        }
         forget(policies, policy);
         inline_counters.inline_evicted++;
         return true;
@@ -203,6 +238,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
     char name[NAME_MAX_LEN + 1];
     enum error_code code;
     struct inline_policy *policy = NULL;
+    inline_policies_free_replaced(policies, FREED_FOR_EACH_NEW);
     size_t label_len = strlen(label);
     snprintf(name, sizeof name, NAME_HEAD "%016" PRIx64,
              hash_stable(HASH_STABLE_START, written.data + label_len, written.len - label_len));

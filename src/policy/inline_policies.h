@@ -37,14 +37,19 @@ struct inline_policies {
     struct map by_form;  /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
     struct list by_use;  /* struct inline_policy, owned; the least recently used first */
     size_t n, max;
-    uint64_t n_read; /* maps that were not known and had to be read, ever */
+    uint64_t n_read;      /* maps that were not known and had to be read, ever */
+    struct list replaced; /* struct inline_policy, owned: of an earlier configuration, to be freed bit by bit */
     struct policy_defaults defaults;
 };
 
-int inline_policies_init(struct inline_policies *policies); /* 0, or -1 without memory; configure it next */
+void inline_policies_init(struct inline_policies *policies); /* configure it next */
 void inline_policies_fini(struct inline_policies *policies);
-/* New defaults and bounds: what was kept is let go, and made anew with them when it is asked for. */
-void inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults);
+/* New defaults and bounds: what was kept is let go, and made anew with them when it is asked for. 0; -1 without memory
+ * for the first table: then nothing can be found. (A later one that is not there leaves the table as wide as it was.)
+ */
+int inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults);
+/* Frees up to `max` of the policies that were let go; to free a million at once would stop the loop for a second. */
+void inline_policies_free_replaced(struct inline_policies *policies, size_t max);
 
 /* The set of the one policy that the packed map describes, the cache's own until the next call; or the code and the
  * text of an error, of at most `size` bytes. */

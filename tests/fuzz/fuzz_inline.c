@@ -50,8 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const struct policy_defaults defaults = {.deadline_ms = 20};
     struct inline_policies policies;
-    CHECK(inline_policies_init(&policies) == 0);
-    inline_policies_configure(&policies, KEPT, defaults);
+    inline_policies_init(&policies);
+    CHECK(inline_policies_configure(&policies, KEPT, defaults) == 0);
     for (size_t len; (len = scanned(data, size)) > 0; data += len, size -= len) {
         struct pull pull = pull_of(data, len);
         if (pull_type(&pull) == PULL_MAP) ask_twice(&policies, (struct slice){data, len});

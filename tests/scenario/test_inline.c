@@ -21,8 +21,8 @@ static void open_fixture(enum inline_access access)
 {
     static const struct policy_defaults defaults = {.deadline_ms = 100, .on_failure = ON_FAILURE_ERROR};
     struct server_options options = server_fixture_options;
-    assert_int_equal(inline_policies_init(&policies), 0);
-    inline_policies_configure(&policies, 10, defaults);
+    inline_policies_init(&policies);
+    assert_int_equal(inline_policies_configure(&policies, 10, defaults), 0);
     options.inline_access = access;
     options.inline_policies = &policies;
     server_fixture_open(&fixture, &options);

@@ -31,7 +31,9 @@ static void configure(struct fixture *fixture, const char *text)
     faults_init(&faults);
     struct config *config = config_parse(text, strlen(text), CONFIG_START, &faults);
     assert_non_null(config);
-    inline_policies_configure(&fixture->policies, (size_t)config->inline_max_policies, config_policy_defaults(config));
+    assert_int_equal(inline_policies_configure(&fixture->policies, (size_t)config->inline_max_policies,
+                                               config_policy_defaults(config)),
+                     0);
     config_free(config);
     faults_fini(&faults);
 }
@@ -40,7 +42,7 @@ static void begin(struct fixture *fixture, const char *config)
 {
     *fixture = (struct fixture){0};
     inline_counters.inline_evicted = 0;
-    assert_int_equal(inline_policies_init(&fixture->policies), 0);
+    inline_policies_init(&fixture->policies);
     configure(fixture, config);
 }
 
@@ -306,6 +308,73 @@ static void the_one_unused_longest_goes_for_another(void **state)
     finish(&fixture);
 }
 
+/* Earlier the table had 2048 places, whatever the setting. */
+static void many_thousands_are_found_in_short_chains(void **state)
+{
+    (void)state;
+    enum { N = 20000, LONGEST = 16 };
+    struct fixture fixture;
+    begin(&fixture, "inline: {max_policies: 20000}\n");
+    for (int i = 1; i <= N; i++) {
+        char settings[64];
+        snprintf(settings, sizeof settings, FIXED("%d"), i);
+        found(&fixture, settings);
+    }
+    assert_int_equal(inline_counters.inline_policies, N);
+    assert_int_equal(inline_counters.inline_evicted, 0);
+
+    const struct map *map = &fixture.policies.by_form;
+    for (size_t i = 0; i < map->n_slots; i++) {
+        size_t n = 0;
+        for (const struct map_node *node = map->slots[i]; node != NULL; node = node->next) n++;
+        assert_true(n <= LONGEST);
+    }
+    finish(&fixture);
+}
+
+static size_t n_replaced(const struct fixture *fixture)
+{
+    size_t n = 0;
+    LIST_FOREACH (link, &fixture->policies.replaced) n++;
+    return n;
+}
+
+static void a_reload_frees_what_was_kept_bit_by_bit(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    begin(&fixture, "{}");
+    for (int i = 1; i <= 100; i++) {
+        char settings[64];
+        snprintf(settings, sizeof settings, FIXED("%d"), i);
+        found(&fixture, settings);
+    }
+    configure(&fixture, "inline: {max_policies: 1000000}\n");
+    assert_int_equal(inline_counters.inline_policies, 0);
+    assert_int_equal(n_replaced(&fixture), 100);
+    inline_policies_free_replaced(&fixture.policies, 30);
+    assert_int_equal(n_replaced(&fixture), 70);
+    found(&fixture, FIXED("1"));
+    assert_int_equal(n_replaced(&fixture), 68);
+    assert_int_equal(inline_counters.inline_policies, 1);
+    finish(&fixture);
+}
+
+static void a_reload_without_memory_keeps_the_table(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    begin(&fixture, "{}");
+    found(&fixture, FIXED("1"));
+    mem_fail_nth(1);
+    assert_int_equal(inline_policies_configure(&fixture.policies, 7, fixture.policies.defaults), 0);
+    mem_fail_nth(0);
+    assert_int_equal(inline_counters.inline_policies, 0);
+    found(&fixture, FIXED("1"));
+    assert_int_equal(inline_counters.inline_policies, 1);
+    finish(&fixture);
+}
+
 static void new_defaults_make_new_policies_of_the_same_name(void **state)
 {
     (void)state;
@@ -358,6 +427,9 @@ int main(void)
         cmocka_unit_test(what_is_too_long_is_not_read),
         cmocka_unit_test(keys_of_other_systems_are_not_shared),
         cmocka_unit_test(the_one_unused_longest_goes_for_another),
+        cmocka_unit_test(many_thousands_are_found_in_short_chains),
+        cmocka_unit_test(a_reload_frees_what_was_kept_bit_by_bit),
+        cmocka_unit_test(a_reload_without_memory_keeps_the_table),
         cmocka_unit_test(new_defaults_make_new_policies_of_the_same_name),
         cmocka_unit_test(memory_may_fail_anywhere),
     };

@@ -36,7 +36,7 @@ async def test_the_methods_are_awaited(ratelimitd: Daemon, key: str) -> None:
             assert clamped.estimate == 100
         await client.verify(["web"], inline=True)
         await client.ping()
-        assert len(await client.policies()) == 8
+        assert len([one for one in await client.policies() if "inline" not in one]) == 8
         assert (await client.stats())["connections"] >= 1
 
 

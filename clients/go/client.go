@@ -32,6 +32,8 @@ import (
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"github.com/ratelimitd/ratelimitd/clients/go/internal/service"
 )
 
 // DefaultSocket is where the daemon listens when neither WithSocket nor $RATELIMIT_SOCKET names another path.
@@ -60,6 +62,8 @@ type Client struct {
 	denials  denials
 	lastLog  atomic.Int64 // when a failure was last logged, in nanoseconds since 1970
 
+	logService sync.Once
+
 	mu       sync.Mutex
 	closed   bool
 	conn     *connection
@@ -82,6 +86,7 @@ type settings struct {
 	logger     *slog.Logger
 	enabled    bool
 	remember   time.Duration
+	service    *string
 }
 
 // A ClientOption changes a setting of New.
@@ -134,6 +139,13 @@ func WithEnabled(enabled bool) ClientOption {
 	return func(s *settings) { s.enabled = enabled }
 }
 
+// WithService names the program in the keys of limits that are written at an endpoint: SERVICE|ENDPOINT|KEY. "": the key
+// begins with the endpoint. Without this option it is $RATELIMIT_SERVICE, else $OTEL_SERVICE_NAME, else the path of the
+// program's main module.
+func WithService(name string) ClientOption {
+	return func(s *settings) { s.service = &name }
+}
+
 // WithRememberDenials has the client repeat a denial by itself, with source "deny_cache", for at most this time and its
 // retry time: a flood from this process does not reach the daemon. Off by default. The daemon's counters do not see these
 // checks, so it is not for policies with count_denied; Verify logs which have it. New panics if it is below 0.
@@ -165,6 +177,9 @@ func New(options ...ClientOption) *Client {
 	if client.settings.remember < 0 {
 		panic(badArgument("denials are remembered for at least 0, not for %s", client.settings.remember))
 	}
+	if !client.settings.enabled {
+		client.Logger().Warn("rate limits are switched off: every request passes without asking")
+	}
 	client.denials = denials{lasts: client.settings.remember, found: map[string]*list.Element{}}
 
 	return client
@@ -187,6 +202,15 @@ func (c *Client) Close() error {
 
 // Enabled reports whether the client asks the daemon at all. See WithEnabled.
 func (c *Client) Enabled() bool { return c.settings.enabled }
+
+// Service is the name of WithService. It is logged once, when it is first asked for.
+func (c *Client) Service() string {
+	name, from := service.Of(c.settings.service, os.LookupEnv, service.MainModule())
+	c.logService.Do(func() {
+		c.Logger().Info("limits that are written at an endpoint count by this service", "service", name, "from", from)
+	})
+	return name
+}
 
 // Has reports whether the daemon has listed a feature in its answer to hello on the present connection.
 func (c *Client) Has(feature string) bool {

@@ -458,7 +458,10 @@ func TestADaemonThatTakesOnlyShortRequestsKeepsItsConnection(t *testing.T) {
 func TestTheNameOfAnInlinePolicyStandsInItsAnswers(t *testing.T) {
 	client := ratelimittest.Start(t, "inline: {allow: true}").Client()
 	ctx := context.Background()
-	named := ratelimit.Named(ratelimit.Every(1, time.Minute), "search")
+	named, err := ratelimit.Named(ratelimit.Every(1, time.Minute), "search")
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	if d, err := client.Check(ctx, named, "k"); err != nil || !d.Allowed || d.Of != "search" {
 		t.Fatal(d, err)

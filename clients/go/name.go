@@ -11,21 +11,38 @@ import (
 )
 
 // Named gives an inline policy a name: what answers, header fields and logs say in place of inline-224b... It is written
-// like a policy's name, and does not change what counts together. It panics if the policy is not inline, has a name, or
-// the name is none.
-func Named(policy, name string) string {
+// like a policy's name, and does not change what counts together.
+func Named(policy, name string) (string, error) {
 	if !IsInline(policy) || inlineName(policy) != "" {
-		panic(badArgument("the name %q is for an inline policy without a name: not for %s", name, policy))
+		return "", badArgument("the name %q is for an inline policy without a name: not for %s", name, policy)
 	}
 	if !IsPolicyName(name) {
-		panic(badName(name))
+		return "", badName(name)
 	}
 
 	settings := strings.TrimSpace(policy[1:])
 	if settings != "}" {
 		settings = "," + settings
 	}
-	return `{"name":"` + name + `"` + settings
+	return `{"name":"` + name + `"` + settings, nil
+}
+
+// ParsePolicy reads a policy's name, a limit such as "10/5s", or settings in braces, and refuses everything else.
+func ParsePolicy(text string) (string, error) {
+	switch {
+	case IsInline(text):
+		return text, checkSettings(text)
+	case IsPolicyName(text):
+		return text, nil
+	case text == "":
+		return "", badArgument("a limit has a policy, or settings of its own")
+	}
+	policy, err := ParseLimit(text)
+	if err != nil {
+		return "", badArgument("%q is neither a policy's name (letters, digits, '.', '_', '-') nor a limit: "+
+			"write it like 10/5s, 100/minute or 5000/day", text)
+	}
+	return policy, nil
 }
 
 // IsPolicyName reports whether a text is written like the name of a policy.

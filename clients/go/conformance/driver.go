@@ -17,8 +17,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/internal/service"
 	"github.com/ratelimitd/ratelimitd/clients/go/ratelimittest"
 	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
 )
@@ -81,6 +83,12 @@ type command struct {
 	NowMS                            int64 `json:"now_ms"`
 	Unavailable                      bool
 	RetryAfterMS                     int64 `json:"retry_after_ms"`
+	Options, Limit                   object
+	Service, Option, Own             *string
+	Endpoint                         string
+	Env                              map[string]string
+
+	fake *ratelimittest.Fake // what the limit of limitOf asks
 }
 
 // A decision in the form of the protocol.
@@ -451,6 +459,15 @@ func (d *driver) carryOut(ctx context.Context, c *command) (answer object) {
 	case "parse_limit":
 		settings, err := ratelimit.ParseLimit(c.Text)
 		return answered(err, object{"settings": json.RawMessage(settings)})
+	case "limit":
+		_, err := c.limitOf(c.Options)
+		return answered(err, object{})
+	case "endpoint_key":
+		return c.endpointKey()
+	case "service_name":
+		env := func(variable string) (string, bool) { name, given := c.Env[variable]; return name, given }
+		name, _ := service.Of(c.Option, env, value(c.Own))
+		return answered(nil, object{"service": name})
 	case "headers":
 		return c.answerOverHTTP()
 	}
@@ -579,6 +596,84 @@ func (c *command) requestKey() object {
 		return argument(false, nil)
 	}
 	return answered(err, object{"key": found})
+}
+
+// limitOf makes a limit of options by the names of docs/clients.md. Settings, and what is none of the options, are those
+// of Inline.
+func (c *command) limitOf(options object, more ...rlhttp.Option) (gate *rlhttp.Gate, err error) {
+	defer func() {
+		if refused, ok := recover().(*ratelimit.RefusedError); ok {
+			err = refused
+		}
+	}()
+
+	settings := object{}
+	for name, given := range options {
+		_, isFunction := given.(object)
+		switch name {
+		case "policy":
+			if isFunction {
+				more = append(more, rlhttp.PolicyOf(func(*http.Request) (string, error) { return "login", nil }))
+			} else {
+				more = append(more, rlhttp.Policy(given.(string)))
+			}
+		case "key":
+			more = append(more, rlhttp.Key(func(*http.Request) (string, error) { return "k", nil }))
+		case "cost":
+			if isFunction {
+				more = append(more, rlhttp.CostOf(func(*http.Request) int64 { return 1 }))
+			} else {
+				more = append(more, rlhttp.Cost(int64(given.(float64))))
+			}
+		case "name":
+			more = append(more, rlhttp.Name(given.(string)))
+		case "skip":
+			more = append(more, rlhttp.Skip(func(*http.Request) bool { return false }))
+		case "on_error":
+			more = append(more, rlhttp.OnError(ratelimit.Deny))
+		case "charge_when":
+			more = append(more, rlhttp.ChargeWhen(func(*http.Request, int) bool { return true }))
+		case "headers":
+			more = append(more, rlhttp.Headers(rlhttp.HeaderMode(given.(string))))
+		case "enabled":
+			more = append(more, rlhttp.Enabled(given.(bool)))
+		default:
+			settings[name] = given
+		}
+	}
+
+	_, ofRequest := settings["limit"].(object)
+	limit, isNumber := settings["limit"].(float64)
+	window, _ := settings["window"].(string)
+	length, unknown := time.ParseDuration(window)
+	switch {
+	case ofRequest:
+		more = append(more, rlhttp.EveryOf(func(*http.Request) (int64, time.Duration) { return 1, time.Second }))
+	case len(settings) == 2 && isNumber && unknown == nil:
+		more = append(more, rlhttp.Every(int64(limit), length))
+	case len(settings) > 0:
+		more = append(more, rlhttp.Inline(settings))
+	}
+	fake := ratelimittest.NewFake()
+	c.fake = fake
+	return rlhttp.NewGate(fake.Client(ratelimit.WithService(value(c.Service))), more...), nil
+}
+
+// endpointKey finds the key in what the limit asks.
+func (c *command) endpointKey() object {
+	key := rlhttp.Key(func(*http.Request) (string, error) { return string(c.Key), nil })
+	gate, err := c.limitOf(c.Limit, rlhttp.EndpointName(c.Endpoint), key)
+	if err != nil {
+		return failed(err)
+	}
+	pass, _ := gate.Enter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	pass.Leave(http.StatusOK)
+
+	asked := c.fake.Calls()[0].Key
+	if !utf8.ValidString(asked) {
+		return answered(nil, object{"key": object{"base64": []byte(asked)}})
+	}
+	return answered(nil, object{"key": asked})
 }
 
 // answerOverHTTP is headers.

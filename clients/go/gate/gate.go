@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
@@ -18,13 +19,15 @@ var ErrNoLimit = errors.New("this request is not limited")
 
 // A Limit is one of the limits of a Gate.
 type Limit[R, O any] struct {
-	Policy      string                  // a name, or an inline policy
+	Policy      string                  // a name, an inline policy, or a limit such as "10/5s"
+	PolicyOf    func(R) (string, error) // not nil: the policy of a request, in place of Policy
+	Name        string                  // of an inline policy: what answers call it
 	Key         func(R) (string, error) // an empty key is an error
 	Cost        func(R) int64           // nil: 1
 	Skip        func(R) bool            // nil: no request is skipped
 	OnError     ratelimit.OnError       // nil: the client's
 	Slot        bool                    // take a slot, and hold it until Leave
-	ChargeWhen  func(R, O) bool         // not nil: reserve the cost, and charge it only where this returns true
+	ChargeWhen  func(R, O) bool         // not nil: charge the cost only where this returns true
 	PerEndpoint bool                    // the key gets the endpoint's name in front, as with inline policies
 	Off         bool                    // as if it were not there
 }
@@ -32,25 +35,50 @@ type Limit[R, O any] struct {
 // A Gate holds the limits of one endpoint, or of many.
 type Gate[R, O any] struct {
 	client   *ratelimit.Client
+	service  string
 	endpoint func(R) string
 	limits   []Limit[R, O]
 }
 
-// New returns a gate. endpoint names the endpoint of a request; inline policies count by that name and the key. It
-// panics if the settings of a limit contradict each other.
+// New returns a gate. endpoint names the endpoint of a request; inline policies count by the client's service, that name
+// and the key. It panics if a limit is wrong.
 func New[R, O any](client *ratelimit.Client, endpoint func(R) string, limits ...Limit[R, O]) *Gate[R, O] {
-	for _, limit := range limits {
-		if limit.ChargeWhen != nil && ratelimit.IsInline(limit.Policy) {
-			panic("ratelimit: ChargeWhen needs a policy with a name")
-		}
+	g := &Gate[R, O]{client: client, endpoint: endpoint, limits: slices.Clone(limits)}
+	for i := range g.limits {
+		limit := &g.limits[i]
 		if limit.ChargeWhen != nil && limit.Slot {
 			panic("ratelimit: a limit is either a Slot or has ChargeWhen")
 		}
-		if !limit.Off {
-			client.Expect(limit.Policy)
+		if limit.PolicyOf == nil {
+			policy, err := limit.complete(limit.Policy)
+			if err != nil {
+				panic(err)
+			}
+			limit.Policy = policy
+			if !limit.Off {
+				client.Expect(policy)
+			}
+		}
+		if limit.PolicyOf != nil || ratelimit.IsInline(limit.Policy) {
+			g.service = client.Service()
 		}
 	}
-	return &Gate[R, O]{client: client, endpoint: endpoint, limits: limits}
+	return g
+}
+
+// complete reads a policy, and gives it the limit's name.
+func (l *Limit[R, O]) complete(policy string) (string, error) {
+	policy, err := ratelimit.ParsePolicy(policy)
+	switch {
+	case err != nil || l.Name == "":
+		return policy, err
+	case ratelimit.IsInline(policy):
+		return ratelimit.Named(policy, l.Name)
+	case l.PolicyOf != nil:
+		return policy, nil
+	}
+	return "", &ratelimit.RefusedError{Code: ratelimit.BadArgument,
+		Message: fmt.Sprintf("the name %q is for a limit with settings of its own; the policy %s has one", l.Name, policy)}
 }
 
 // A Verdict is what to do with a request.
@@ -79,17 +107,18 @@ type Entry[R, O any] struct {
 	charges []charge[R, O]
 }
 
+// A charge is decided by the outcome. The units of one without a reservation were charged, and are refunded.
 type charge[R, O any] struct {
+	asked[R, O]
 	reservation *ratelimit.Reservation
-	when        func(R, O) bool
-	cost        int64
 }
 
 // An asked limit has passed Skip and has its key.
 type asked[R, O any] struct {
 	*Limit[R, O]
-	key  string
-	cost int64
+	policy string
+	key    string
+	cost   int64
 }
 
 // Enter decides a request. First it takes slots, then it makes reservations, then it asks for all other limits in one
@@ -117,16 +146,16 @@ func (g *Gate[R, O]) Enter(ctx context.Context, request R) *Entry[R, O] {
 	for _, one := range all {
 		switch {
 		case one.Slot:
-			slot, decision, err := g.client.Acquire(ctx, one.Policy, one.key)
+			slot, decision, err := g.client.Acquire(ctx, one.policy, one.key)
 			if slot != nil {
 				entry.slots = append(entry.slots, slot)
 			}
 			entry.judge(ctx, decision, err, one)
 			entry.Slot = entry.Verdict == Denied
 		case one.ChargeWhen != nil:
-			reservation, decision, err := g.client.Reserve(ctx, one.Policy, one.key, one.cost)
-			if reservation != nil {
-				entry.charges = append(entry.charges, charge[R, O]{reservation, one.ChargeWhen, one.cost})
+			made, decision, err := g.charge(ctx, one)
+			if err == nil && decision.Allowed {
+				entry.charges = append(entry.charges, made)
 			}
 			entry.judge(ctx, decision, err, one)
 		default:
@@ -138,13 +167,13 @@ func (g *Gate[R, O]) Enter(ctx context.Context, request R) *Entry[R, O] {
 	}
 
 	if len(plain) == 1 {
-		decision, err := g.client.Check(ctx, plain[0].Policy, plain[0].key, ratelimit.Cost(plain[0].cost))
+		decision, err := g.client.Check(ctx, plain[0].policy, plain[0].key, ratelimit.Cost(plain[0].cost))
 		delay = decision.Delay()
 		entry.judge(ctx, decision, err, plain...)
 	} else if len(plain) > 1 {
 		items := make([]ratelimit.Item, len(plain))
 		for i, one := range plain {
-			items[i] = ratelimit.Of(one.Policy, one.key, ratelimit.Cost(one.cost))
+			items[i] = ratelimit.Of(one.policy, one.key, ratelimit.Cost(one.cost))
 		}
 		decision, err := g.client.CheckAll(ctx, items)
 		delay = decision.Delay()
@@ -166,6 +195,13 @@ next:
 		if limit.Off || (limit.Skip != nil && limit.Skip(request)) {
 			continue
 		}
+		policy, err := limit.policyOf(request)
+		if errors.Is(err, ErrNoLimit) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
 		key, err := limit.Key(request)
 		switch {
 		case errors.Is(err, ErrNoLimit):
@@ -174,24 +210,42 @@ next:
 			return nil, err
 		case key == "":
 			return nil, &ratelimit.RefusedError{Code: ratelimit.BadArgument,
-				Message: fmt.Sprintf("the key for the limit %s is empty", limit.Policy)}
+				Message: fmt.Sprintf("the key for the limit %s is empty", policy)}
 		}
-		if limit.PerEndpoint || ratelimit.IsInline(limit.Policy) {
+		if limit.PerEndpoint || ratelimit.IsInline(policy) {
 			key = ratelimit.JoinKey(g.endpoint(request)) + "|" + key
+		}
+		if g.service != "" && ratelimit.IsInline(policy) {
+			key = ratelimit.JoinKey(g.service) + "|" + key
 		}
 
 		for _, earlier := range all {
-			if earlier.Policy == limit.Policy && earlier.key == key {
+			if earlier.policy == policy && earlier.key == key {
 				continue next
 			}
 		}
-		one := asked[R, O]{Limit: limit, key: key, cost: 1}
+		one := asked[R, O]{Limit: limit, policy: policy, key: key, cost: 1}
 		if limit.Cost != nil {
 			one.cost = limit.Cost(request)
+		}
+		if one.cost < 0 {
+			return nil, &ratelimit.RefusedError{Code: ratelimit.BadArgument,
+				Message: fmt.Sprintf("the cost for the limit %s is below 0", policy)}
 		}
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+func (l *Limit[R, O]) policyOf(request R) (string, error) {
+	if l.PolicyOf == nil {
+		return l.Policy, nil
+	}
+	policy, err := l.PolicyOf(request)
+	if err != nil {
+		return "", err
+	}
+	return l.complete(policy)
 }
 
 // judge makes a verdict of an answer about these limits.
@@ -236,8 +290,44 @@ func slept(ctx context.Context, delay time.Duration) bool {
 	}
 }
 
+// Tightest is the decision to show: of those that denied, or that with least left. False: nobody decided.
+func (e *Entry[R, O]) Tightest() (ratelimit.Decision, bool) {
+	if e.Verdict == Denied {
+		return e.Decision, true
+	}
+	if len(e.Decided) == 0 {
+		return ratelimit.Decision{}, false
+	}
+	tightest := e.Decided[0]
+	for _, one := range e.Decided[1:] {
+		if one.Of != "" && (tightest.Of == "" || one.Remaining < tightest.Remaining) {
+			tightest = one
+		}
+	}
+	return tightest, true
+}
+
 // Watches reports whether Leave needs the outcome.
 func (e *Entry[R, O]) Watches() bool { return len(e.charges) > 0 }
+
+// charge reserves the cost. A daemon that does not reserve by inline policies charges it for now.
+func (g *Gate[R, O]) charge(ctx context.Context, one asked[R, O]) (charge[R, O], ratelimit.Decision, error) {
+	if ratelimit.IsInline(one.policy) && !g.client.Has("reserve_inline") {
+		decision, err := g.client.Check(ctx, one.policy, one.key, ratelimit.Cost(one.cost))
+		return charge[R, O]{asked: one}, decision, err
+	}
+	reservation, decision, err := g.client.Reserve(ctx, one.policy, one.key, one.cost)
+	return charge[R, O]{one, reservation}, decision, err
+}
+
+func (c *charge[R, O]) giveBack(client *ratelimit.Client) {
+	switch {
+	case c.reservation != nil:
+		c.reservation.Cancel(context.Background())
+	case c.cost > 0:
+		client.Refund(context.Background(), c.policy, c.key, c.cost)
+	}
+}
 
 // Leave ends a request that has passed: slots are given back, and reservations charged or cancelled. Where a ChargeWhen
 // panics, its reservation and those that follow are cancelled.
@@ -245,18 +335,20 @@ func (e *Entry[R, O]) Leave(outcome O) {
 	defer e.giveBack()
 
 	for len(e.charges) > 0 {
-		charge, used := e.charges[0], int64(0)
-		if charge.when(e.request, outcome) {
-			used = charge.cost
-		}
+		charge := e.charges[0]
+		counts := charge.ChargeWhen(e.request, outcome)
 		e.charges = e.charges[1:]
-		charge.reservation.Settle(context.Background(), used)
+		if !counts {
+			charge.giveBack(e.gate.client)
+		} else if charge.reservation != nil {
+			charge.reservation.Settle(context.Background(), charge.cost)
+		}
 	}
 }
 
 func (e *Entry[R, O]) giveBack() {
 	for _, charge := range e.charges {
-		charge.reservation.Cancel(context.Background())
+		charge.giveBack(e.gate.client)
 	}
 	for _, slot := range e.slots {
 		slot.Release()

@@ -27,6 +27,7 @@ func Limit(client *ratelimit.Client, options ...rlhttp.Option) echo.MiddlewareFu
 				return nil
 			}
 
+			c.SetRequest(pass.Into(c.Request()))
 			status := http.StatusInternalServerError // of a panic
 			defer func() { pass.Leave(status) }()
 			err := next(c)

@@ -26,6 +26,7 @@ func Limit(client *ratelimit.Client, options ...rlhttp.Option) gin.HandlerFunc {
 			return
 		}
 
+		c.Request = pass.Into(c.Request)
 		status := http.StatusInternalServerError // of a panic
 		defer func() { pass.Leave(status) }()
 		c.Next()

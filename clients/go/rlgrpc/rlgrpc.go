@@ -88,8 +88,7 @@ func OnError(onError ratelimit.OnError) Option {
 	return func(s *settings) { s.last().OnError = onError }
 }
 
-// ChargeWhen charges only the calls for which the function returns true when they have ended. The policy must have a
-// name.
+// ChargeWhen charges only the calls for which the function returns true when they have ended.
 func ChargeWhen(when func(call Call, err error) bool) Option {
 	return func(s *settings) { s.last().ChargeWhen = when }
 }

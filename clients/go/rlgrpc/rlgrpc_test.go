@@ -147,7 +147,7 @@ func TestChargeWhenSeesTheError(t *testing.T) {
 
 func TestOptionsThatContradictEachOtherPanic(t *testing.T) {
 	failed := func(rlgrpc.Call, error) bool { return true }
-	for _, other := range []rlgrpc.Option{rlgrpc.Every(1, time.Second), rlgrpc.Slot()} {
+	for _, other := range []rlgrpc.Option{rlgrpc.Policy("ten a second"), rlgrpc.Slot()} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -164,7 +164,8 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	fake.Unavailable(ratelimit.KindUnreachable)
 	skip := func(call rlgrpc.Call) bool { return call.Method != "/grpc.health.v1.Health/Check" }
 
-	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(fake.Client(), rlgrpc.Every(1, time.Second))))
+	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(fake.Client(ratelimit.WithService("shop")),
+		rlgrpc.Every(1, time.Second))))
 	end <- nil
 	if _, err := health.Check(background, nil); err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	if _, err := health.Check(background, nil); status.Code(err) != codes.Unavailable {
 		t.Fatal(err)
 	}
-	if calls := fake.Calls(); calls[0].Key != "/grpc.health.v1.Health/Check|127.0.0.1" {
+	if calls := fake.Calls(); calls[0].Key != "shop|/grpc.health.v1.Health/Check|127.0.0.1" {
 		t.Fatal(calls)
 	}
 }

@@ -12,8 +12,11 @@ package rlhttp
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
@@ -36,6 +39,7 @@ type Option func(*settings)
 
 type settings struct {
 	limits   []limit
+	chosen   int // how often the last limit was given a policy
 	form     Form
 	respond  func(http.ResponseWriter, *http.Request, ratelimit.Decision)
 	endpoint func(*http.Request) string
@@ -43,8 +47,37 @@ type settings struct {
 
 func (s *settings) last() *limit { return &s.limits[len(s.limits)-1] }
 
-// Policy names the policy of the daemon's configuration; without it `default`.
-func Policy(name string) Option { return func(s *settings) { s.last().Policy = name } }
+// Policy names the policy of the daemon's configuration; without it `default`. A limit such as "10/5s" is what Rate makes
+// of it.
+func Policy(name string) Option {
+	return func(s *settings) {
+		if s.chosen++; s.chosen > 1 {
+			wrong("a limit has one policy: %s, or the one before it; And adds a second limit", name)
+		}
+		s.last().Policy = name
+	}
+}
+
+// PolicyOf chooses the policy by the request: a name, or settings as ratelimit.Every and ratelimit.Inline write them.
+// ErrNoLimit lets the request pass this limit; another error, or a text that is no policy, is answered 500. Verify cannot
+// know what the function will answer.
+func PolicyOf(policy func(*http.Request) (string, error)) Option {
+	return func(s *settings) { s.last().PolicyOf = policy }
+}
+
+// EveryOf is Every with a limit and a window that depend on the request.
+func EveryOf(limit func(*http.Request) (n int64, window time.Duration)) Option {
+	return PolicyOf(func(r *http.Request) (string, error) { return ratelimit.Every(limit(r)), nil })
+}
+
+// Name is what answers, header fields and logs call a limit that is written here, in place of inline-224b... It does not
+// change what counts together.
+func Name(name string) Option {
+	if !ratelimit.IsPolicyName(name) {
+		wrong("a name has letters, digits, '.', '_' and '-': not %q", name)
+	}
+	return func(s *settings) { s.last().Name = name }
+}
 
 // Every is a limit that is written here: n requests in each window, which begins with the first one. The daemon must
 // allow it (inline: {allow: true}). It counts by endpoint and key.
@@ -66,7 +99,12 @@ func Inline(settings map[string]any) Option { return Policy(ratelimit.Inline(set
 func Key(key KeyFunc) Option { return func(s *settings) { s.last().Key = key } }
 
 // Cost is what a request costs; without it 1.
-func Cost(units int64) Option { return CostOf(func(*http.Request) int64 { return units }) }
+func Cost(units int64) Option {
+	if units < 0 {
+		wrong("a cost is at least 0, not %d", units)
+	}
+	return CostOf(func(*http.Request) int64 { return units })
+}
 
 // CostOf is for costs that depend on the request.
 func CostOf(cost func(*http.Request) int64) Option { return func(s *settings) { s.last().Cost = cost } }
@@ -80,7 +118,7 @@ func OnError(onError ratelimit.OnError) Option {
 }
 
 // ChargeWhen charges only the requests for which the function returns true when their status is known, such as failed
-// logins. A unit is reserved in the meantime. The policy must have a name.
+// logins. A unit is reserved in the meantime.
 func ChargeWhen(when func(r *http.Request, status int) bool) Option {
 	return func(s *settings) { s.last().ChargeWhen = when }
 }
@@ -98,7 +136,7 @@ func Enabled(enabled bool) Option { return func(s *settings) { s.last().Off = !e
 // together or not at all.
 func And(options ...Option) Option {
 	return func(s *settings) {
-		s.limits = append(s.limits, fresh())
+		s.limits, s.chosen = append(s.limits, fresh()), 0
 		for _, option := range options {
 			option(s)
 		}
@@ -106,7 +144,12 @@ func And(options ...Option) Option {
 }
 
 // Headers chooses the headers; without it IETF.
-func Headers(mode HeaderMode) Option { return func(s *settings) { s.form.Mode = mode } }
+func Headers(mode HeaderMode) Option {
+	if !slices.Contains([]HeaderMode{IETF, Legacy, Both, None}, mode) {
+		wrong("headers are ietf, legacy, both or none: not %q", mode)
+	}
+	return func(s *settings) { s.form.Mode = mode }
+}
 
 // EpochReset makes X-RateLimit-Reset the time of day, as GitHub has it, not a number of seconds.
 func EpochReset() Option { return func(s *settings) { s.form.Epoch = true } }
@@ -116,15 +159,20 @@ func Respond(respond func(w http.ResponseWriter, r *http.Request, denied ratelim
 	return func(s *settings) { s.respond = respond }
 }
 
-// Name is the endpoint's name, by which limits that are written here count. Without it, it is the pattern of the router
-// (http.Request.Pattern), or `*` outside of one.
-func Name(name string) Option {
+// EndpointName is the endpoint's name, by which limits that are written here count. Without it, it is the pattern of the
+// router (http.Request.Pattern), or `*` outside of one.
+func EndpointName(name string) Option {
 	return Endpoint(func(*http.Request) string { return name })
 }
 
 // Endpoint is for routers that do not set http.Request.Pattern.
 func Endpoint(endpoint func(*http.Request) string) Option {
 	return func(s *settings) { s.endpoint = endpoint }
+}
+
+// wrong ends the program at its start: a limit that is wrong must not mean "no limit".
+func wrong(format string, values ...any) {
+	panic(&ratelimit.RefusedError{Code: ratelimit.BadArgument, Message: fmt.Sprintf(format, values...)})
 }
 
 func fresh() limit { return limit{Policy: "default", Key: ByIP()} }
@@ -148,6 +196,7 @@ func Limit(client *ratelimit.Client, options ...Option) func(http.Handler) http.
 
 			status := http.StatusInternalServerError // of a panic
 			defer func() { pass.Leave(status) }()
+			r = pass.Into(r)
 			if !pass.Watches() {
 				next.ServeHTTP(w, r)
 				return
@@ -179,6 +228,30 @@ func NewGate(client *ratelimit.Client, options ...Option) *Gate {
 
 // A Pass is a request that may go on.
 type Pass struct{ entry *entry }
+
+type decisionKey struct{}
+
+// Into is the request for the handler: DecisionOf finds the decision in its context.
+func (p Pass) Into(r *http.Request) *http.Request {
+	if p.entry == nil {
+		return r
+	}
+	decision, ok := p.entry.Tightest()
+	if !ok {
+		return r
+	}
+	if outer, ok := DecisionOf(r.Context()); ok && outer.Of != "" && outer.Remaining <= decision.Remaining {
+		return r
+	}
+	return r.WithContext(context.WithValue(r.Context(), decisionKey{}, decision))
+}
+
+// DecisionOf returns, within a handler, the decision about its request. Of several limits it is the one with least left.
+// False: nobody decided.
+func DecisionOf(ctx context.Context) (ratelimit.Decision, bool) {
+	decision, ok := ctx.Value(decisionKey{}).(ratelimit.Decision)
+	return decision, ok
+}
 
 // Watches reports whether Leave needs the status.
 func (p Pass) Watches() bool { return p.entry != nil && p.entry.Watches() }
@@ -226,15 +299,7 @@ func (g *Gate) report(header http.Header, entered *entry) {
 	if len(entered.Decided) == 0 || (entered.Verdict == gate.Denied && entered.Decision.Source == "deny") {
 		return
 	}
-	whole := entered.Decided[0]
-	for _, one := range entered.Decided[1:] { // the tightest, as in a combined decision
-		if one.Of != "" && (whole.Of == "" || one.Remaining < whole.Remaining) {
-			whole = one
-		}
-	}
-	if entered.Verdict == gate.Denied {
-		whole = entered.Decision
-	}
+	whole, _ := entered.Tightest()
 	g.form.addHeaders(header, whole, entered.Decided)
 }
 

@@ -460,14 +460,37 @@ func TestFlushingAndHijackingWorkThroughTheLimit(t *testing.T) {
 	}
 }
 
+func TestALimitByTheRequestChargesSomeAnswersAndShowsItsDecision(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client(ratelimit.WithService("shop"))
+	limit := rlhttp.Limit(client, rlhttp.Name("plan"),
+		rlhttp.EveryOf(func(*http.Request) (int64, time.Duration) { return 1, time.Minute }),
+		rlhttp.ChargeWhen(func(_ *http.Request, status int) bool { return status == 403 }))
+	seen := ratelimit.Decision{}
+	handler := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			seen, _ = rlhttp.DecisionOf(r.Context())
+			w.WriteHeader(status)
+		}
+	}
+
+	for i, step := range []struct{ status, want int }{{200, 200}, {200, 200}, {403, 403}, {200, 429}} {
+		if answer := ask(limit, handler(step.status)); answer.Code != step.want || seen.Of != "plan" {
+			t.Error(i, answer.Code, seen.Of)
+		}
+	}
+	if d, err := client.Peek(context.Background(), ratelimit.Every(1, time.Minute), "shop|*|192.0.2.1"); err != nil ||
+		d.Remaining != 0 {
+		t.Error(d, err)
+	}
+}
+
 func TestContradictionsEndTheProgramAtItsStart(t *testing.T) {
 	client := ratelimittest.NewFake().Client()
 	always := func(*http.Request, int) bool { return true }
 	for what, set := range map[string]func(){
-		"inline with ChargeWhen": func() { rlhttp.Limit(client, rlhttp.Rate("1/s"), rlhttp.ChargeWhen(always)) },
-		"slot with ChargeWhen":   func() { rlhttp.Limit(client, rlhttp.Slot(), rlhttp.ChargeWhen(always)) },
-		"no limit":               func() { rlhttp.Limit(client, rlhttp.Rate("ten a second")) },
-		"no address":             func() { rlhttp.Trust("proxy.example") },
+		"slot with ChargeWhen": func() { rlhttp.Limit(client, rlhttp.Slot(), rlhttp.ChargeWhen(always)) },
+		"no limit":             func() { rlhttp.Limit(client, rlhttp.Rate("ten a second")) },
+		"no address":           func() { rlhttp.Trust("proxy.example") },
 	} {
 		func() {
 			defer func() {

@@ -40,7 +40,7 @@ func Test(t *testing.T, newRouter func(*ratelimit.Client) Router) {
 	t.Run("APanicReleasesTheSlot", func(t *testing.T) { afterPanic(t, start(t)) })
 	t.Run("AGlobalLimitSeesUnknownPathsToo", func(t *testing.T) {
 		fake := ratelimittest.NewFake()
-		global(t, fake, newRouter(fake.Client(ratelimit.WithOnError(ratelimit.Deny))))
+		global(t, fake, newRouter(fake.Client(ratelimit.WithOnError(ratelimit.Deny), ratelimit.WithService("shop"))))
 	})
 }
 
@@ -113,7 +113,7 @@ func afterPanic(t *testing.T, router Router) {
 func global(t *testing.T, fake *ratelimittest.Fake, router Router) {
 	router.Global(rlhttp.Every(1, time.Second))
 
-	if answer := ask(router, "GET", "/nowhere", nil); answer.Code != 404 || fake.Calls()[0].Key != "*|192.0.2.1" {
+	if answer := ask(router, "GET", "/nowhere", nil); answer.Code != 404 || fake.Calls()[0].Key != "shop|*|192.0.2.1" {
 		t.Error(answer.Code, fake.Calls())
 	}
 	fake.Unavailable(ratelimit.KindTimeout)

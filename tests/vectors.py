@@ -140,4 +140,6 @@ def write_seeds(folder):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("vectors.py FOLDER: writes one file per vector into the folder")
     write_seeds(Path(sys.argv[1]))

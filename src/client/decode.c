@@ -184,8 +184,9 @@ static int read_map(struct pull *pull, struct ratelimit_decision *decision, stru
     if (pull_map(pull, &n) != 0) return -1;
 
     for (; n > 0; n--) {
-        if (pull_text(pull, &name) != 0) { /* not a name: none of ours */
-            if (pull_skip(pull) != 0 || pull_skip(pull) != 0) return -1;
+        if (pull_text(pull, &name) != 0) {       /* not a name: none of ours */
+            if (pull_skip(pull) != 0) return -1; /* the name */
+            if (pull_skip(pull) != 0) return -1; /* the value */
             continue;
         }
         if (slice_is(name, "members")) found->members = *pull;

@@ -3,6 +3,7 @@ package io.ratelimitd;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -76,6 +77,11 @@ public class AllowAll implements Transport {
         fields.put("source", allowed ? "unlimited" : "memory");
         fields.put("policy_version", 0L);
         return fields;
+    }
+
+    @Override
+    public Set<String> features() {
+        return Set.of("name", "reserve_inline");
     }
 
     @Override

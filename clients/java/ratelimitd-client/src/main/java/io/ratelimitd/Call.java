@@ -11,7 +11,9 @@ final class Call extends CompletableFuture<Transport.Answer> {
     private static final long BASE = System.nanoTime();
 
     final Request request;
-    final byte[] message; /* its msgid is set when it is sent */
+    private final byte[] plain;
+    private final byte[] withNames; /* of inline policies; null: it has none */
+    byte[] message; /* one of these; its msgid is set when it is queued */
     final long begunAt;
     final long deadline;
     final boolean isOurs; /* hello, and what undoes a late yes: nobody waits for it */
@@ -25,10 +27,36 @@ final class Call extends CompletableFuture<Transport.Answer> {
     Call(Request request, boolean isOurs) {
         this.request = request;
         this.isOurs = isOurs;
-        this.message = Wire.pack(request);
+        Request nameless = request.withoutNames();
+        plain = Wire.pack(nameless);
+        withNames = nameless == request ? null : Wire.pack(request);
+        message = plain;
         this.begunAt = clock();
         Duration timeout = request.timeout().compareTo(LONGEST) > 0 ? LONGEST : request.timeout();
         deadline = begunAt + timeout.toNanos();
+    }
+
+    private Call(byte[] notification) {
+        request = null;
+        isOurs = true;
+        message = plain = notification;
+        withNames = null;
+        begunAt = deadline = 0;
+    }
+
+    /** Not a call: the notification that the one of this msgid was given up. It has no answer. */
+    static Call abandoning(long msgid) {
+        return new Call(Wire.packAbandon(msgid));
+    }
+
+    void number(long msgid, boolean takesNames) {
+        message = takesNames && withNames != null ? withNames : plain;
+        Wire.setMsgid(message, msgid);
+    }
+
+    /** Must it go out, even if nobody waits for its answer? */
+    boolean isOwed() {
+        return request != null && request.givesBack();
     }
 
     /** Nanoseconds since this class was loaded: they never overflow, so they can be compared. */

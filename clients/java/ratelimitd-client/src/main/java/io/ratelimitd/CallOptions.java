@@ -71,6 +71,13 @@ public final class CallOptions {
         return new CallOptions(timeout, resend, true, wire);
     }
 
+    /** Without what a reservation alone has. */
+    CallOptions ofCheck() {
+        Map<String, Object> fewer = new LinkedHashMap<>(wire);
+        fewer.remove("ttl_ms");
+        return new CallOptions(timeout, resend, false, fewer);
+    }
+
     /** null: the client's. */
     Duration timeout() {
         return timeout;

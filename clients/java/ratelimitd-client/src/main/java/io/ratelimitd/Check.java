@@ -66,8 +66,31 @@ public final class Check {
 
     /** Two equal members count one thing twice: check_all refuses them. */
     public boolean sameCounter(Check other) {
-        return policy.equals(other.policy) && (key instanceof byte[] mine && other.key instanceof byte[] theirs
-                ? Arrays.equals(mine, theirs) : key.equals(other.key));
+        return policy.equals(other.policy) && sameKey(other);
+    }
+
+    private boolean sameKey(Check other) {
+        return Arrays.equals(keyBytes(), other.keyBytes());
+    }
+
+    /** The key as it is sent. */
+    public byte[] keyBytes() {
+        return key instanceof String text ? text.getBytes(StandardCharsets.UTF_8) : ((byte[]) key).clone();
+    }
+
+    /** Does a reset or refund of this change what the other one gets? */
+    boolean concerns(Check other) {
+        return sameKey(other) && policy.includes(other.policy);
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Check check && cost == check.cost && sameCounter(check);
+    }
+
+    @Override
+    public int hashCode() {
+        return 31 * (31 * policy.hashCode() + Arrays.hashCode(keyBytes())) + Long.hashCode(cost);
     }
 
     @Override

@@ -16,6 +16,9 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import java.util.stream.Collectors;
 
 /**
  * One connection and the calls on it. Only the transport's thread uses it.
@@ -35,6 +38,7 @@ final class Connection {
     private final Framer framer = new Framer();
     private final Map<Long, Call> pending = new HashMap<>();
     private final ArrayDeque<Call> queue = new ArrayDeque<>();
+    private Set<String> features = Set.of(); /* what the daemon's answer to hello lists */
     private final ByteBuffer in;
     private final ByteBuffer out;
     private int copied;  /* bytes of the queue's first message that are in `out` */
@@ -69,10 +73,14 @@ final class Connection {
 
     void enqueue(Call call) {
         lastMsgid++;
-        Wire.setMsgid(call.message, lastMsgid);
+        call.number(lastMsgid, features.contains("name"));
         call.sentFrom = -1;
         pending.put(lastMsgid, call);
         queue.add(call);
+    }
+
+    Set<String> features() {
+        return features;
     }
 
     Collection<Call> pending() {
@@ -134,6 +142,7 @@ final class Connection {
     }
 
     private void answered(Call call, Object result) {
+        if (call.isOurs && call.request.method().equals("hello")) features = features(result);
         if (call.complete(new Transport.Answer(result, link))) return;
 
         /* nobody waits any more: what it grants must not stay taken */
@@ -141,14 +150,29 @@ final class Connection {
         if (undo != null) enqueue(new Call(undo, true));
     }
 
+    private static Set<String> features(Object hello) {
+        return hello instanceof Map<?, ?> fields && fields.get("features") instanceof List<?> listed
+                ? listed.stream().map(Wire::text).filter(Objects::nonNull).collect(Collectors.toUnmodifiableSet()) : Set.of();
+    }
+
+    /** Nobody waits for it any more: the daemon gives back what it has granted, or will grant, if it can do that. */
+    void giveUp(Call call) {
+        long msgid = Wire.msgid(call.message);
+        if (call.sentFrom < 0 || pending.get(msgid) != call || !features.contains("abandon")) return;
+        pending.remove(msgid);
+        queue.add(Call.abandoning(msgid));
+        if (call.isProbe) breaker.unknown();
+    }
+
     private static void refused(Call call, String text) {
         int colon = text.indexOf(": ");
         String code = colon < 0 ? text : text.substring(0, colon);
         switch (code) {
-            case "OVERLOADED" -> call.fail(Kind.OVERLOADED, false, code, text, null);
-            case "SHUTTING_DOWN" -> call.fail(Kind.SHUTTING_DOWN, false, code, text, null);
+            case "OVERLOADED" -> call.fail(Kind.OVERLOADED, call.hasLeft, code, text, null);
+            case "SHUTTING_DOWN" -> call.fail(Kind.SHUTTING_DOWN, call.hasLeft, code, text, null);
             case "STORE_UNAVAILABLE" -> call.fail(Kind.STORE_UNAVAILABLE, true, code, text, null);
-            default -> call.completeExceptionally(new RefusedException(code, call.request.method() + ": " + text));
+            default -> call.completeExceptionally(
+                    new RefusedException(code, call.request.method() + ": " + text, List.of(), call.hasLeft));
         }
     }
 
@@ -179,7 +203,7 @@ final class Connection {
     private void fill() {
         while (out.hasRemaining() && !queue.isEmpty()) {
             Call call = queue.peek();
-            if (copied == 0 && call.isDone()) { /* its caller has given up */
+            if (copied == 0 && call.isDone() && !call.isOwed()) { /* its caller has given up */
                 queue.remove();
                 pending.remove(Wire.msgid(call.message));
                 if (call.isProbe) breaker.unknown();
@@ -223,12 +247,15 @@ final class Connection {
             if (!wasGivenUp) breaker.timedOut(now);
             else if (call.isProbe) breaker.unknown();
 
-            if (wasSent && call.request.canBeUndone()) {
+            if (wasSent && call.request.canBeUndone() && features.contains("abandon")) {
+                queue.add(Call.abandoning(Wire.msgid(call.message)));
+                calls.remove();
+            } else if (wasSent && call.request.canBeUndone()) {
                 call.isOrphan = true;
                 orphans++;
             } else if (wasSent) {
                 calls.remove();
-            } /* else fill() drops it */
+            } /* else fill() drops it, or sends what is owed */
         }
         if (orphans > MAX_ORPHANS) throw new IOException("too many acquires without an answer");
         return soonest;

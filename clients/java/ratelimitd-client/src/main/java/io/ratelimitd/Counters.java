@@ -9,6 +9,7 @@ import java.util.concurrent.atomic.LongAdder;
 public final class Counters {
     private final LongAdder allowed = new LongAdder();
     private final LongAdder denied = new LongAdder();
+    private final LongAdder remembered = new LongAdder();
     private final LongAdder refused = new LongAdder();
     private final Map<Kind, LongAdder> unavailable = new EnumMap<>(Kind.class);
 
@@ -30,6 +31,11 @@ public final class Counters {
         return denied.sum();
     }
 
+    /** Of the denied ones, those that {@link RateLimitClient.Builder#rememberDenials} has repeated. */
+    public long remembered() {
+        return remembered.sum();
+    }
+
     public long refused() {
         return refused.sum();
     }
@@ -40,6 +46,10 @@ public final class Counters {
 
     void count(Decision decision) {
         (decision.allowed() ? allowed : denied).increment();
+    }
+
+    void countRemembered() {
+        remembered.increment();
     }
 
     void count(RateLimitException error) {

@@ -2,12 +2,19 @@ package io.ratelimitd;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.BiConsumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /** The daemon's answer to a check. A value: a denial is not an exception. Durations are relative, never negative. */
 public final class Decision {
+    private static final long LARGEST = (1L << 53) - 1;
+    private static final Pattern GENERATED = Pattern.compile("inline-[0-9a-f]{16}(?=/|$)");
+
     private final Map<?, ?> fields;
     private final boolean allowed;
     private final long cost;
@@ -31,15 +38,22 @@ public final class Decision {
         if (!(fields.get("allowed") instanceof Boolean allowed)) throw invalid("a decision without `allowed`");
 
         for (String name : List.of("limit", "remaining", "retry_after_ms", "reset_after_ms", "policy_version"))
-            if (!(fields.get(name) instanceof Long)) throw invalid("a decision without the number `" + name + "`");
+            if (!isNumber(fields.get(name), name)) throw invalid("a decision without the number `" + name + "`");
         for (String name : List.of("delay_ms", "granted", "quota", "window_ms", "of_reset_ms", "refunded", "charged"))
-            if (fields.get(name) != null && !(fields.get(name) instanceof Long))
-                throw invalid("a decision whose `" + name + "` is not a number");
+            if (fields.get(name) != null && !isNumber(fields.get(name), name))
+                throw invalid("a decision whose `" + name + "` is not a number of the protocol");
         for (String name : List.of("bound_by", "reason", "of", "slot", "reservation"))
             if (fields.get(name) != null && Wire.text(fields.get(name)) == null)
                 throw invalid("a decision whose `" + name + "` is not a text");
+        for (String name : List.of("slot", "reservation"))
+            if (fields.get(name) != null && Wire.text(fields.get(name)).isEmpty())
+                throw invalid("a decision whose `" + name + "` is empty");
         if (Wire.text(fields.get("source")) == null) throw invalid("a decision without `source`");
         return new Decision(fields, allowed, cost, List.of());
+    }
+
+    private static boolean isNumber(Object value, String name) {
+        return value instanceof Long number && number >= (name.equals("retry_after_ms") ? -1 : 0) && number <= LARGEST;
     }
 
     /** The members of a check_all or check_many, one for each check. */
@@ -59,6 +73,49 @@ public final class Decision {
     /** This decision as the combined one of these. */
     public Decision with(List<Decision> decisions) {
         return new Decision(fields, allowed, cost, List.copyOf(decisions));
+    }
+
+    /** With the names of inline policies in place of those that the daemon has made of their settings. */
+    Decision named(List<Check> checks) {
+        Map<String, String> names = new HashMap<>();
+        for (int i = 0; i < checks.size(); i++) {
+            String name = checks.get(i).policy().givenName();
+            Decision about = members.isEmpty() ? this : members.get(i);
+            for (String text : new String[] {about.of(), about.boundBy()}) {
+                String generated = name == null ? null : generated(text);
+                if (generated != null) names.put(generated, name);
+            }
+        }
+        return names.isEmpty() ? this : named(names);
+    }
+
+    private Decision named(Map<String, String> names) {
+        return changed(members.stream().map(member -> member.named(names)).toList(), (name, values) -> {
+            String generated = generated(text(name));
+            if (names.containsKey(generated))
+                values.put(name, names.get(generated) + text(name).substring(generated.length()));
+        }, "of", "bound_by");
+    }
+
+    private static String generated(String text) {
+        Matcher matcher = GENERATED.matcher(text == null ? "" : text);
+        return matcher.lookingAt() ? matcher.group() : null;
+    }
+
+    /** A denial as the client repeats it after this time; what was allowed is the same. */
+    Decision later(long passedMs) {
+        if (allowed) return this;
+        return changed(members.stream().map(member -> member.later(passedMs)).toList(), (name, values) -> {
+            long least = name.equals("retry_after_ms") ? 1 : 0;
+            if (name.equals("source")) values.put(name, "deny_cache");
+            else if (number(name, -1) >= 0) values.put(name, Math.max(least, number(name, 0) - passedMs));
+        }, "source", "retry_after_ms", "reset_after_ms", "of_reset_ms");
+    }
+
+    private Decision changed(List<Decision> decisions, BiConsumer<String, Map<Object, Object>> change, String... names) {
+        Map<Object, Object> values = new HashMap<>(fields);
+        for (String name : names) change.accept(name, values);
+        return new Decision(values, allowed, cost, decisions);
     }
 
     static UnavailableException invalid(String what) {

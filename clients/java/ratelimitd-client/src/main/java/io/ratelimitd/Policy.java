@@ -10,6 +10,8 @@ import java.util.regex.Pattern;
 public final class Policy {
     private static final Pattern SHORTHAND = Pattern.compile("\\s*([0-9]{1,16})\\s*/\\s*([0-9]{0,16})\\s*(?:(ms|s|m|h|d)|(second|minute|hour|day)s?)\\s*");
 
+    private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,128}");
+
     private final Object wire;
 
     private Policy(Object wire) {
@@ -21,9 +23,37 @@ public final class Policy {
         return new Policy(name);
     }
 
-    /** Settings as in the daemon's configuration, which must have {@code inline: {allow: true}}. */
+    /**
+     * Settings as in the daemon's configuration, which must have {@code inline: {allow: true}}. With {@code name}, answers,
+     * header fields and logs say that in place of {@code inline-} and 16 hex digits.
+     */
     public static Policy inline(Map<String, ?> settings) {
+        Object name = settings.get("name");
+        if (settings.containsKey("name") && !(name instanceof String text && isName(text)))
+            throw new IllegalArgumentException("the name of a policy has 1 to 128 letters, digits, '.', '_' and '-': not "
+                    + (name instanceof String ? "'" + name + "'" : name));
         return new Policy(new LinkedHashMap<>(settings));
+    }
+
+    /** Is it written like the name of a policy? */
+    public static boolean isName(String text) {
+        return NAME.matcher(text).matches();
+    }
+
+    /** The same inline settings with this name. */
+    public Policy withName(String name) {
+        if (!isInline()) throw new IllegalArgumentException("the policy " + wire + " has a name; `name` is for inline settings");
+        Map<String, Object> settings = new LinkedHashMap<>(settings());
+        settings.put("name", name);
+        return inline(settings);
+    }
+
+    /** A policy's name, or a limit in short as {@link #parse} has it. */
+    public static Policy read(String text) {
+        if (isName(text)) return new Policy(text);
+        if (text.contains("/") || text.isEmpty()) return parse(text);
+        throw new IllegalArgumentException("'" + text + "' is neither a policy's name (letters, digits, '.', '_', '-') nor a"
+                + " limit; write a limit as 10/5s or 5000/day");
     }
 
     /**
@@ -56,9 +86,22 @@ public final class Policy {
         return wire instanceof Map;
     }
 
-    /** The name; of inline settings "inline". */
+    /** The name; of inline settings without one "inline". */
     public String name() {
-        return isInline() ? "inline" : (String) wire;
+        String given = givenName();
+        return !isInline() ? (String) wire : given == null ? "inline" : given;
+    }
+
+    /** Of inline settings; null if they have none, or if it is a configured policy. */
+    String givenName() {
+        return (String) settings().get("name");
+    }
+
+    /** Is it the other, or one limit of it, or the name of its settings? */
+    boolean includes(Policy other) {
+        if (equals(other)) return true;
+        String name = isInline() ? null : ((String) wire).split("/", 2)[0];
+        return name != null && name.equals(other.isInline() ? other.givenName() : other.wire);
     }
 
     /** As it is sent: a String, or a Map of settings. */

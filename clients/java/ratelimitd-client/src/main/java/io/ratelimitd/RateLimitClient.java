@@ -9,14 +9,17 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
+import java.util.stream.Collectors;
 
 /**
  * Asks ratelimitd. One client, with one connection, serves any number of threads; open one per process.
@@ -35,18 +38,21 @@ public final class RateLimitClient implements AutoCloseable {
     private final Transport transport;
     private final Duration timeout;
     private final Executor executor;
-    private final BiConsumer<? super List<Check>, ? super Decision> onDecision;
+    private final List<BiConsumer<? super List<Check>, ? super Decision>> hooks = new CopyOnWriteArrayList<>();
     private final Counters counters = new Counters();
-    private final FailureLog log;
+    private final Denials denials;
 
     private RateLimitClient(Builder builder) {
         Path socket = builder.socket != null ? builder.socket : defaultSocket();
         timeout = builder.timeout;
         executor = builder.executor;
-        onDecision = builder.onDecision;
-        log = new FailureLog(socket.toString());
+        hooks.add(builder.onDecision);
+        denials = new Denials(builder.rememberDenials);
         if (builder.transport != null) transport = builder.transport;
         else transport = builder.enabled ? new SocketTransport(socket) : new AllowAll();
+        if (!builder.enabled) LOGGER.log(System.Logger.Level.WARNING, builder.isDisabledByEnvironment
+                ? "RATELIMIT_ENABLED=0: every call is allowed, and nothing is counted"
+                : "the client is not enabled: every call is allowed, and nothing is counted");
     }
 
     /** A client with every default. It connects when it is first used. */
@@ -76,7 +82,9 @@ public final class RateLimitClient implements AutoCloseable {
         private Duration timeout = DEFAULT_TIMEOUT;
         private Executor executor = ForkJoinPool.commonPool();
         private Transport transport;
-        private boolean enabled = !"0".equals(System.getenv("RATELIMIT_ENABLED"));
+        private Duration rememberDenials = Duration.ZERO;
+        private boolean isDisabledByEnvironment = "0".equals(System.getenv("RATELIMIT_ENABLED"));
+        private boolean enabled = !isDisabledByEnvironment;
         private BiConsumer<? super List<Check>, ? super Decision> onDecision = (checks, decision) -> { };
 
         private Builder() {
@@ -91,6 +99,18 @@ public final class RateLimitClient implements AutoCloseable {
         /** How long a call waits for its answer, connecting included. Default: 250 ms. */
         public Builder timeout(Duration duration) {
             timeout = positive(duration);
+            return this;
+        }
+
+        /**
+         * For this long, and not longer than its retry time, the client repeats a denial of check and check_all by itself
+         * (source `deny_cache`). At most 1024 are remembered. Not for policies with `count_denied`, which do not see what is
+         * answered so. Default: zero, never.
+         */
+        public Builder rememberDenials(Duration duration) {
+            if (duration.isNegative())
+                throw new IllegalArgumentException("denials are remembered for zero or longer, not " + duration);
+            rememberDenials = duration;
             return this;
         }
 
@@ -110,6 +130,7 @@ public final class RateLimitClient implements AutoCloseable {
         /** False: every call is allowed, and no daemon is asked. Default: true, unless RATELIMIT_ENABLED is 0. */
         public Builder enabled(boolean isEnabled) {
             enabled = isEnabled;
+            isDisabledByEnvironment = false;
             return this;
         }
 
@@ -151,6 +172,11 @@ public final class RateLimitClient implements AutoCloseable {
     }
 
     private Op<Decision> checkCall(Check check, CallOptions options) {
+        Denials.Question question = question("check", List.of(check), options);
+        Op<Decision> repeated = repeated(question);
+        if (repeated != null) return repeated;
+
+        long since = Call.clock();
         List<Object> params = check.params();
         if (!options.wire().isEmpty()) {
             Map<String, Object> sent = new LinkedHashMap<>(options.wire());
@@ -158,8 +184,26 @@ public final class RateLimitClient implements AutoCloseable {
             params = new ArrayList<>(params.subList(0, 2));
             params.add(sent);
         }
-        return op("check", params, options,
-                answer -> decided(List.of(check), Decision.of(answer.result(), options.asked(check.cost()))), true);
+        return op("check", params, options, answer -> {
+            Decision decision = Decision.of(answer.result(), options.asked(check.cost())).named(List.of(check));
+            if (question != null) denials.keep(question, decision, since);
+            return decided(List.of(check), decision);
+        }, true);
+    }
+
+    /** null: a denial of this is not remembered. */
+    private Denials.Question question(String method, List<Check> checks, CallOptions options) {
+        Map<String, Object> wire = options.wire();
+        boolean isAlwaysSent = denials.isOff() || wire.containsKey("request_id") || wire.containsKey("at_most");
+        return isAlwaysSent ? null : new Denials.Question(method, List.copyOf(checks), wire.get("max_wait_ms"));
+    }
+
+    /** The denial that is remembered; null: there is none. */
+    private Op<Decision> repeated(Denials.Question question) {
+        Decision denial = question == null ? null : denials.find(question);
+        if (denial == null) return null;
+        counters.countRemembered();
+        return Op.known(decided(question.checks(), denial));
     }
 
     /** Several checks as one: all are charged, or none is. {@link Decision#members} has each one's own decision. */
@@ -176,11 +220,19 @@ public final class RateLimitClient implements AutoCloseable {
     }
 
     private Op<Decision> checkAllCall(List<Check> members, CallOptions options) {
+        Denials.Question question = question("check_all", members, options);
+        Op<Decision> repeated = repeated(question);
+        if (repeated != null) return repeated;
+
+        long since = Call.clock();
         List<Object> params = new ArrayList<>(2);
         params.add(members.stream().map(Check::params).toList());
         addOptions(params, options);
-        return op("check_all", params, options,
-                answer -> decided(members, Decision.ofAll(answer.result(), members)), true);
+        return op("check_all", params, options, answer -> {
+            Decision decision = Decision.ofAll(answer.result(), members).named(members);
+            if (question != null) denials.keep(question, decision, since);
+            return decided(members, decision);
+        }, true);
     }
 
     /** Several checks in one call, each decided by itself; the decisions are in the same order. */
@@ -202,8 +254,12 @@ public final class RateLimitClient implements AutoCloseable {
         addOptions(params, options); /* the daemon has none, and refuses them */
         return op("check_many", params, options, answer -> {
             List<Decision> decisions = Decision.listOf(answer.result(), members);
-            for (int i = 0; i < decisions.size(); i++) decided(members.subList(i, i + 1), decisions.get(i));
-            return decisions;
+            List<Decision> named = new ArrayList<>(decisions.size());
+            for (int i = 0; i < decisions.size(); i++) {
+                List<Check> member = members.subList(i, i + 1);
+                named.add(decided(member, decisions.get(i).named(member)));
+            }
+            return named;
         }, true);
     }
 
@@ -224,7 +280,8 @@ public final class RateLimitClient implements AutoCloseable {
     }
 
     private Op<Decision> peekCall(Check check, CallOptions options) {
-        return op("peek", withCost(check), options, answer -> Decision.of(answer.result(), check.cost()), false);
+        return op("peek", withCost(check), options,
+                answer -> Decision.of(answer.result(), check.cost()).named(List.of(check)), false);
     }
 
     /** Why would a check be answered so? The fields are those of `explain` in PROTOCOL.md. */
@@ -246,7 +303,7 @@ public final class RateLimitClient implements AutoCloseable {
     }
 
     private Op<Boolean> resetCall(Check check, CallOptions options) {
-        return op("reset", check.params().subList(0, 2), options, answer -> flag(answer, "removed"), false);
+        return changing(check, op("reset", check.params().subList(0, 2), options, answer -> flag(answer, "removed"), false));
     }
 
     /** Gives back units that the key was charged; {@link Decision#refunded} is how many. */
@@ -266,7 +323,17 @@ public final class RateLimitClient implements AutoCloseable {
     private Op<Decision> refundCall(Check check, CallOptions options) {
         List<Object> params = withCost(check);
         addOptions(params, options);
-        return op("refund", params, options, answer -> Decision.of(answer.result(), 0), false);
+        return changing(check, op("refund", params, options,
+                answer -> Decision.of(answer.result(), 0).named(List.of(check)), false));
+    }
+
+    /** What was denied before it is not certain any more: neither when it is sent, nor when it has taken effect. */
+    private <T> Op<T> changing(Check subject, Op<T> op) {
+        denials.forget(subject);
+        return new Op<>(op.request, answer -> {
+            denials.forget(subject);
+            return op.read.apply(answer);
+        }, op.counts, null);
     }
 
     private static List<Object> withCost(Check check) {
@@ -306,7 +373,7 @@ public final class RateLimitClient implements AutoCloseable {
         List<Object> params = new ArrayList<>(check.params().subList(0, 2));
         addOptions(params, options);
         return op("acquire", params, options, answer -> {
-            Decision decision = Decision.of(answer.result(), 1);
+            Decision decision = Decision.of(answer.result(), 1).named(List.of(check));
             if (decision.allowed() && decision.slot() == null) throw Decision.invalid("an acquire without `slot`");
             Slot slot = new Slot(this, decision, answer.link());
             if (slot.isHeld()) answer.link().hold(slot);
@@ -332,6 +399,8 @@ public final class RateLimitClient implements AutoCloseable {
 
     /** Here a denial is a value: a reservation that is not open. @param check its cost is the estimate */
     public Reservation tryReserve(Check check, CallOptions options) {
+        if (chargesFirst(check)) return new Reservation(this, check, check(check, options.ofCheck()));
+
         Reservation reservation = now(reserveCall(check, options));
         Check possible = clamped(check, options, reservation.decision());
         return possible == check ? reservation : now(reserveCall(possible, options));
@@ -347,12 +416,20 @@ public final class RateLimitClient implements AutoCloseable {
 
     /** Here a denial is a value: a reservation that is not open. */
     public CompletableFuture<Reservation> reserveAsync(Check check, CallOptions options) {
+        if (chargesFirst(check))
+            return checkAsync(check, options.ofCheck()).thenApply(decision -> new Reservation(this, check, decision));
+
         CompletableFuture<Reservation> first = later(reserveCall(check, options));
         if (!options.clamps()) return first;
         return first.thenCompose(reservation -> {
             Check possible = clamped(check, options, reservation.decision());
             return possible == check ? CompletableFuture.completedFuture(reservation) : later(reserveCall(possible, options));
         });
+    }
+
+    /** A daemon that reserves by the names of policies alone: inline settings are checked, and refunded what is not used. */
+    private boolean chargesFirst(Check check) {
+        return check.policy().isInline() && !transport.features().contains("reserve_inline");
     }
 
     /** What to reserve in place of an estimate that the policy can never admit: its capacity; else the same. */
@@ -366,32 +443,48 @@ public final class RateLimitClient implements AutoCloseable {
         List<Object> params = withCost(check);
         addOptions(params, options);
         return op("reserve", params, options, answer -> {
-            Decision decision = Decision.of(answer.result(), check.cost());
+            Decision decision = Decision.of(answer.result(), check.cost()).named(List.of(check));
             if (decision.allowed() && decision.reservation() == null)
                 throw Decision.invalid("a reserve without `reservation`");
-            return new Reservation(this, decided(List.of(check), decision));
+            return new Reservation(this, check, decided(List.of(check), decision));
         }, true);
     }
 
-    Op<Decision> settle(String reservation, long actual) {
-        return op("settle", List.of(reservation, actual), CallOptions.DEFAULTS,
-                answer -> Decision.of(answer.result(), 0), false);
+    Op<Decision> settle(Reservation reservation, long actual) {
+        Check charged = reservation.check();
+        if (!reservation.id().isEmpty()) return ending(reservation, "settle", List.of(reservation.id(), actual));
+        if (actual < charged.cost()) return refundCall(charged.withCost(charged.cost() - actual), CallOptions.DEFAULTS);
+        return checkCall(charged.withCost(actual - charged.cost()), CallOptions.DEFAULTS);
     }
 
-    Op<Decision> cancel(String reservation) {
-        return op("cancel", List.of(reservation), CallOptions.DEFAULTS, answer -> Decision.of(answer.result(), 0), false);
+    Op<Decision> cancel(Reservation reservation) {
+        return reservation.id().isEmpty() ? refundCall(reservation.check(), CallOptions.DEFAULTS)
+                : ending(reservation, "cancel", List.of(reservation.id()));
+    }
+
+    private Op<Decision> ending(Reservation reservation, String method, List<Object> params) {
+        return op(method, params, CallOptions.DEFAULTS,
+                answer -> Decision.of(answer.result(), 0).named(List.of(reservation.check())), false);
     }
 
     /* ---- the daemon ---- */
 
     /** The configured policies, with the fields of `policies` in PROTOCOL.md. */
-    @SuppressWarnings("unchecked")
     public List<Map<String, Object>> policies() {
-        return now(op("policies", List.of(), CallOptions.DEFAULTS, answer -> {
+        return now(policiesCall(CallOptions.DEFAULTS));
+    }
+
+    public CompletableFuture<List<Map<String, Object>>> policiesAsync(CallOptions options) {
+        return later(policiesCall(options));
+    }
+
+    @SuppressWarnings("unchecked")
+    private Op<List<Map<String, Object>>> policiesCall(CallOptions options) {
+        return op("policies", List.of(), options, answer -> {
             if (answer.result() instanceof List<?> list && list.stream().allMatch(Map.class::isInstance))
                 return (List<Map<String, Object>>) list;
             throw Decision.invalid("not a list of policies");
-        }, false));
+        }, false);
     }
 
     /** The daemon's counters and gauges by their names in PROTOCOL.md. */
@@ -419,12 +512,18 @@ public final class RateLimitClient implements AutoCloseable {
     public void verify(Collection<String> names, boolean usesInline) {
         if (transport instanceof AllowAll) return; /* it knows every policy */
 
-        List<Object> known = new ArrayList<>();
-        for (Map<String, Object> policy : policies()) known.add(policy.get("name"));
+        List<Map<String, Object>> policies = policies();
+        Set<Object> known = policies.stream().map(policy -> policy.get("name")).collect(Collectors.toSet());
         List<String> missing = names.stream().distinct().filter(name -> !known.contains(name)).sorted().toList();
         if (!missing.isEmpty())
             throw new RefusedException("UNKNOWN_POLICY",
-                    "the daemon's configuration has no policy " + String.join(", ", missing), missing);
+                    "the daemon's configuration has no policy " + String.join(", ", missing), missing, false);
+
+        List<String> unseen = policies.stream().filter(policy -> names.contains(policy.get("name")))
+                .filter(RateLimitClient::countsDenied).map(policy -> (String) policy.get("name")).toList();
+        if (!denials.isOff() && !unseen.isEmpty())
+            LOGGER.log(System.Logger.Level.WARNING, "denials are remembered, so policies with count_denied do not see them"
+                    + " all: " + String.join(", ", unseen) + ". Do not use rememberDenials with these");
         if (!usesInline) return;
 
         try {
@@ -438,8 +537,18 @@ public final class RateLimitClient implements AutoCloseable {
         }
     }
 
+    private static boolean countsDenied(Map<String, Object> policy) {
+        return policy.get("limits") instanceof List<?> limits && limits.stream()
+                .anyMatch(limit -> limit instanceof Map<?, ?> settings && Boolean.TRUE.equals(settings.get("count_denied")));
+    }
+
     public Counters counters() {
         return counters;
+    }
+
+    /** One more hook, as {@link Builder#onDecision} has it. */
+    public void onDecision(BiConsumer<? super List<Check>, ? super Decision> hook) {
+        hooks.add(hook);
     }
 
     /** Calls without an answer now. */
@@ -455,17 +564,30 @@ public final class RateLimitClient implements AutoCloseable {
 
     /* ---- the way of every call ---- */
 
-    /** A call and how to read its answer. `counts`: a failure of it goes into the counters. */
-    record Op<T>(Request request, Function<Answer, T> read, boolean counts) {
+    /**
+     * A call and how to read its answer.
+     *
+     * @param counts a failure of it goes into the counters
+     * @param known  the result, if the daemon need not be asked; else null
+     */
+    record Op<T>(Request request, Function<Answer, T> read, boolean counts, T known) {
+        static <T> Op<T> known(T result) {
+            return new Op<>(null, null, false, result);
+        }
+
+        boolean isKnown() {
+            return known != null;
+        }
     }
 
     private <T> Op<T> op(String method, List<Object> params, CallOptions options, Function<Answer, T> read,
                          boolean counts) {
         Duration wait = options.timeout() == null ? timeout : options.timeout();
-        return new Op<>(new Request(method, params, wait, options.resends()), read, counts);
+        return new Op<>(new Request(method, params, wait, options.resends()), read, counts, null);
     }
 
     <T> T now(Op<T> op) {
+        if (op.isKnown()) return op.known;
         if (Thread.currentThread().isInterrupted()) throw new CancellationException("the thread is interrupted");
 
         CompletableFuture<Answer> answer = transport.call(op.request);
@@ -483,6 +605,8 @@ public final class RateLimitClient implements AutoCloseable {
     }
 
     <T> CompletableFuture<T> later(Op<T> op) {
+        if (op.isKnown()) return CompletableFuture.completedFuture(op.known);
+
         CompletableFuture<Answer> answer = transport.call(op.request);
         CompletableFuture<T> result = answer.handleAsync((value, error) -> {
             if (error != null) throw failed(op, error);
@@ -500,7 +624,7 @@ public final class RateLimitClient implements AutoCloseable {
 
     /** Nobody waits for it. */
     void forget(Op<?> op) {
-        transport.call(op.request);
+        if (!op.isKnown()) transport.call(op.request);
     }
 
     private void abandon(Op<?> op, CompletableFuture<Answer> answer) {
@@ -515,19 +639,17 @@ public final class RateLimitClient implements AutoCloseable {
             return cause instanceof RuntimeException runtime ? runtime : new IllegalStateException(cause);
 
         if (op.counts) counters.count(known);
-        if (known instanceof UnavailableException gone) {
-            log.failed(gone);
-            return gone.here();
-        }
-        return known;
+        return known instanceof UnavailableException gone ? gone.here() : known;
     }
 
     private Decision decided(List<Check> checks, Decision decision) {
         counters.count(decision);
-        try {
-            onDecision.accept(checks, decision);
-        } catch (RuntimeException e) { /* a hook must not make a failure of a decision */
-            LOGGER.log(System.Logger.Level.WARNING, "the hook onDecision has thrown", e);
+        for (BiConsumer<? super List<Check>, ? super Decision> hook : hooks) {
+            try {
+                hook.accept(checks, decision);
+            } catch (RuntimeException e) { /* a hook must not make a failure of a decision */
+                LOGGER.log(System.Logger.Level.WARNING, "the hook onDecision has thrown", e);
+            }
         }
         return decision;
     }

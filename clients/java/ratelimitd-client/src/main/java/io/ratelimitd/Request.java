@@ -1,6 +1,8 @@
 package io.ratelimitd;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -34,5 +36,31 @@ public record Request(String method, List<Object> params, Duration timeout, bool
 
     boolean canBeUndone() {
         return method.equals("acquire") || method.equals("reserve");
+    }
+
+    /** For a daemon that does not take the names of inline policies. The same if there are none. */
+    Request withoutNames() {
+        Object first = params.isEmpty() ? null : params.get(0);
+        Object nameless = first instanceof List<?> items ? items.stream().map(Request::memberWithoutName).toList()
+                : withoutName(first);
+        if (first == null || nameless.equals(first)) return this;
+
+        List<Object> changed = new ArrayList<>(params);
+        changed.set(0, nameless);
+        return new Request(method, changed, timeout, mayRepeat);
+    }
+
+    private static Object memberWithoutName(Object item) {
+        if (!(item instanceof List<?> member) || member.isEmpty()) return item;
+        List<Object> changed = new ArrayList<>(member);
+        changed.set(0, withoutName(member.get(0)));
+        return changed;
+    }
+
+    private static Object withoutName(Object policy) {
+        if (!(policy instanceof Map<?, ?> settings) || !settings.containsKey("name")) return policy;
+        Map<Object, Object> changed = new LinkedHashMap<>(settings);
+        changed.remove("name");
+        return changed;
     }
 }

@@ -2,6 +2,7 @@ package io.ratelimitd;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Supplier;
 
 /**
  * Units that were charged by estimate. {@link #settle} reports what was used; {@link #close} cancels the reservation unless
@@ -9,13 +10,20 @@ import java.util.concurrent.atomic.AtomicBoolean;
  */
 public final class Reservation implements AutoCloseable {
     private final RateLimitClient client;
+    private final Check check;
     private final Decision decision;
     private final AtomicBoolean ended;
 
-    Reservation(RateLimitClient client, Decision decision) {
+    Reservation(RateLimitClient client, Check check, Decision decision) {
         this.client = client;
+        this.check = check;
         this.decision = decision;
-        ended = new AtomicBoolean(decision.reservation() == null);
+        ended = new AtomicBoolean(!decision.allowed());
+    }
+
+    /** What was charged. */
+    Check check() {
+        return check;
     }
 
     public Decision decision() {
@@ -29,24 +37,26 @@ public final class Reservation implements AutoCloseable {
 
     /** `actual` units were used: fewer or more than estimated. May be repeated after an UnavailableException. */
     public Decision settle(long actual) {
-        ended.set(true);
-        return client.now(client.settle(id(), actual));
+        return client.now(ending(() -> client.settle(this, actual)));
     }
 
     public CompletableFuture<Decision> settleAsync(long actual) {
-        ended.set(true);
-        return client.later(client.settle(id(), actual));
+        return client.later(ending(() -> client.settle(this, actual)));
     }
 
     /** Nothing was used. */
     public Decision cancel() {
-        ended.set(true);
-        return client.now(client.cancel(id()));
+        return client.now(ending(() -> client.cancel(this)));
     }
 
     public CompletableFuture<Decision> cancelAsync() {
-        ended.set(true);
-        return client.later(client.cancel(id()));
+        return client.later(ending(() -> client.cancel(this)));
+    }
+
+    /** A reservation can be ended again: the daemon knows that it has ended. A plain charge can not. */
+    private RateLimitClient.Op<Decision> ending(Supplier<RateLimitClient.Op<Decision>> end) {
+        boolean hadEnded = ended.getAndSet(true);
+        return hadEnded && id().isEmpty() ? RateLimitClient.Op.known(decision) : end.get();
     }
 
     /** The estimate stands: close() does nothing. The daemon still gives the units back at the end of the ttl, unless
@@ -55,13 +65,14 @@ public final class Reservation implements AutoCloseable {
         ended.set(true);
     }
 
-    /** To settle it in another process; the empty text if the reserve was denied. */
+    /** To settle it in another process; the empty text if the reserve was denied, or is one of inline
+     * settings that the daemon cannot reserve, so that it was charged, and is refunded what is not used. */
     public String id() {
         return decision.reservation() == null ? "" : decision.reservation();
     }
 
     @Override
     public void close() {
-        if (ended.compareAndSet(false, true)) client.forget(client.cancel(id()));
+        if (ended.compareAndSet(false, true)) client.forget(client.cancel(this));
     }
 }

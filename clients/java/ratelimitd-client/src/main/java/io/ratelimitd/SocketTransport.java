@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
@@ -29,11 +30,13 @@ final class SocketTransport implements Transport {
 
     private final Path path;
     private final ConcurrentLinkedQueue<Call> submitted = new ConcurrentLinkedQueue<>();
+    private final ConcurrentLinkedQueue<Call> givenUp = new ConcurrentLinkedQueue<>(); /* by their callers */
     private final AtomicInteger pending = new AtomicInteger();
     private final Object startLock = new Object();
     private volatile Selector selector; /* set once, with the thread */
     private Thread thread;
     private volatile boolean closed;
+    private volatile Set<String> features = Set.of();
 
     /* what follows belongs to the thread */
     private final Breaker breaker = new Breaker();
@@ -58,18 +61,33 @@ final class SocketTransport implements Transport {
     @Override
     public CompletableFuture<Answer> call(Request request) {
         Call call = new Call(request, false);
-        if (pending.incrementAndGet() > MAX_PENDING) {
+        if (pending.incrementAndGet() > MAX_PENDING && !call.isOwed()) {
             pending.decrementAndGet();
             call.fail(Kind.OVERLOADED, false, "", MAX_PENDING + " calls are in flight in this client", null);
             return call;
         }
-        call.whenComplete((answer, error) -> pending.decrementAndGet());
+        call.whenComplete((answer, error) -> {
+            pending.decrementAndGet();
+            if (!call.isCancelled() || !request.canBeUndone()) return;
+            givenUp.add(call);
+            wake();
+        });
 
         if (selector == null) start();
         submitted.add(call);
         if (closed) endSubmitted();
-        else selector.wakeup();
+        else wake();
         return call;
+    }
+
+    private void wake() {
+        Selector selects = selector;
+        if (selects != null) selects.wakeup();
+    }
+
+    @Override
+    public Set<String> features() {
+        return features;
     }
 
     @Override
@@ -113,8 +131,11 @@ final class SocketTransport implements Transport {
     }
 
     private void endSubmitted() {
-        for (Call call = submitted.poll(); call != null; call = submitted.poll())
-            call.fail(Kind.LOST, false, "", "the client is closed", null);
+        for (Call call = submitted.poll(); call != null; call = submitted.poll()) end(call);
+    }
+
+    private static void end(Call call) {
+        call.fail(Kind.LOST, call.hasLeft, "", "the client is closed", null);
     }
 
     private void run() {
@@ -129,13 +150,29 @@ final class SocketTransport implements Transport {
             }
         }
 
-        if (connection != null) connection.close(null);
+        if (connection != null) {
+            giveBack();
+            connection.close(null);
+        }
         connection = null;
         endSubmitted();
         try {
             selector.close();
         } catch (IOException ignored) {
             /* nothing depends on it any more */
+        }
+    }
+
+    /** What gives units back goes out even now, as far as the daemon takes it at once. */
+    private void giveBack() {
+        try {
+            for (Call call = submitted.poll(); call != null; call = submitted.poll()) {
+                if (call.isOwed()) connection.enqueue(call);
+                else end(call);
+            }
+            connection.write();
+        } catch (IOException | RuntimeException ignored) {
+            /* then the daemon ends slots with the connection, and reservations with their time */
         }
     }
 
@@ -148,24 +185,31 @@ final class SocketTransport implements Transport {
 
     /** One iteration of the thread. Returns how long there is nothing to do. */
     private long tick() throws IOException {
-        if (connection != null && connection.isReadable()) connection.read();
+        if (connection != null && connection.isReadable()) read();
         selector.selectedKeys().clear();
 
         for (Call call = submitted.poll(); call != null; call = submitted.poll()) begin(call);
+        for (Call call = givenUp.poll(); call != null; call = givenUp.poll())
+            if (connection != null) connection.giveUp(call);
         if (connection == null) return Long.MAX_VALUE;
 
         long now = Call.clock();
         if (now >= nextExpiry) {
-            connection.read();
+            read();
             nextExpiry = connection.expire(now);
         }
         connection.write(); /* also what undoes a late yes */
         return nextExpiry == Long.MAX_VALUE ? nextExpiry : nextExpiry - now;
     }
 
+    private void read() throws IOException {
+        connection.read();
+        features = connection.features();
+    }
+
     private void begin(Call call) {
         long now = Call.clock();
-        if (call.isDone()) return;
+        if (call.isDone() && !call.isOwed()) return;
         boolean isHeldBack = breaker.isOpen() && !call.request.givesBack();
         if (isHeldBack && !breaker.admits(now)) {
             call.fail(Kind.BREAKER, call.hasLeft, "", "the last calls timed out, so the daemon is not asked now", null);
@@ -178,7 +222,7 @@ final class SocketTransport implements Transport {
                     "no daemon at " + path + ": " + lastFailure.getMessage(), lastFailure);
             return;
         }
-        if (connection.pending().size() >= 2 * MAX_PENDING) { /* of callers who give up and ask again */
+        if (connection.pending().size() >= 2 * MAX_PENDING && !call.isOwed()) { /* of callers who give up and ask again */
             call.fail(Kind.OVERLOADED, call.hasLeft, "", "too many calls have no answer yet", null);
             return;
         }
@@ -205,6 +249,7 @@ final class SocketTransport implements Transport {
         if (connection == null) return;
         List<Call> again = new ArrayList<>(connection.close(cause));
         connection = null;
+        features = Set.of();
         nextExpiry = Long.MAX_VALUE;
         submitted.addAll(again);
     }

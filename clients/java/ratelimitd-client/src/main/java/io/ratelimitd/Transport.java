@@ -1,5 +1,6 @@
 package io.ratelimitd;
 
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 
 /** What a client speaks through: the daemon's socket, or in tests a fake. Safe for any number of threads. */
@@ -9,6 +10,11 @@ public interface Transport extends AutoCloseable {
      * {@link RefusedException}. Whoever cancels it gives up: the transport undoes what the daemon grants later.
      */
     CompletableFuture<Answer> call(Request request);
+
+    /** What the daemon lists in its answer to hello: additions to the protocol that may be used. */
+    default Set<String> features() {
+        return Set.of();
+    }
 
     /** Calls without an answer now. */
     int pending();

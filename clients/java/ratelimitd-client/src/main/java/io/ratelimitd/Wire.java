@@ -33,6 +33,16 @@ final class Wire {
         }
     }
 
+    /** The notification that a call was given up. */
+    static byte[] packAbandon(long msgid) {
+        try (MessageBufferPacker packer = PACKER.newBufferPacker()) {
+            packer.packArrayHeader(3).packInt(2).packString("abandon").packArrayHeader(1).packLong(msgid);
+            return packer.toByteArray();
+        } catch (IOException e) {
+            throw new IllegalStateException("writing to memory failed", e);
+        }
+    }
+
     static void setMsgid(byte[] message, long msgid) {
         ByteBuffer.wrap(message).putLong(HEAD.length, msgid);
     }

@@ -50,7 +50,7 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
         if (decision.allowed()) return new HttpAnswer(0, headers, "");
 
         String name = decision.boundBy() != null ? decision.boundBy() : decision.of();
-        String more = name == null ? "" : ",\"violated-policies\":[\"" + name + "\"]";
+        String more = name == null ? "" : ",\"violated-policies\":[" + json(name) + "]";
         String text = hasRetry ? "Too many requests: try again in " + retrySeconds + " s." : "Too many requests.";
         return problem(429, headers, accept, "quota-exceeded", "Quota exceeded", more, text);
     }
@@ -70,20 +70,35 @@ public record HttpAnswer(int status, Map<String, String> headers, String body) {
                 + title + "\",\"status\":" + status + more + "}");
     }
 
-    /** Somebody counted, and the figures are meant for the caller. */
+    private static String json(String text) {
+        StringBuilder quoted = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            if (c == '"' || c == '\\') quoted.append('\\').append(c);
+            else if (c < ' ') quoted.append(String.format("\\u%04x", (int) c));
+            else quoted.append(c);
+        }
+        return quoted.append('"').toString();
+    }
+
+    /** Somebody counted, the figures are meant for the caller, and the limit's name can stand in a field. */
     private static boolean isReported(Decision decision) {
-        return decision.of() != null && !decision.shadowDenied();
+        return decision.of() != null && !decision.shadowDenied() && decision.of().chars().allMatch(c -> c >= ' ' && c <= '~');
+    }
+
+    /** A string of structured fields. */
+    private static String name(Decision decision) {
+        return '"' + decision.of().replace("\\", "\\\\").replace("\"", "\\\"") + '"';
     }
 
     private static String policy(Decision decision) {
-        return '"' + decision.of() + "\";q=" + decision.quota()
+        return name(decision) + ";q=" + decision.quota()
                 + (decision.windowMs() > 0 ? ";w=" + seconds(decision.windowMs()) : ";qu=\"concurrent-requests\"")
                 + (decision.limit() > decision.quota() ? ";ratelimitd-burst=" + decision.limit() : "");
     }
 
     private static String state(Decision decision) {
         long waitMs = waitMs(decision);
-        return '"' + decision.of() + "\";r=" + decision.remaining() + (waitMs < 0 ? "" : ";t=" + seconds(waitMs));
+        return name(decision) + ";r=" + decision.remaining() + (waitMs < 0 ? "" : ";t=" + seconds(waitMs));
     }
 
     /** Until there is more of the limit in `of`; -1: it is not known. */

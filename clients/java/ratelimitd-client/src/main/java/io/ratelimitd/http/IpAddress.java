@@ -18,7 +18,8 @@ final class IpAddress {
         if (address.startsWith("[")) {
             int end = address.indexOf(']');
             if (end < 0 || !address.substring(end + 1).matches("(:[0-9]{1,5})?")) return null;
-            return parse6(address.substring(1, end));
+            String inside = address.substring(1, end);
+            return inside.indexOf(':') < 0 ? of(parse4(inside)) : parse6(inside);
         }
         int colon = address.indexOf(':');
         if (colon < 0) return of(parse4(address));

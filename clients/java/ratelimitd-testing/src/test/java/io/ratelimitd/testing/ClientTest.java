@@ -67,6 +67,32 @@ class ClientTest {
     }
 
     @Test
+    void whatIsGivenBackRightBeforeTheClientIsClosedIsGivenBack() {
+        for (int i = 0; i < 20; i++) {
+            RateLimitClient other = RateLimitClient.builder().socket(daemon.socket()).timeout(Duration.ofSeconds(10)).build();
+            try (other; Reservation units = other.reserve("five", "last", 5, Duration.ofMinutes(1))) {
+                assertTrue(units.isOpen());
+            }
+            long until = System.nanoTime() + Duration.ofSeconds(10).toNanos();
+            while (client.peek("five", "last").remaining() < 5) assertTrue(System.nanoTime() < until);
+        }
+    }
+
+    @Test
+    void unitsOfAnInlinePolicyAreGivenBackAlsoBeforeItIsKnownThatTheDaemonReservesThem() {
+        Check check = Check.of(Policy.of(5, "10s").withName("guess"), "k", 3);
+        for (int left = 5; left > 2; left--) { /* the first one goes out together with hello */
+            try (Reservation units = client.reserve(check, CallOptions.DEFAULTS.ttl(Duration.ofMinutes(1)))) {
+                assertEquals(left - 3, units.decision().remaining());
+                assertEquals("guess", units.decision().of());
+                units.settle(1);
+                assertFalse(units.isOpen());
+            }
+            assertEquals(left - 1, client.peek(check.withCost(0)).remaining());
+        }
+    }
+
+    @Test
     void everyMethodDoesAsItSays() {
         assertEquals(3, client.check("five", "a", 2).remaining());
         assertEquals(3, client.peek("five", "a").remaining());

@@ -2,14 +2,19 @@ package example;
 
 import static io.ratelimitd.spring.OnError.DENY;
 
+import io.ratelimitd.Decision;
+import io.ratelimitd.spring.Headers;
 import io.ratelimitd.spring.RateLimit;
+import io.ratelimitd.spring.RateLimitResponder;
 import java.nio.charset.StandardCharsets;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.context.annotation.Bean;
 import org.springframework.http.MediaType;
 import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PostMapping;
+import org.springframework.web.bind.annotation.RequestAttribute;
 import org.springframework.web.bind.annotation.RequestParam;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody;
@@ -35,9 +40,9 @@ public class Service {
         return text(200, "ok\n");
     }
 
-    @RateLimit(policy = "login", key = "param('user')", onError = DENY, chargeWhen = "#status == 401")
+    @RateLimit(policy = "login", key = "join(param('user') ?: '-', ip)", onError = DENY, chargeWhen = "#status == 401")
     @PostMapping("/login")
-    ResponseEntity<String> login(@RequestParam String password) {
+    ResponseEntity<String> login(@RequestParam(defaultValue = "") String password) {
         return password.equals("right") ? text(200, "welcome\n") : text(401, "wrong\n");
     }
 
@@ -98,5 +103,51 @@ public class Service {
     @GetMapping("/down")
     ResponseEntity<String> down() {
         return text(200, "down\n");
+    }
+
+    @RateLimit(limitExpression = "header('X-Plan') == 'gold' ? 3 : 1",
+            windowExpression = "header('X-Plan') == 'gold' ? '30s' : '60s'", name = "plan")
+    @GetMapping("/plan")
+    ResponseEntity<String> plan() {
+        return text(200, "plan\n");
+    }
+
+    @RateLimit(policyExpression = "param('policy')")
+    @GetMapping("/choose")
+    ResponseEntity<String> choose() {
+        return text(200, "choose\n");
+    }
+
+    @RateLimit(policy = "web")
+    @GetMapping("/left")
+    ResponseEntity<String> left(@RequestAttribute(name = RateLimit.DECISION, required = false) Decision decision) {
+        return text(200, decision == null ? "left unknown\n" : "left " + decision.remaining() + " of " + decision.of() + "\n");
+    }
+
+    @RateLimit(limit = 2, window = "1m", name = "guess", chargeWhen = "#status == 403")
+    @GetMapping("/guess")
+    ResponseEntity<String> guess(@RequestParam String right) {
+        return right.equals("yes") ? text(200, "right\n") : text(403, "wrong\n");
+    }
+
+    @RateLimit(policy = "budget", cost = "param('n')", headers = Headers.BOTH)
+    @GetMapping("/own")
+    ResponseEntity<String> own() {
+        return ResponseEntity.ok().header("X-RateLimit-Limit", "99").contentType(TEXT).body("own\n");
+    }
+
+    /** The answer to a denial of /own is the application's; all others get the usual one. */
+    @Bean
+    RateLimitResponder responder() {
+        return (request, response, answer) -> {
+            boolean isOwn = request.getRequestURI().equals("/own");
+            response.setStatus(isOwn ? 418 : answer.status());
+            response.setContentType(isOwn ? TEXT.toString() : answer.headers().get("Content-Type"));
+            if (isOwn) {
+                response.setHeader("Retry-After", "99");
+                response.setIntHeader("X-RateLimit-Limit", 99);
+            }
+            response.getOutputStream().write((isOwn ? "slow down\n" : answer.body()).getBytes(StandardCharsets.UTF_8));
+        };
     }
 }

@@ -108,6 +108,17 @@ class ServiceTest {
     }
 
     @Test
+    void aLoginWithoutAUserIsCountedAndNeverAnErrorOfTheService() {
+        for (String form : new String[] {"password=bad", "user=&password=bad", ""})
+            assertEquals(401, http.post("/login", form).statusCode());
+        assertEquals(429, http.post("/login", "password=right").statusCode());
+        assertEquals(401, http.post("/login", "user=a|b%25&password=bad").statusCode());
+
+        int notUtf8 = http.post("/login", "user=k%FF%00&password=bad").statusCode();
+        assertTrue(notUtf8 == 401 || notUtf8 == 400, "Tomcat 11 refuses it by itself: " + notUtf8);
+    }
+
+    @Test
     void anInlineLimitCountsForItsHandler() {
         assertEquals(200, http.get("/inline").statusCode());
         assertEquals(200, http.get("/inline").statusCode());

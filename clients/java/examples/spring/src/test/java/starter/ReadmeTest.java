@@ -89,6 +89,10 @@ class ReadmeTest {
                 for (int i = 0; i < 5; i++) assertEquals(401, http.post("/login", "user=a&password=b").statusCode());
                 assertEquals(429, http.post("/login", "user=a&password=right").statusCode());
                 assertEquals(200, http.post("/login", "user=b&password=right").statusCode());
+                assertEquals(401, http.post("/login", "").statusCode());
+                assertEquals(401, http.post("/login", "user=&user=|%25&password=").statusCode());
+                assertEquals("found, 9 left", http.get("/search").body());
+                assertEquals("found, 99 left", http.get("/search", "X-Plan", "gold").body());
                 assertEquals("\"report\";r=1", http.get("/report").headers().firstValue("RateLimit").orElse(null));
                 assertEquals("\"web\";r=999;t=3600",
                         http.get("/api/x").headers().firstValue("RateLimit").orElse("").replaceAll("t=\\d+", "t=3600"));

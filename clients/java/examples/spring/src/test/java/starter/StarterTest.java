@@ -1,9 +1,13 @@
 package starter;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import ch.qos.logback.classic.Logger;
+import ch.qos.logback.classic.spi.ILoggingEvent;
+import ch.qos.logback.core.read.ListAppender;
 import io.micrometer.core.instrument.binder.MeterBinder;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
 import io.ratelimitd.DeniedException;
@@ -22,6 +26,7 @@ import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.io.InputStream;
+import java.lang.reflect.Method;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.time.Duration;
@@ -34,10 +39,12 @@ import java.util.concurrent.CountDownLatch;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
+import org.slf4j.LoggerFactory;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.stereotype.Controller;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody;
@@ -419,6 +426,11 @@ class StarterTest {
             return "sent to " + to;
         }
 
+        @RateLimit(policy = "two", key = "'hidden'")
+        String hidden() { /* as visible as the bean needs it */
+            return "hidden";
+        }
+
         @RateLimit(policy = "one", key = "'all'", slot = true)
         public CompletableFuture<String> slowly(CompletableFuture<String> result) {
             return result;
@@ -441,6 +453,9 @@ class StarterTest {
         mailer.send("eve");
         assertEquals("sent to bob", mailer.send("bob"));
         DeniedException denied = assertThrows(DeniedException.class, () -> mailer.send("eve"));
+        mailer.hidden();
+        mailer.hidden();
+        assertThrows(DeniedException.class, mailer::hidden);
         assertTrue(denied.decision().retryAfterMs() > 0);
     }
 
@@ -503,14 +518,120 @@ class StarterTest {
 
     @Test
     void countersAreMetrics() {
-        Http http = start(with(OfClass.class));
-        for (int i = 0; i < 3; i++) http.get("/a");
+        Http http = start(with(OfClass.class, Fields.class));
         SimpleMeterRegistry registry = new SimpleMeterRegistry();
         http.app().getBeansOfType(MeterBinder.class).get("rateLimitMetrics").bindTo(registry);
+        http.get("/mixed"); /* of two policies */
+        for (int i = 0; i < 2; i++) http.get("/a");
 
-        assertEquals(2, registry.get("ratelimitd.checks").tag("result", "allowed").functionCounter().count());
-        assertEquals(1, registry.get("ratelimitd.checks").tag("result", "denied").functionCounter().count());
+        assertEquals(1, registry.get("ratelimitd.checks").tags("policy", "wide", "result", "allowed").counter().count());
+        assertEquals(2, registry.get("ratelimitd.checks").tags("policy", "two", "result", "allowed").counter().count());
+        assertEquals(1, registry.get("ratelimitd.checks").tags("policy", "two", "result", "denied").counter().count());
         assertEquals(0, registry.get("ratelimitd.unavailable").tag("kind", "timeout").functionCounter().count());
+    }
+
+    @Test
+    void theHealthIndicatorAsksTheDaemon() throws ReflectiveOperationException {
+        Http http = start(with(Faked.class));
+
+        assertEquals("UP", health(http));
+        FAKE.unavailable(Kind.TIMEOUT);
+        assertEquals("DOWN", health(http));
+        Http without = start(with(Faked.class), "--management.health.ratelimitd.enabled=false");
+        assertFalse(without.app().containsBean("ratelimitdHealthIndicator"));
+    }
+
+    /** Its type is in another package in each version of Spring Boot. */
+    private static String health(Http http) throws ReflectiveOperationException {
+        Object indicator = http.app().getBean("ratelimitdHealthIndicator");
+        Method health = indicator.getClass().getMethod("health");
+        health.setAccessible(true);
+        Object result = health.invoke(indicator);
+        return result.getClass().getMethod("getStatus").invoke(result).toString();
+    }
+
+    @RestController
+    static class Sending {
+        private final Mailer mailer;
+
+        Sending(Mailer mailer) {
+            this.mailer = mailer;
+        }
+
+        @GetMapping("/send")
+        String send() {
+            return mailer.send("eve");
+        }
+    }
+
+    @Test
+    void aDenialOfABeanIs429InARequestAndNoAnswer503() {
+        Http http = start(with(MailerConfiguration.class, Sending.class));
+        for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get("/send").statusCode());
+        assertTrue(http.get("/send").headers().firstValue("Retry-After").isPresent());
+
+        Http down = start(with(MailerConfiguration.class, Sending.class, Faked.class), "--ratelimitd.on-error=deny");
+        FAKE.unavailable(Kind.TIMEOUT);
+        assertEquals(503, down.get("/send").statusCode());
+    }
+
+    @RestController
+    static class Keys {
+        @RateLimit(policy = "two", key = "{'a|b', param('user') ?: '-'}")
+        @GetMapping("/list")
+        String list() {
+            return "list";
+        }
+
+        @RateLimit(policy = "two", key = "param('user').getBytes()")
+        @GetMapping("/bytes")
+        String bytes() {
+            return "bytes";
+        }
+    }
+
+    @Test
+    void aKeyOfPartsIsJoinedAndBytesAreTheseBytes() {
+        Http http = start(with(Keys.class, Faked.class));
+        http.get("/list?user=");
+        http.get("/bytes?user=eve");
+
+        List<String> keys = FAKE.calls().stream().map(FakeLimiter.Asked::key).toList();
+        assertEquals(List.of("a%7Cb|-", "eve"), keys.subList(keys.size() - 2, keys.size()));
+    }
+
+    @RestController
+    static class Failing {
+        @RateLimit(policy = "one", slot = true, key = "'failing'")
+        @RateLimit(policy = "two", key = "'failing'", cost = "param('cost')")
+        @GetMapping("/failing")
+        String failing() {
+            return "failing";
+        }
+    }
+
+    @Test
+    void anExpressionThatFailsGivesBackWhatEarlierLimitsHold() {
+        Http http = start(with(Failing.class));
+
+        for (int i = 0; i < 3; i++) assertEquals(500, http.get("/failing?cost=many").statusCode());
+        waitForNoSlot();
+        assertEquals(200, http.get("/failing?cost=1").statusCode());
+    }
+
+    @Test
+    void theLogSaysWhatFollowsIfTheDaemonIsAway() {
+        Logger logger = (Logger) LoggerFactory.getLogger("io.ratelimitd.spring.FailureLog");
+        ListAppender<ILoggingEvent> lines = new ListAppender<>();
+        lines.start();
+        Http http = start(with(Down.class, Faked.class));
+        logger.addAppender(lines);
+        FAKE.unavailable(Kind.UNREACHABLE);
+        for (int i = 0; i < 3; i++) http.get("/allow");
+        logger.detachAppender(lines);
+
+        assertEquals(1, lines.list.size());
+        assertContains("(unreachable), so requests pass: ", lines.list.get(0).getFormattedMessage());
     }
 
     /* ---- what stops the start ---- */
@@ -570,6 +691,62 @@ class StarterTest {
     }
 
     @RestController
+    static class NoHandler {
+        @GetMapping("/")
+        String get() {
+            return made();
+        }
+
+        @RateLimit(policy = "two")
+        String made() {
+            return "";
+        }
+    }
+
+    @Controller
+    @RateLimit(policy = "two")
+    static class NoHandlers {
+        public void onMessage() {
+        }
+    }
+
+    static class Unseen {
+        @RateLimit(policy = "two", key = "'all'")
+        private void run() {
+        }
+
+        public void start() {
+            run();
+        }
+    }
+
+    @Configuration
+    static class UnseenConfiguration {
+        @Bean
+        Unseen unseen() {
+            return new Unseen();
+        }
+    }
+
+    @RestController
+    static class BadSetting {
+        @RateLimit(limit = 1, window = "5s", settings = {"algorithm=token_bucket", "bust=20"})
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class BadCost {
+        @RateLimit(policy = "two", cost = "-1")
+        @GetMapping("/")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
     static class Both {
         @RateLimit(policy = "two", limit = 1, window = "5s")
         @GetMapping("/")
@@ -613,7 +790,14 @@ class StarterTest {
         assertContains("@RateLimit at starter.StarterTest$BadSyntax.get", refused(with(BadSyntax.class)));
         assertContains("there is no variable #reqest", refused(with(BadVariable.class)));
         assertContains("there is no property uesr", refused(with(BadProperty.class)));
-        assertContains("such as 10/5s", refused(with(BadWindow.class)));
+        assertContains("such as 5s", refused(with(BadWindow.class)));
+        assertContains("no request is mapped to this method", refused(with(NoHandler.class)));
+        assertContains("no request is mapped to this controller", refused(with(NoHandlers.class)));
+        assertContains("private, static or final", refused(with(UnseenConfiguration.class)));
+        assertContains("has no setting `bust`; there are algorithm, burst", refused(with(BadSetting.class)));
+        assertContains("cost: the expression `-1` is not valid: it is negative", refused(with(BadCost.class)));
+        assertContains("filters[0].on-eror", refused(with(), "--ratelimitd.filters[0].pattern=/**",
+                "--ratelimitd.filters[0].policy=two", "--ratelimitd.filters[0].on-eror=deny"));
         assertContains("either a policy, or a limit and a window", refused(with(Both.class)));
         assertContains("give the limit a key", refused(with(NoKeyConfiguration.class)));
         assertContains("no header fields", refused(with(FieldsConfiguration.class)));

@@ -20,6 +20,8 @@ import io.ratelimitd.UnavailableException.Kind;
 import io.ratelimitd.http.ClientAddress;
 import io.ratelimitd.http.HeaderStyle;
 import io.ratelimitd.http.HttpAnswer;
+import io.ratelimitd.http.ServiceName;
+import io.ratelimitd.spring.Declaring;
 import io.ratelimitd.testing.FakeLimiter;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -40,11 +42,15 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Function;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 
 /** Carries out the commands of the conformance suite: JSON lines in, JSON lines out. */
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final TypeReference<Map<String, Object>> OBJECT = new TypeReference<>() { };
+    private static final TypeReference<Map<String, String>> ENVIRONMENT = new TypeReference<>() { };
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 
     private final Map<String, RateLimitClient> clients = new ConcurrentHashMap<>();
@@ -55,11 +61,30 @@ public final class Driver {
 
     public static void main(String[] args) throws IOException {
         say(JSON.createObjectNode().put("ready", true).put("pid", ProcessHandle.current().pid()));
+        Logger.getLogger("").addHandler(new LogLines());
         Driver driver = new Driver();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) driver.carryOut(JSON.readTree(line));
         driver.clients.values().forEach(RateLimitClient::close);
         System.exit(0);
+    }
+
+    /** What is written into the log. */
+    private static final class LogLines extends Handler {
+        @Override
+        public void publish(LogRecord line) {
+            say(JSON.createObjectNode().put("event", "log").put("message", line.getMessage()));
+        }
+
+        @Override
+        public void flush() {
+            /* each line goes out at once */
+        }
+
+        @Override
+        public void close() {
+            /* it holds nothing */
+        }
     }
 
     private static synchronized void say(JsonNode line) {
@@ -94,6 +119,7 @@ public final class Driver {
                 try {
                     if (c.hasNonNull("socket")) builder.socket(Path.of(c.get("socket").asText()));
                     if (c.hasNonNull("timeout_ms")) builder.timeout(ms(c.get("timeout_ms")));
+                    if (c.hasNonNull("remember_denials_ms")) builder.rememberDenials(ms(c.get("remember_denials_ms")));
                     clients.put(name, builder.build());
                 } catch (IllegalArgumentException e) {
                     return done(failure(e, false));
@@ -139,7 +165,8 @@ public final class Driver {
                 return CompletableFuture.supplyAsync(() -> stopped(c.get("ms").asLong()));
             case "threads":
                 return CompletableFuture.supplyAsync(() -> threads(c));
-            case "ip_key", "user_key", "join_key", "hashed_key", "parse_limit", "headers":
+            case "ip_key", "user_key", "join_key", "hashed_key", "parse_limit", "headers", "limit", "endpoint_key",
+                 "service_name":
                 return done(helper(c));
             default:
                 return call(c);
@@ -160,7 +187,7 @@ public final class Driver {
         for (Kind kind : Kind.values())
             if (seen.unavailable(kind) > 0) unavailable.put(kind.text(), seen.unavailable(kind));
         ObjectNode counters = JSON.createObjectNode().put("checks", seen.checks()).put("allowed", seen.allowed())
-                .put("denied", seen.denied()).put("refused", seen.refused());
+                .put("denied", seen.denied()).put("remembered", seen.remembered()).put("refused", seen.refused());
         counters.set("unavailable", JSON.valueToTree(unavailable));
         return ok().put("pending", client.pending()).set("counters", counters);
     }
@@ -306,7 +333,7 @@ public final class Driver {
             answer.put("status", wasClosed ? "cancelled" : gone.kind().text()).put("maybe_charged", gone.maybeCharged());
             if (!gone.code().isEmpty()) answer.put("code", gone.code());
         } else if (e instanceof RefusedException refused) {
-            answer.put("status", "refused").put("maybe_charged", false).put("code", refused.code());
+            answer.put("status", "refused").put("maybe_charged", refused.maybeCharged()).put("code", refused.code());
             if (!refused.missing().isEmpty()) answer.set("missing", JSON.valueToTree(refused.missing()));
         } else if (e instanceof CancellationException) {
             return answer.put("status", "cancelled").put("maybe_charged", wasSent).put("message", "given up");
@@ -368,11 +395,27 @@ public final class Driver {
                 case "hashed_key" -> ok().put("key", Key.hashed(c.get("value").asText()));
                 case "parse_limit" ->
                         ok().set("settings", JSON.valueToTree(Policy.parse(c.get("text").asText()).settings()));
+                case "limit" -> {
+                    Declaring.limit(JSON.convertValue(c.get("options"), OBJECT));
+                    yield ok();
+                }
+                case "endpoint_key" -> endpointKey(c);
+                case "service_name" -> ok().put("service", ServiceName.of(text(c, "option"),
+                        JSON.convertValue(c.path("env"), ENVIRONMENT), text(c, "own"), "its name").name());
                 default -> headers(c);
             };
         } catch (IllegalArgumentException e) {
             return failure(e, false);
         }
+    }
+
+    private static ObjectNode endpointKey(JsonNode c) {
+        boolean isText = c.get("key").isTextual();
+        Object key = isText ? c.get("key").asText() : Base64.getDecoder().decode(c.get("key").get("base64").asText());
+        byte[] sent = Declaring.check(JSON.convertValue(c.get("limit"), OBJECT), text(c, "service"),
+                c.get("endpoint").asText(), key).keyBytes();
+        return isText ? ok().put("key", new String(sent, StandardCharsets.UTF_8))
+                : ok().set("key", JSON.createObjectNode().put("base64", Base64.getEncoder().encodeToString(sent)));
     }
 
     private static String text(JsonNode c, String name) {

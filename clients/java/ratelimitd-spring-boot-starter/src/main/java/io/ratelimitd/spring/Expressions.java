@@ -7,7 +7,9 @@ import java.util.Set;
 import org.springframework.expression.ParseException;
 import org.springframework.expression.spel.SpelNode;
 import org.springframework.expression.spel.ast.CompoundExpression;
+import org.springframework.expression.spel.ast.Literal;
 import org.springframework.expression.spel.ast.MethodReference;
+import org.springframework.expression.spel.ast.OpMinus;
 import org.springframework.expression.spel.ast.Projection;
 import org.springframework.expression.spel.ast.PropertyOrFieldReference;
 import org.springframework.expression.spel.ast.Selection;
@@ -31,15 +33,51 @@ final class Expressions {
         this.variables.addAll(Set.of("root", "this"));
     }
 
-    /** @param where for the message: what the expression belongs to */
-    SpelExpression parse(String text, String where) {
+    /** The same, with one more variable. */
+    Expressions with(String variable) {
+        Set<String> more = new HashSet<>(variables);
+        more.add(variable);
+        return new Expressions(context, more);
+    }
+
+    /**
+     * @param where for the message: what the expression belongs to, and which option it is
+     * @param type  what it gives; one that is written as a value is checked at once
+     */
+    SpelExpression parse(String text, String where, Class<?> type) {
         try {
             SpelExpression expression = (SpelExpression) PARSER.parseExpression(text);
             check(expression.getAST(), true);
+            if (isValue(expression.getAST())) checkValue(expression.getValue(), type);
             return expression;
         } catch (ParseException | IllegalArgumentException e) {
-            throw new IllegalStateException(where + ": the expression `" + text + "` is not valid: " + e.getMessage(), e);
+            throw new InvalidLimitException(where, new IllegalArgumentException(
+                    "the expression `" + text + "` is not valid: " + e.getMessage(), e));
         }
+    }
+
+    private static boolean isValue(SpelNode node) {
+        return node instanceof Literal
+                || node instanceof OpMinus && node.getChildCount() == 1 && node.getChild(0) instanceof Literal;
+    }
+
+    private static void checkValue(Object value, Class<?> type) {
+        if (value == null) return;
+        if (!type.isInstance(value))
+            throw new IllegalArgumentException("it is " + (type == Boolean.class ? "not true or false"
+                    : type == String.class ? "a number, not text" : "not a number"));
+        if (value instanceof Number number && number.longValue() < 0) throw new IllegalArgumentException("it is negative");
+    }
+
+    /** Does it call this method of the context? */
+    static boolean calls(SpelExpression expression, String method) {
+        return expression != null && calls(expression.getAST(), method);
+    }
+
+    private static boolean calls(SpelNode node, String method) {
+        if (node instanceof MethodReference reference && reference.getName().equalsIgnoreCase(method)) return true;
+        for (int i = 0; i < node.getChildCount(); i++) if (calls(node.getChild(i), method)) return true;
+        return false;
     }
 
     private void check(SpelNode node, boolean isOfContext) {

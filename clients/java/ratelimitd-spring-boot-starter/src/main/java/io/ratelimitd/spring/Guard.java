@@ -1,33 +1,32 @@
 package io.ratelimitd.spring;
 
-import io.ratelimitd.CallOptions;
 import io.ratelimitd.Check;
-import io.ratelimitd.Decision;
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.UnavailableException;
-import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 
 /**
- * Decides about a call that has limits; filter, interceptor and advice share it. What can be given back is taken first,
- * slots and reservations; then the rest is one check_all. So a denial leaves nothing charged.
+ * Decides about a call that has limits; filters, handlers and advice share it. What can be given back is taken first, slots
+ * and reservations; then the rest is one check_all. So a denial leaves nothing charged.
  */
 final class Guard {
-    /** A leaky bucket denies in place of a delay. check_all has no such option: of that the thread sleeps. */
-    private static final CallOptions NO_DELAY = CallOptions.DEFAULTS.maxWait(Duration.ZERO);
-
-    private final RateLimitClient client;
+    private final Asking blocking;
+    private final Asking asynchronous;
     private final Policies policies;
     private final OnError onError;
     private final RateLimitErrorHandler errors;
     private final boolean enabled;
+    private final FailureLog log = new FailureLog();
 
     Guard(RateLimitClient client, Policies policies, OnError onError, RateLimitErrorHandler errors, boolean enabled) {
-        this.client = client;
+        blocking = new Asking.Blocking(client);
+        asynchronous = new Asking.Asynchronous(client);
         this.policies = policies;
         this.onError = onError;
         this.errors = errors;
@@ -37,43 +36,65 @@ final class Guard {
     /** @throws io.ratelimitd.RefusedException a mistake in the program or the daemon's configuration */
     Passage enter(List<Limit> limits, CallContext context) {
         Passage passage = new Passage(context);
-        if (!enabled) return passage;
-
         try {
-            Map<Limit, Check> checks = new LinkedHashMap<>();
-            for (Limit limit : limits) {
-                Check check = unlessUnavailable(passage, List.of(limit), () -> limit.check(context, policies));
-                if (check != null) checks.put(limit, check);
-            }
-            for (Limit limit : List.copyOf(checks.keySet())) {
-                if (!passage.isOpen()) break;
-                if (limit.slot()) take(passage, limit, checks.remove(limit));
-                else if (limit.chargeWhen() != null) reserve(passage, limit, checks.remove(limit));
-            }
-            if (passage.isOpen()) checkAll(passage, checks);
-        } catch (RuntimeException e) {
-            passage.undo();
-            throw e;
+            enter(blocking, limits, passage).join();
+        } catch (CompletionException e) {
+            throw e.getCause() instanceof RuntimeException cause ? cause : e;
         }
-        if (!passage.isOpen()) passage.undo();
         return passage;
     }
 
-    private void take(Passage passage, Limit limit, Check check) {
-        unlessUnavailable(passage, List.of(limit), () -> {
-            passage.hold(limit, client.tryAcquire(check, CallOptions.DEFAULTS));
-            return null;
+    /** The same without waiting. A passage that is ended in the meantime keeps nothing. */
+    CompletableFuture<Passage> enterAsync(List<Limit> limits, Passage passage) {
+        return enter(asynchronous, limits, passage).thenApply(nothing -> passage);
+    }
+
+    private CompletableFuture<Void> enter(Asking asking, List<Limit> limits, Passage passage) {
+        if (!enabled || limits.isEmpty()) return CompletableFuture.completedFuture(null);
+
+        return checks(asking, limits, passage)
+                .thenCompose(checks -> hold(asking, passage, checks, List.copyOf(checks.keySet()).iterator()))
+                .thenCompose(rest -> checkAll(asking, passage, rest))
+                .whenComplete((nothing, error) -> {
+                    if (error != null || !passage.isOpen()) passage.undo();
+                });
+    }
+
+    /** Those that apply to this call. */
+    private CompletableFuture<Map<Limit, Check>> checks(Asking asking, List<Limit> limits, Passage passage) {
+        List<Limit> asksForPolicies = limits.stream().filter(Limit::asksForPolicies).toList();
+        CompletableFuture<Boolean> known = asksForPolicies.isEmpty() || policies.areKnown()
+                ? CompletableFuture.completedFuture(true)
+                : unlessUnavailable(passage, asksForPolicies, asking.read(policies));
+        return known.thenApply(areKnown -> {
+            Map<Limit, Check> checks = new LinkedHashMap<>();
+            for (Limit limit : limits) {
+                if (!passage.isOpen() || !areKnown && limit.asksForPolicies()) continue;
+                Check check = limit.check(passage.context(), policies);
+                if (check != null) checks.put(limit, check);
+            }
+            return checks;
         });
     }
 
-    private void reserve(Passage passage, Limit limit, Check check) {
-        unlessUnavailable(passage, List.of(limit), () -> {
-            passage.hold(limit, client.tryReserve(check, CallOptions.DEFAULTS), check.cost());
-            return null;
-        });
+    /** Takes what can be given back, one after another; what is left is for check_all. */
+    private CompletableFuture<Map<Limit, Check>> hold(Asking asking, Passage passage, Map<Limit, Check> checks,
+                                                      Iterator<Limit> limits) {
+        while (limits.hasNext() && passage.isOpen()) {
+            Limit limit = limits.next();
+            if (!limit.slot() && limit.chargeWhen() == null) continue;
+
+            Check check = checks.remove(limit);
+            CompletableFuture<Void> taken = limit.slot()
+                    ? asking.acquire(check).thenAccept(slot -> passage.hold(limit, slot))
+                    : asking.reserve(check).thenAccept(units -> passage.hold(limit, units, check.cost()));
+            return unlessUnavailable(passage, List.of(limit), taken)
+                    .thenCompose(isAnswered -> hold(asking, passage, checks, limits));
+        }
+        return CompletableFuture.completedFuture(checks);
     }
 
-    private void checkAll(Passage passage, Map<Limit, Check> checks) {
+    private CompletableFuture<Void> checkAll(Asking asking, Passage passage, Map<Limit, Check> checks) {
         List<Check> members = new ArrayList<>();
         List<Limit> asked = new ArrayList<>();
         checks.forEach((limit, check) -> {
@@ -81,37 +102,29 @@ final class Guard {
             members.add(check);
             asked.add(limit);
         });
-        if (members.isEmpty()) return;
+        if (members.isEmpty() || !passage.isOpen()) return CompletableFuture.completedFuture(null);
 
-        unlessUnavailable(passage, List.copyOf(checks.keySet()), () -> {
-            Decision decision = members.size() == 1 ? client.check(members.get(0), NO_DELAY)
-                    : client.checkAll(members, CallOptions.DEFAULTS);
-            passage.add(new Passage.Decided(decision, asked, false));
-            if (decision.delayMs() > 0) sleep(decision.delayMs());
-            return null;
+        CompletableFuture<Void> decided =
+                (members.size() == 1 ? asking.check(members.get(0)) : asking.checkAll(members)).thenCompose(decision -> {
+                    passage.add(new Passage.Decided(decision, asked, false));
+                    return decision.delayMs() > 0 ? asking.pause(decision.delayMs())
+                            : CompletableFuture.completedFuture(null);
+                });
+        return unlessUnavailable(passage, List.copyOf(checks.keySet()), decided).thenAccept(isAnswered -> { });
+    }
+
+    /** False: there was no answer, and the strictest of these limits has decided what follows. */
+    private CompletableFuture<Boolean> unlessUnavailable(Passage passage, List<Limit> limits, CompletableFuture<?> answer) {
+        return answer.handle((value, error) -> {
+            if (error == null) return true;
+            Throwable cause = error instanceof CompletionException ? error.getCause() : error;
+            if (!(cause instanceof UnavailableException gone)) throw new CompletionException(cause);
+
+            boolean denies = limits.stream().anyMatch(limit -> denies(limit, gone, passage.context()));
+            log.failed(gone, denies);
+            if (denies) passage.fail(gone);
+            return false;
         });
-    }
-
-    private static void sleep(long ms) {
-        try {
-            Thread.sleep(ms);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            throw new CancellationException("interrupted during the delay of a limit");
-        }
-    }
-
-    private interface Asking<T> {
-        T ask();
-    }
-
-    private <T> T unlessUnavailable(Passage passage, List<Limit> limits, Asking<T> asking) {
-        try {
-            return asking.ask();
-        } catch (UnavailableException e) {
-            if (limits.stream().anyMatch(limit -> denies(limit, e, passage.context()))) passage.fail(e);
-            return null;
-        }
     }
 
     private boolean denies(Limit limit, UnavailableException error, CallContext context) {

@@ -3,8 +3,11 @@ package io.ratelimitd.spring;
 import io.ratelimitd.Check;
 import io.ratelimitd.Key;
 import io.ratelimitd.Policy;
+import io.ratelimitd.http.ServiceName;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.springframework.expression.spel.standard.SpelExpression;
 import org.springframework.expression.spel.support.StandardEvaluationContext;
 
@@ -12,48 +15,96 @@ import org.springframework.expression.spel.support.StandardEvaluationContext;
  * One limit as it was declared, at a handler, a bean or a filter, with its expressions parsed.
  *
  * @param where      for messages: what it was declared at
- * @param endpoint   what inline limits are counted for
+ * @param endpoint   what limits with settings of their own are counted for
+ * @param policy     null: only the call tells
+ * @param settings   of the inline policy, besides limit and window
+ * @param ofPolicy   the expression of the policy, ofLimit and ofWindow those of its settings; null: they are values
  * @param key        null: the default
  * @param skip       null: never
  * @param chargeWhen null: always
  */
-record Limit(String where, String endpoint, Policy policy, SpelExpression key, SpelExpression cost, SpelExpression skip,
-             OnError onError, SpelExpression chargeWhen, boolean slot, Headers headers) {
+record Limit(String where, String endpoint, Declared declared, Policy policy, Map<String, Object> settings,
+             SpelExpression ofPolicy, SpelExpression ofLimit, SpelExpression ofWindow, SpelExpression key,
+             SpelExpression cost, SpelExpression skip, SpelExpression chargeWhen) {
+    private static final String EITHER = "a limit has either a policy, or a limit and a window";
 
-    /** The settings of an annotation or of a filter. */
-    record Declared(String policy, long limit, String window, String key, String cost, String skip, OnError onError,
-                    String chargeWhen, boolean slot, Headers headers) {
-        static Declared of(RateLimit limit) {
-            return new Declared(limit.policy(), limit.limit(), limit.window(), limit.key(), limit.cost(), limit.skip(),
-                    limit.onError(), limit.chargeWhen(), limit.slot(), limit.headers());
-        }
-    }
-
-    /** @throws IllegalStateException it cannot be meant so: the application must not start */
+    /** @throws InvalidLimitException it cannot be meant so: the application must not start */
     static Limit of(Declared declared, String where, String endpoint, Expressions expressions) {
-        boolean isInline = declared.limit() >= 0 || !declared.window().isEmpty();
-        if (isInline != declared.policy().isEmpty())
-            throw new IllegalStateException(where + ": a limit has either a policy, or a limit and a window");
-        if (isInline && (declared.slot() || !declared.chargeWhen().isEmpty()))
-            throw new IllegalStateException(where + ": slot and chargeWhen need a policy of the daemon's configuration");
+        boolean isOfPolicy = !declared.policyExpression().isEmpty();
+        long ways = Stream.of(declared.isInline(), isOfPolicy, !declared.policy().isEmpty()).filter(given -> given).count();
+        if (ways != 1) throw new InvalidLimitException(where, EITHER);
+        if (declared.limit() != null && !declared.limitExpression().isEmpty()
+                || !declared.window().isEmpty() && !declared.windowExpression().isEmpty())
+            throw new InvalidLimitException(where, "a limit or window is either a value or an expression");
+        if (isOfPolicy && !declared.name().isEmpty())
+            throw new InvalidLimitException(where, "name is for settings that are written here");
         if (declared.slot() && !declared.chargeWhen().isEmpty())
-            throw new IllegalStateException(where + ": a slot is not charged, so it has no chargeWhen");
+            throw new InvalidLimitException(where, "a slot is not charged, so it has no chargeWhen");
 
+        SpelExpression ofLimit = parsed(declared.limitExpression(), expressions, where + ", limit", Number.class);
+        SpelExpression ofWindow = parsed(declared.windowExpression(), expressions, where + ", window", String.class);
+        Map<String, Object> settings = Inline.parsed(declared.settings());
         Policy policy;
         try {
-            policy = isInline ? Policy.of(declared.limit(), declared.window()) : Policy.named(declared.policy());
+            Inline.checkNames(settings);
+            boolean isFixed = ofLimit == null && ofWindow == null;
+            if (!isOfPolicy && !isFixed) /* would it be one with some numbers? */
+                Inline.policy(ofLimit == null ? declared.limit() : Long.valueOf(1),
+                        ofWindow == null ? declared.window() : "1s", settings, declared.name());
+            policy = isOfPolicy || !isFixed ? null : policy(declared, settings);
         } catch (IllegalArgumentException e) {
-            throw new IllegalStateException(where + ": " + e.getMessage(), e);
+            throw new InvalidLimitException(where, e);
         }
-        Expressions ofStatus = new Expressions(WebContext.class, List.of("status", "request"));
-        return new Limit(where, endpoint, policy, parsed(declared.key(), expressions, where),
-                parsed(declared.cost(), expressions, where), parsed(declared.skip(), expressions, where),
-                declared.onError(), parsed(declared.chargeWhen(), ofStatus, where), declared.slot(),
-                declared.headers());
+        return new Limit(where, endpoint, declared, policy, settings,
+                parsed(declared.policyExpression(), expressions, where + ", policy", String.class), ofLimit, ofWindow,
+                parsed(declared.key(), expressions, where + ", key", String.class),
+                parsed(declared.cost(), expressions, where + ", cost", Number.class),
+                parsed(declared.skip(), expressions, where + ", skip", Boolean.class),
+                parsed(declared.chargeWhen(), expressions.with("status"), where + ", chargeWhen", Boolean.class));
     }
 
-    private static SpelExpression parsed(String text, Expressions expressions, String where) {
-        return text.isEmpty() ? null : expressions.parse(text, where);
+    private static SpelExpression parsed(String text, Expressions expressions, String where, Class<?> type) {
+        return text.isEmpty() ? null : expressions.parse(text, where, type);
+    }
+
+    private static Policy policy(Declared declared, Map<String, Object> settings) {
+        if (declared.policy().isEmpty())
+            return Inline.policy(declared.limit(), declared.window(), settings, declared.name());
+        Policy policy = Policy.read(declared.policy());
+        return declared.name().isEmpty() ? policy : policy.withName(declared.name());
+    }
+
+    /** For messages. */
+    String name() {
+        return policy == null ? declared.name().isEmpty() ? "a limit by the request" : declared.name() : policy.name();
+    }
+
+    boolean slot() {
+        return declared.slot();
+    }
+
+    OnError onError() {
+        return declared.onError();
+    }
+
+    Headers headers() {
+        return declared.headers();
+    }
+
+    /** May it send settings of its own? What an expression gives is not known before the call. */
+    boolean isInline() {
+        return policy == null ? ofPolicy == null : policy.isInline();
+    }
+
+    /** Its key depends on what the daemon's configuration has. */
+    boolean asksForPolicies() {
+        return key == null && !isInline();
+    }
+
+    /** Does it read the parameters, of a form too? */
+    boolean readsParameters() {
+        return Stream.of(ofPolicy, ofLimit, ofWindow, key, cost, skip, chargeWhen)
+                .anyMatch(expression -> Expressions.calls(expression, "param"));
     }
 
     /** null: this call is not limited. */
@@ -61,18 +112,52 @@ record Limit(String where, String endpoint, Policy policy, SpelExpression key, S
         StandardEvaluationContext evaluation = context.evaluation();
         if (skip != null && Boolean.TRUE.equals(skip.getValue(evaluation, Boolean.class))) return null;
 
-        Object value = key == null ? defaultKey(context, policies) : key.getValue(evaluation);
+        Policy chosen = policy != null ? policy : chosen(evaluation);
+        if (chosen == null) return null;
+        Object value = key == null ? defaultKey(chosen, context, policies) : key.getValue(evaluation);
         if (value == null) return null;
-        if (value.toString().isEmpty()) throw new IllegalStateException(where + ": the key is empty");
-        String counted = policy.isInline() ? Key.join(endpoint) + "|" + value : value.toString();
 
         Long units = cost.getValue(evaluation, Long.class);
-        if (units == null) throw new IllegalStateException(where + ": the cost is null");
-        return Check.of(policy, counted, units);
+        if (units == null || units < 0) throw new IllegalStateException(where + ": the cost is " + units);
+        return check(chosen, value, units, policies.service());
     }
 
-    private String defaultKey(CallContext context, Policies policies) {
-        boolean isOfEndpoint = !policy.isInline() && policies.isOfEndpoint(policy.name());
+    /** What is counted: settings of its own have the service and the endpoint in front. */
+    Check check(Policy chosen, Object value, long units, ServiceName service) {
+        String before = chosen.isInline() ? service.before(endpoint) : "";
+        if (value instanceof byte[] bytes && bytes.length > 0) return Check.of(chosen, joined(before, bytes), units);
+
+        String text = value instanceof List<?> parts ? Key.join(parts.stream().map(String::valueOf).toArray(String[]::new))
+                : value instanceof byte[] ? "" : value.toString();
+        if (text.isEmpty()) throw new IllegalStateException(where + ": the key is empty; null means: not limited");
+        return Check.of(chosen, before + text, units);
+    }
+
+    private static byte[] joined(String before, byte[] key) {
+        byte[] front = before.getBytes(StandardCharsets.UTF_8);
+        byte[] whole = new byte[front.length + key.length];
+        System.arraycopy(front, 0, whole, 0, front.length);
+        System.arraycopy(key, 0, whole, front.length, key.length);
+        return whole;
+    }
+
+    /** What the expressions give for this call. null: it is not limited. */
+    private Policy chosen(StandardEvaluationContext evaluation) {
+        try {
+            if (ofPolicy == null) {
+                Long limit = ofLimit == null ? declared.limit() : ofLimit.getValue(evaluation, Long.class);
+                String window = ofWindow == null ? declared.window() : ofWindow.getValue(evaluation, String.class);
+                return Inline.policy(limit, window == null ? "" : window, settings, declared.name());
+            }
+            Object given = ofPolicy.getValue(evaluation);
+            return given == null || given instanceof Policy ? (Policy) given : Policy.read(given.toString());
+        } catch (IllegalArgumentException e) {
+            throw new IllegalStateException(where + ": " + e.getMessage(), e);
+        }
+    }
+
+    private String defaultKey(Policy chosen, CallContext context, Policies policies) {
+        boolean isOfEndpoint = !chosen.isInline() && policies.isOfEndpoint(chosen.name());
         return isOfEndpoint ? context.address() + "-" + endpoint : context.address();
     }
 

@@ -4,8 +4,12 @@ import io.ratelimitd.Decision;
 import io.ratelimitd.Reservation;
 import io.ratelimitd.Slot;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Predicate;
+import org.apache.commons.logging.Log;
+import org.apache.commons.logging.LogFactory;
 
 /** The way of one call past its limits: the verdict, and what it holds until it has ended. */
 final class Passage {
@@ -15,10 +19,19 @@ final class Passage {
         String policy() {
             List<Decision> members = decision.members();
             for (int i = 0; i < members.size(); i++)
-                if (!members.get(i).allowed()) return limits.get(i).policy().name();
-            return limits.get(0).policy().name();
+                if (!members.get(i).allowed()) return limits.get(i).name();
+            return limits.get(0).name();
+        }
+
+        /** Each limit's own. */
+        List<Decision> each() {
+            return decision.members().isEmpty() ? List.of(decision) : decision.members();
         }
     }
+
+    private static final Comparator<Decision> LEAST =
+            Comparator.comparing(Decision::allowed).thenComparing(Decision::remaining);
+    private static final Log LOG = LogFactory.getLog(Passage.class);
 
     private record Pending(Limit limit, Reservation reservation, long cost) {
     }
@@ -40,17 +53,19 @@ final class Passage {
         return context;
     }
 
-    void hold(Limit limit, Slot slot) {
-        if (slot.decision().allowed()) slots.add(slot);
+    synchronized void hold(Limit limit, Slot slot) {
+        if (ended.get()) slot.close(); /* the call ended in the meantime */
+        else if (slot.decision().allowed()) slots.add(slot);
         add(new Decided(slot.decision(), List.of(limit), true));
     }
 
-    void hold(Limit limit, Reservation reservation, long cost) {
-        if (reservation.decision().allowed()) reservations.add(new Pending(limit, reservation, cost));
+    synchronized void hold(Limit limit, Reservation reservation, long cost) {
+        if (settled.get()) reservation.close();
+        else if (reservation.decision().allowed()) reservations.add(new Pending(limit, reservation, cost));
         add(new Decided(reservation.decision(), List.of(limit), false));
     }
 
-    void add(Decided decided) {
+    synchronized void add(Decided decided) {
         decisions.add(decided);
         if (!decided.decision().allowed()) denial = decided;
     }
@@ -73,34 +88,64 @@ final class Passage {
         return denial;
     }
 
+    /** For the handler: of several limits the one that denied, or has least left. null: nobody decided. */
+    Decision decision() {
+        return decisions.stream().flatMap(decided -> decided.each().stream()).min(LEAST).orElse(null);
+    }
+
+    static Decision leastOf(Object before, Decision decision) {
+        if (!(before instanceof Decision earlier)) return decision;
+        return decision == null || LEAST.compare(earlier, decision) <= 0 ? earlier : decision;
+    }
+
     /** null: the daemon has answered, or every limit allows without an answer. */
     RuntimeException failure() {
         return failure;
     }
 
     /** Nothing was done: everything goes back. */
-    void undo() {
+    synchronized void undo() {
         if (settled.compareAndSet(false, true)) reservations.forEach(pending -> pending.reservation.close());
         if (ended.compareAndSet(false, true)) slots.forEach(Slot::close);
     }
 
-    /** Does anything depend on the status? */
-    boolean waitsForStatus() {
-        return !reservations.isEmpty();
-    }
-
     /** The status is certain: charges what depends on it, or gives it back. Waits for nothing; only the first counts. */
     void settle(int status) {
+        settle(pending -> isCharged(pending, status));
+    }
+
+    private synchronized void settle(Predicate<Pending> isCharged) {
         if (!settled.compareAndSet(false, true)) return;
         for (Pending pending : reservations) {
-            if (pending.limit.isCharged(status, context)) pending.reservation.settleAsync(pending.cost);
+            if (isCharged.test(pending)) pending.reservation.settleAsync(pending.cost);
             else pending.reservation.close();
+        }
+    }
+
+    /** An expression that fails must not lose what is held next to it: the unit stays charged. */
+    private boolean isCharged(Pending pending, int status) {
+        try {
+            return pending.limit.isCharged(status, context);
+        } catch (RuntimeException e) {
+            LOG.error(pending.limit.where() + ": chargeWhen has failed, so it is charged", e);
+            return true;
         }
     }
 
     /** The call has ended, with this status if it had one before. Waits for nothing; only the first counts. */
     void end(int status) {
         settle(status);
+        release();
+    }
+
+    /** The client has left before there was a status: the call may have done its work, so it is charged. */
+    void leave() {
+        settle(pending -> true);
+        release();
+    }
+
+    /** The call has ended, but its status is not certain yet. */
+    synchronized void release() {
         if (ended.compareAndSet(false, true)) slots.forEach(Slot::close);
     }
 }

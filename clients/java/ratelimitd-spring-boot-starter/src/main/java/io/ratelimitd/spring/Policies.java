@@ -2,6 +2,7 @@ package io.ratelimitd.spring;
 
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.UnavailableException;
+import io.ratelimitd.http.ServiceName;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -18,34 +19,36 @@ final class Policies {
     private static final Log LOG = LogFactory.getLog(Policies.class);
 
     private final RateLimitClient client;
+    private final ServiceName service;
     private final Map<String, List<Limit>> declared = new ConcurrentHashMap<>(); /* by endpoint */
-    private volatile boolean haveChargeWhen;
     private volatile Set<String> ofEndpoint; /* policies that count by address, class and method; null: not known yet */
 
-    Policies(RateLimitClient client) {
+    /** @param service in front of the keys of limits that are written in the program */
+    Policies(RateLimitClient client, ServiceName service) {
         this.client = client;
+        this.service = service;
+    }
+
+    ServiceName service() {
+        return service;
     }
 
     void declare(List<Limit> limits) {
-        for (Limit limit : limits) {
+        for (Limit limit : limits)
             declared.computeIfAbsent(limit.endpoint(), endpoint -> new CopyOnWriteArrayList<>()).add(limit);
-            if (limit.chargeWhen() != null) haveChargeWhen = true;
-        }
     }
 
-    /** Is any limit charged by the status of the answer? */
-    boolean haveChargeWhen() {
-        return haveChargeWhen;
+    /** False: {@link #isOfEndpoint} needs what the daemon has first. It is read at the start, if the daemon is there. */
+    boolean areKnown() {
+        return ofEndpoint != null;
     }
 
-    /** Asks the daemon when it is first needed: at the start, or after it if the daemon was away then. */
     boolean isOfEndpoint(String policy) {
-        if (ofEndpoint == null) ofEndpoint = ofEndpoint(client.policies());
         return ofEndpoint.contains(policy);
     }
 
-    private static Set<String> ofEndpoint(Collection<Map<String, Object>> policies) {
-        return policies.stream().filter(policy -> preset(policy).startsWith("endpoint-"))
+    void learn(Collection<Map<String, Object>> policies) {
+        ofEndpoint = policies.stream().filter(policy -> preset(policy).startsWith("endpoint-"))
                 .map(policy -> (String) policy.get("name")).collect(Collectors.toSet());
     }
 
@@ -57,6 +60,21 @@ final class Policies {
         return "";
     }
 
+    private List<Limit> all() {
+        List<Limit> all = new ArrayList<>();
+        declared.values().forEach(all::addAll);
+        return all;
+    }
+
+    /** Says once, at the start, whose counters the limits have that are written in the program. */
+    void reportService() {
+        if (all().stream().noneMatch(Limit::isInline)) return;
+        LOG.info(service.name().isEmpty() ? "limits that are written in the program are counted without a service in front"
+                + " of their keys: set spring.application.name or ratelimitd.service"
+                : "limits that are written in the program are counted for the service " + service.name() + ", as "
+                + service.from() + " has it");
+    }
+
     /**
      * At the start: is every policy there, are settings allowed that the application has of its own, and can the limits
      * of each endpoint be decided together? A daemon that is away stops nothing.
@@ -64,21 +82,20 @@ final class Policies {
      * @throws RuntimeException with what is wrong, and where
      */
     void verify() {
-        List<Limit> all = new ArrayList<>();
-        declared.values().forEach(all::addAll);
+        List<Limit> all = all();
         if (all.isEmpty()) return;
 
         try {
-            client.verify(all.stream().map(Limit::policy).filter(policy -> !policy.isInline())
-                    .map(policy -> policy.name()).toList(), all.stream().anyMatch(limit -> limit.policy().isInline()));
+            client.verify(all.stream().map(Limit::policy).filter(policy -> policy != null && !policy.isInline())
+                    .map(policy -> policy.name()).toList(), all.stream().anyMatch(Limit::isInline));
             List<Map<String, Object>> known = client.policies();
-            ofEndpoint = ofEndpoint(known);
+            learn(known);
             Set<Object> shared = known.stream().filter(policy -> !preset(policy).isEmpty())
                     .map(policy -> policy.get("name")).collect(Collectors.toSet());
             declared.forEach((endpoint, limits) -> {
                 for (Limit limit : limits)
-                    if (limits.size() > 1 && shared.contains(limit.policy().name()))
-                        throw new IllegalStateException(limit.where() + ": the policy " + limit.policy().name()
+                    if (limits.size() > 1 && shared.contains(limit.name()))
+                        throw new InvalidLimitException(limit.where(), "the policy " + limit.name()
                                 + " shares another limiter's keys (compat), so it cannot stand next to another limit");
             });
         } catch (UnavailableException e) {

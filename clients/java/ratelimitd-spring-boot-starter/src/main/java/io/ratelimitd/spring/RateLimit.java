@@ -11,26 +11,45 @@ import java.lang.annotation.Target;
  * Limits a handler of a controller, or a method of any other bean. On a class it counts for each method that has none of
  * its own. Several on one method are decided together: all are charged, or none is.
  *
- * <p>Either {@link #policy}, or {@link #limit} and {@link #window}. The expressions are SpEL; the context of a handler is
- * {@link WebContext}, that of another bean {@link BeanContext}.
+ * <p>Either {@link #policy}, or {@link #limit} and {@link #window}, each as a value or as an expression. The expressions
+ * are SpEL; the context of a handler is {@link RequestContext}, that of another bean {@link BeanContext}.
  */
 @Documented
 @Target({ElementType.METHOD, ElementType.TYPE})
 @Retention(RetentionPolicy.RUNTIME)
 @Repeatable(RateLimits.class)
 public @interface RateLimit {
-    /** A policy of the daemon's configuration. */
+    /** The attribute of the request that has the {@link io.ratelimitd.Decision}; it has none if nobody decided. */
+    String DECISION = "io.ratelimitd.decision";
+
+    /** A policy of the daemon's configuration; or a limit in short, such as 10/5s. */
     String policy() default "";
+
+    /** An expression that gives the policy. null: no limit for this call. */
+    String policyExpression() default "";
 
     /** So many in each window, which begins with a key's first. Counted for this method alone. */
     long limit() default -1;
 
+    /** An expression that gives the limit. */
+    String limitExpression() default "";
+
     /** A whole number and its unit: ms, s, m, h or d. */
     String window() default "";
+
+    /** An expression that gives the window. */
+    String windowExpression() default "";
+
+    /** More settings of a limit of its own, as in the daemon's configuration: {"algorithm=token_bucket", "burst=20"}. */
+    String[] settings() default {};
+
+    /** What header fields, bodies and logs call a limit of its own. */
+    String name() default "";
 
     /**
      * Whom to count: an expression. null: no limit for this call. The default is the client's address, or for a policy of
      * the preset endpoint-window the address, class and method as that preset has them; a bean without a request needs one.
+     * Bytes are sent as they are, and the parts of a list are joined.
      */
     String key() default "";
 

@@ -17,8 +17,10 @@ import org.springframework.aop.support.AopUtils;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.core.DefaultParameterNameDiscoverer;
 import org.springframework.core.MethodClassKey;
+import org.springframework.core.ReactiveAdapter;
 import org.springframework.core.annotation.AnnotatedElementUtils;
 import org.springframework.stereotype.Controller;
+import org.springframework.util.ClassUtils;
 
 /**
  * Limits methods of beans that are no controllers: schedulers, listeners, services. A denial is a DeniedException there.
@@ -27,6 +29,8 @@ import org.springframework.stereotype.Controller;
 final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcessor {
     private static final long serialVersionUID = 1L;
     private static final int OK = 200;
+    private static final boolean HAVE_REACTOR =
+            ClassUtils.isPresent("reactor.core.publisher.Mono", RateLimitAdvice.class.getClassLoader());
 
     private final transient ObjectProvider<Guard> guard;
     private final transient ObjectProvider<Policies> policies;
@@ -61,12 +65,12 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         List<Limit> read = Declarations.of(type, method, new Expressions(BeanContext.class, names(method).keySet()));
         for (Limit limit : read) {
             if (limit.key() == null)
-                throw new IllegalStateException(limit.where() + ": a bean that is not a controller has no client's address;"
+                throw new InvalidLimitException(limit.where(), "a bean that is not a controller has no client's address;"
                         + " give the limit a key, such as \"#tenant\" or \"'all'\"");
             if (limit.chargeWhen() != null)
-                throw new IllegalStateException(limit.where() + ": there is no status to charge by without a request");
+                throw new InvalidLimitException(limit.where(), "there is no status to charge by without a request");
             if (limit.headers() != Headers.DEFAULT)
-                throw new IllegalStateException(limit.where() + ": there are no header fields without a request");
+                throw new InvalidLimitException(limit.where(), "there are no header fields without a request");
         }
         if (limits.putIfAbsent(key, read) == null && !read.isEmpty()) policies.getObject().declare(read);
         return read;
@@ -80,6 +84,13 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         return places;
     }
 
+    /** @throws RuntimeException why it does not go on */
+    private static Passage open(Passage passage) {
+        if (passage.failure() != null) throw passage.failure();
+        if (passage.denial() != null) throw new DeniedException(passage.denial().policy(), passage.denial().decision());
+        return passage;
+    }
+
     private Object limited(MethodInvocation call) throws Throwable {
         Class<?> type = call.getThis() == null ? call.getMethod().getDeclaringClass() : AopUtils.getTargetClass(call.getThis());
         List<Limit> own = limitsOf(type, call.getMethod());
@@ -88,10 +99,13 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         names(method).forEach((name, place) ->
                 arguments.put(name, place < 0 ? Arrays.asList(call.getArguments()) : call.getArguments()[place]));
 
-        Passage passage = guard.getObject().enter(own, new BeanContext(Declarations.endpoint(type, method), arguments));
-        if (passage.failure() != null) throw passage.failure();
-        if (passage.denial() != null) throw new DeniedException(passage.denial().policy(), passage.denial().decision());
+        BeanContext context = new BeanContext(Declarations.endpoint(type, method), arguments);
+        ReactiveAdapter adapter = HAVE_REACTOR ? ReactiveCalls.adapter(method.getReturnType()) : null;
+        if (adapter != null)
+            return ReactiveCalls.limited(adapter, call,
+                    () -> guard.getObject().enterAsync(own, new Passage(context)).thenApply(RateLimitAdvice::open));
 
+        Passage passage = open(guard.getObject().enter(own, context));
         boolean goesOn = false;
         try {
             Object result = call.proceed();

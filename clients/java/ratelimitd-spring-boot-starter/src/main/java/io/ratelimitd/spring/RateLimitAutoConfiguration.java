@@ -2,9 +2,10 @@ package io.ratelimitd.spring;
 
 import io.micrometer.core.instrument.binder.MeterBinder;
 import io.ratelimitd.RateLimitClient;
-import io.ratelimitd.http.ClientAddress;
+import io.ratelimitd.http.ServiceName;
 import jakarta.servlet.Filter;
 import java.nio.file.Path;
+import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.SmartInitializingSingleton;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
@@ -14,6 +15,9 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplicat
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.core.env.Environment;
+import org.springframework.web.reactive.HandlerAdapter;
+import org.springframework.web.server.WebFilter;
 import org.springframework.web.servlet.config.annotation.InterceptorRegistry;
 import org.springframework.web.servlet.config.annotation.WebMvcConfigurer;
 import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandlerMapping;
@@ -25,7 +29,8 @@ public class RateLimitAutoConfiguration {
     @Bean
     @ConditionalOnMissingBean
     RateLimitClient rateLimitClient(RateLimitProperties properties) {
-        RateLimitClient.Builder builder = RateLimitClient.builder().timeout(properties.timeout());
+        RateLimitClient.Builder builder = RateLimitClient.builder().timeout(properties.timeout())
+                .rememberDenials(properties.rememberDenials());
         if (properties.socket() != null && !properties.socket().isEmpty())
             builder.socket(Path.of(properties.socket()));
         if (!properties.enabled()) builder.enabled(false);
@@ -33,8 +38,9 @@ public class RateLimitAutoConfiguration {
     }
 
     @Bean
-    Policies rateLimitPolicies(RateLimitClient client) {
-        return new Policies(client);
+    Policies rateLimitPolicies(RateLimitClient client, RateLimitProperties properties, Environment environment) {
+        return new Policies(client, ServiceName.of(properties.service(), System.getenv(),
+                environment.getProperty("spring.application.name"), "spring.application.name"));
     }
 
     @Bean
@@ -52,15 +58,18 @@ public class RateLimitAutoConfiguration {
     /** When every bean is made: reads the limits of all handlers, and compares all limits with the daemon. */
     @Bean
     SmartInitializingSingleton rateLimitStart(Policies policies, RateLimitProperties properties,
-                                              ObjectProvider<HandlerLimits> handlers) {
+                                              ObjectProvider<HandlerReader> handlers) {
         return () -> {
-            handlers.ifAvailable(HandlerLimits::read);
-            if (properties.enabled() && properties.verify()) policies.verify();
+            handlers.orderedStream().forEach(HandlerReader::read);
+            if (!properties.enabled()) return;
+            policies.reportService();
+            if (properties.verify()) policies.verify();
         };
     }
 
+    /** Reads the limits of all handlers. */
     @FunctionalInterface
-    interface HandlerLimits {
+    interface HandlerReader {
         void read();
     }
 
@@ -75,20 +84,34 @@ public class RateLimitAutoConfiguration {
         }
 
         @Bean
-        WebGuard rateLimitWebGuard(Guard guard, RateLimitProperties properties, RateLimitResponder responder) {
-            ClientAddress addresses = new ClientAddress(properties.trustedProxies(), properties.ipv6Prefix(),
-                    properties.forwardedHeader());
-            return new WebGuard(guard, addresses, properties.style(), responder);
+        Answers rateLimitAnswers(RateLimitProperties properties) {
+            return new Answers(properties);
         }
 
         @Bean
-        RateLimitInterceptor rateLimitInterceptor(WebGuard guard, Policies policies) {
-            return new RateLimitInterceptor(guard, policies);
+        WebGuard rateLimitWebGuard(Guard guard, Answers answers, RateLimitResponder responder) {
+            return new WebGuard(guard, answers, responder);
+        }
+
+        @Bean
+        HandlerLimits rateLimitHandlerLimits(Policies policies) {
+            return new HandlerLimits(WebContext.EXPRESSIONS, policies);
+        }
+
+        @Bean
+        RateLimitInterceptor rateLimitInterceptor(WebGuard guard, HandlerLimits limits) {
+            return new RateLimitInterceptor(guard, limits);
         }
 
         @Bean
         RateLimitFilter rateLimitFilter(WebGuard guard, Policies policies, RateLimitProperties properties) {
-            return new RateLimitFilter(guard, policies, properties.filters(), properties.filterOrder());
+            return new RateLimitFilter(guard, new UrlLimits(properties.filters(), WebContext.EXPRESSIONS, policies),
+                    properties.filterOrder());
+        }
+
+        @Bean
+        RateLimitExceptionResolver rateLimitExceptionResolver(WebGuard guard, Answers answers) {
+            return new RateLimitExceptionResolver(guard, answers);
         }
 
         @Bean
@@ -102,10 +125,62 @@ public class RateLimitAutoConfiguration {
         }
 
         @Bean
-        HandlerLimits rateLimitHandlerLimits(RateLimitInterceptor interceptor,
+        HandlerReader rateLimitHandlerReader(HandlerLimits limits, ListableBeanFactory beans,
                                              ObjectProvider<RequestMappingHandlerMapping> mappings) {
-            return () -> mappings.forEach(mapping ->
-                    mapping.getHandlerMethods().values().forEach(interceptor::limitsOf));
+            return () -> limits.read(mappings.stream()
+                    .flatMap(mapping -> mapping.getHandlerMethods().values().stream()).toList(), beans);
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnWebApplication(type = ConditionalOnWebApplication.Type.REACTIVE)
+    @ConditionalOnClass({WebFilter.class, HandlerAdapter.class})
+    static class Reactive {
+        @Bean
+        @ConditionalOnMissingBean
+        ReactiveRateLimitResponder rateLimitResponder() {
+            return ReactiveGuard::respondByDefault;
+        }
+
+        @Bean
+        Answers rateLimitAnswers(RateLimitProperties properties) {
+            return new Answers(properties);
+        }
+
+        @Bean
+        ReactiveGuard rateLimitReactiveGuard(Guard guard, Answers answers, ReactiveRateLimitResponder responder) {
+            return new ReactiveGuard(guard, answers, responder);
+        }
+
+        @Bean
+        HandlerLimits rateLimitHandlerLimits(Policies policies) {
+            return new HandlerLimits(ReactiveContext.EXPRESSIONS, policies);
+        }
+
+        @Bean
+        RateLimitWebFilter rateLimitWebFilter(ReactiveGuard guard, Policies policies, RateLimitProperties properties) {
+            return new RateLimitWebFilter(guard,
+                    new UrlLimits(properties.filters(), ReactiveContext.EXPRESSIONS, policies), properties.filterOrder());
+        }
+
+        @Bean
+        RateLimitHandlerAdapter rateLimitHandlerAdapter(ReactiveGuard guard, HandlerLimits limits,
+                                                        ObjectProvider<HandlerAdapter> adapters) {
+            return new RateLimitHandlerAdapter(guard, limits, adapters);
+        }
+
+        @Bean
+        ReactiveExceptionHandler rateLimitExceptionHandler(ReactiveGuard guard, Answers answers) {
+            return new ReactiveExceptionHandler(guard, answers);
+        }
+
+        @Bean
+        HandlerReader rateLimitHandlerReader(
+                HandlerLimits limits, ListableBeanFactory beans,
+                ObjectProvider<org.springframework.web.reactive.result.method.annotation.RequestMappingHandlerMapping>
+                        mappings) {
+            return () -> limits.read(mappings.stream()
+                    .flatMap(mapping -> mapping.getHandlerMethods().values().stream()).toList(), beans);
         }
     }
 

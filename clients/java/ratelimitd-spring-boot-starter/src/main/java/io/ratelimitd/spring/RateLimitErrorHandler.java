@@ -10,8 +10,8 @@ import io.ratelimitd.UnavailableException;
 @FunctionalInterface
 public interface RateLimitErrorHandler {
     /**
-     * @param policy of the limit
-     * @param call   what is limited; a {@link WebContext} if it is a request
+     * @param policy of the limit; null if an expression gives it
+     * @param call   what is limited; a {@link RequestContext} if it is a request
      * @return ALLOW or DENY; DEFAULT: as `ratelimitd.on-error` has it
      */
     OnError onUnavailable(UnavailableException error, Policy policy, CallContext call);

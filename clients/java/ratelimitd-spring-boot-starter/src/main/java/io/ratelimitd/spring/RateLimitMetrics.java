@@ -1,32 +1,49 @@
 package io.ratelimitd.spring;
 
+import io.micrometer.core.instrument.Counter;
 import io.micrometer.core.instrument.FunctionCounter;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.binder.MeterBinder;
+import io.ratelimitd.Check;
 import io.ratelimitd.Counters;
+import io.ratelimitd.Decision;
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.UnavailableException.Kind;
+import java.util.List;
 import java.util.function.ToDoubleFunction;
 
-/** `ratelimitd.checks` by result, and `ratelimitd.unavailable` by kind. */
+/**
+ * `ratelimitd.checks` by policy and result, where a check of several policies counts for each of them;
+ * `ratelimitd.remembered`, `ratelimitd.refused`, and `ratelimitd.unavailable` by kind.
+ */
 final class RateLimitMetrics implements MeterBinder {
-    private final Counters counters;
+    private final RateLimitClient client;
 
     RateLimitMetrics(RateLimitClient client) {
-        counters = client.counters();
+        this.client = client;
     }
 
     @Override
     public void bindTo(MeterRegistry registry) {
-        register(registry, "ratelimitd.checks", "result", "allowed", Counters::allowed);
-        register(registry, "ratelimitd.checks", "result", "denied", Counters::denied);
-        register(registry, "ratelimitd.checks", "result", "refused", Counters::refused);
-        for (Kind kind : Kind.values())
-            register(registry, "ratelimitd.unavailable", "kind", kind.text(), all -> all.unavailable(kind));
+        client.onDecision((checks, decision) -> count(registry, checks, decision));
+        register(FunctionCounter.builder("ratelimitd.remembered", client.counters(), Counters::remembered), registry);
+        register(FunctionCounter.builder("ratelimitd.refused", client.counters(), Counters::refused), registry);
+        for (Kind kind : Kind.values()) {
+            ToDoubleFunction<Counters> count = all -> all.unavailable(kind);
+            register(FunctionCounter.builder("ratelimitd.unavailable", client.counters(), count).tag("kind", kind.text()),
+                    registry);
+        }
     }
 
-    private void register(MeterRegistry registry, String name, String tag, String value,
-                          ToDoubleFunction<Counters> count) {
-        FunctionCounter.builder(name, counters, count).tag(tag, value).register(registry);
+    private static void register(FunctionCounter.Builder<Counters> counter, MeterRegistry registry) {
+        counter.register(registry);
+    }
+
+    private static void count(MeterRegistry registry, List<Check> checks, Decision decision) {
+        for (int i = 0; i < checks.size(); i++) {
+            Decision own = decision.members().isEmpty() ? decision : decision.members().get(i);
+            Counter.builder("ratelimitd.checks").tag("policy", checks.get(i).policy().name())
+                    .tag("result", own.allowed() ? "allowed" : "denied").register(registry).increment();
+        }
     }
 }

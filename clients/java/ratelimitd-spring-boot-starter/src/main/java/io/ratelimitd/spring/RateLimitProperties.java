@@ -4,6 +4,7 @@ import io.ratelimitd.http.ClientAddress;
 import io.ratelimitd.http.HeaderStyle;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 import org.springframework.boot.context.properties.bind.DefaultValue;
 
@@ -13,6 +14,9 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param enabled          false: nothing is limited, and no daemon is asked
  * @param socket           the daemon's socket; default: $RATELIMIT_SOCKET, else /run/ratelimitd/ratelimitd.sock
  * @param timeout          how long a request waits for the daemon at most
+ * @param rememberDenials  the client repeats a denial by itself for this long; 0: never. Not for policies with count_denied
+ * @param service          in front of the keys of limits that are written in the program; default: $RATELIMIT_SERVICE,
+ *                         else $OTEL_SERVICE_NAME, else spring.application.name; empty: nothing
  * @param onError          what happens to a request while the daemon gives no answer
  * @param verify           at the start, compare the declared limits with the daemon's configuration
  * @param trustedProxies   addresses and networks of your own proxies, or how many of them stand in front
@@ -24,11 +28,13 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param interceptorOrder place of the interceptor that limits handlers
  * @param filters          limits of URLs
  */
-@ConfigurationProperties("ratelimitd")
+@ConfigurationProperties(prefix = "ratelimitd", ignoreUnknownFields = false) /* a misspelt option must not mean nothing */
 public record RateLimitProperties(
         @DefaultValue("true") boolean enabled,
         String socket,
         @DefaultValue("250ms") Duration timeout,
+        @DefaultValue("0") Duration rememberDenials,
+        String service,
         @DefaultValue("allow") OnError onError,
         @DefaultValue("true") boolean verify,
         @DefaultValue List<String> trustedProxies,
@@ -46,8 +52,13 @@ public record RateLimitProperties(
      * @param pattern    such as /api/** or /users/{id}
      * @param exclude    patterns that it does not limit, such as /api/health
      * @param policy     a policy of the daemon's configuration
+     * @param policyExpression an expression that gives the policy; null: this request is not limited
      * @param limit      in place of a policy: so many in each window, counted for this pattern
+     * @param limitExpression an expression that gives the limit
      * @param window     with `limit`: a whole number and its unit
+     * @param windowExpression an expression that gives the window
+     * @param settings   more settings of a limit of its own, as in the daemon's configuration
+     * @param name       what header fields, bodies and logs call a limit of its own
      * @param key        whom to count, an expression: ip, user, header('X-Tenant')
      * @param cost       units to charge: a number, or an expression
      * @param skip       an expression: true lets the request through unlimited
@@ -61,8 +72,13 @@ public record RateLimitProperties(
             String pattern,
             @DefaultValue List<String> exclude,
             @DefaultValue("") String policy,
-            @DefaultValue("-1") long limit,
+            @DefaultValue("") String policyExpression,
+            Long limit,
+            @DefaultValue("") String limitExpression,
             @DefaultValue("") String window,
+            @DefaultValue("") String windowExpression,
+            @DefaultValue Map<String, String> settings,
+            @DefaultValue("") String name,
             @DefaultValue("ip") String key,
             @DefaultValue("1") String cost,
             @DefaultValue("") String skip,
@@ -71,9 +87,9 @@ public record RateLimitProperties(
             @DefaultValue("false") boolean slot,
             @DefaultValue("default") Headers headers,
             @DefaultValue("true") boolean enabled) {
-        Limit.Declared declared() {
-            return new Limit.Declared(policy, limit, window, key, cost, skip, onError, chargeWhen, slot,
-                    headers);
+        Declared declared() {
+            return new Declared(policy, policyExpression, limit, limitExpression, window, windowExpression, settings, name,
+                    key, cost, skip, onError, chargeWhen, slot, headers);
         }
     }
 

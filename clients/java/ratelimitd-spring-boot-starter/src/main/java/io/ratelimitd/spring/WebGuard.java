@@ -1,8 +1,5 @@
 package io.ratelimitd.spring;
 
-import io.ratelimitd.Decision;
-import io.ratelimitd.http.ClientAddress;
-import io.ratelimitd.http.HeaderStyle;
 import io.ratelimitd.http.HttpAnswer;
 import jakarta.servlet.AsyncEvent;
 import jakarta.servlet.AsyncListener;
@@ -10,98 +7,45 @@ import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.atomic.AtomicBoolean;
-import org.apache.commons.logging.Log;
-import org.apache.commons.logging.LogFactory;
 import org.springframework.web.util.WebUtils;
 
-/** The guard of requests: the verdict becomes header fields, and where it is no, the answer. */
+/** The guard of servlet requests: the verdict becomes header fields, and where it is no, the answer. */
 final class WebGuard {
-    private static final Log LOG = LogFactory.getLog(WebGuard.class);
-
     private final Guard guard;
-    private final ClientAddress addresses;
-    private final HeaderStyle style;
+    private final Answers answers;
     private final RateLimitResponder responder;
-    private final AtomicBoolean warned = new AtomicBoolean();
 
-    WebGuard(Guard guard, ClientAddress addresses, HeaderStyle style, RateLimitResponder responder) {
+    WebGuard(Guard guard, Answers answers, RateLimitResponder responder) {
         this.guard = guard;
-        this.addresses = addresses;
-        this.style = style;
+        this.answers = answers;
         this.responder = responder;
     }
 
     /** null: the request was answered, and goes no further. Else the caller ends the passage. */
     Passage enter(List<Limit> limits, String endpoint, HttpServletRequest request, HttpServletResponse response)
             throws IOException {
-        WebContext context = new WebContext(endpoint, request, addresses);
-        if (limits.isEmpty() || isPreflight(request)) return new Passage(context);
-        warnOfProxies(request);
+        WebContext context = new WebContext(endpoint, request, answers.addresses());
+        if (limits.isEmpty() || context.isPreflight()) return new Passage(context);
+        answers.warnOfProxies(context);
 
         Passage passage = guard.enter(limits, context);
-        String accept = request.getHeader("Accept");
-        if (passage.failure() != null) {
-            respond(request, response, HttpAnswer.unavailable(accept));
+        request.setAttribute(RateLimit.DECISION,
+                Passage.leastOf(request.getAttribute(RateLimit.DECISION), passage.decision()));
+        HttpAnswer refusal = answers.refusal(passage, request.getHeader("Accept"));
+        if (refusal != null) {
+            respond(request, response, refusal);
             return null;
         }
-        if (passage.denial() != null) {
-            respond(request, response, answer(passage.denial(), accept));
-            return null;
-        }
-        for (Passage.Decided decided : passage.decisions()) setHeaders(response, answer(decided, accept));
-        if (passage.waitsForStatus()) {
-            BodyWatch watch = WebUtils.getNativeResponse(response, BodyWatch.class);
-            if (watch != null) watch.beforeBody(passage::settle); /* without it, the end of the call settles */
-        }
+        LimitedResponse.report(response, answers.fields(passage));
+        LimitedResponse watch = WebUtils.getNativeResponse(response, LimitedResponse.class);
+        if (watch != null) watch.beforeBody(passage::settle); /* without it, the end of the call settles */
         return passage;
     }
 
-    /** The browser asks whether it may send the request itself. */
-    private static boolean isPreflight(HttpServletRequest request) {
-        return request.getMethod().equals("OPTIONS") && request.getHeader("Access-Control-Request-Method") != null;
-    }
-
-    private void warnOfProxies(HttpServletRequest request) {
-        if (!addresses.trustsNobody() || request.getHeader(addresses.header()) == null) return;
-        if (warned.compareAndSet(false, true))
-            LOG.warn("a request from " + request.getRemoteAddr() + " has " + addresses.header() + ", which nothing here"
-                    + " believes. If that is your proxy, all its clients count as one: set ratelimitd.trusted-proxies");
-    }
-
-    /** RateLimit has the members whose limits want it; the older fields report the whole, if one of them wants those. */
-    private HttpAnswer answer(Passage.Decided decided, String accept) {
-        List<Decision> members = decided.decision().members();
-        List<Decision> shown = new ArrayList<>();
-        boolean isIetf = false;
-        boolean isLegacy = false;
-        for (int i = 0; i < decided.limits().size(); i++) {
-            HeaderStyle own = new HeaderStyle(decided.limits().get(i).headers().or(style.fields()), style.reset());
-            if (own.hasIetf() && !members.isEmpty()) shown.add(members.get(i));
-            isIetf |= own.hasIetf();
-            isLegacy |= own.hasLegacy();
-        }
-        HeaderStyle all = new HeaderStyle(HeaderStyle.Fields.of(isIetf, isLegacy), style.reset());
-        return HttpAnswer.of(decided.decision().with(shown), decided.isOfSlot(), all, accept, System.currentTimeMillis());
-    }
-
-    private void respond(HttpServletRequest request, HttpServletResponse response, HttpAnswer answer)
-            throws IOException {
-        setHeaders(response, answer);
+    void respond(HttpServletRequest request, HttpServletResponse response, HttpAnswer answer) throws IOException {
+        LimitedResponse.report(response, answer.headers());
         responder.respond(request, response, answer);
-    }
-
-    private static void setHeaders(HttpServletResponse response, HttpAnswer answer) {
-        for (Map.Entry<String, String> field : answer.headers().entrySet()) {
-            String name = field.getKey();
-            if (name.equals("Content-Type")) continue;
-            boolean isList = name.startsWith("RateLimit"); /* another limiter may have set its own */
-            String before = isList ? response.getHeader(name) : null;
-            response.setHeader(name, before == null ? field.getValue() : before + ", " + field.getValue());
-        }
     }
 
     static void respondByDefault(HttpServletRequest request, HttpServletResponse response, HttpAnswer answer)

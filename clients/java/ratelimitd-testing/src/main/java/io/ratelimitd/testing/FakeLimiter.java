@@ -3,6 +3,7 @@ package io.ratelimitd.testing;
 import io.ratelimitd.AllowAll;
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.RefusedException;
+import io.ratelimitd.Request;
 import io.ratelimitd.UnavailableException;
 import io.ratelimitd.UnavailableException.Kind;
 import java.nio.charset.StandardCharsets;
@@ -10,6 +11,7 @@ import java.time.Duration;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -65,13 +67,25 @@ public final class FakeLimiter extends AllowAll {
     }
 
     @Override
-    protected Map<String, Object> decide(String method, List<?> params) {
-        String policy = params.get(0) instanceof String name ? name : "inline";
-        calls.add(new Asked(method, policy, text(params.get(1)), cost(params)));
+    protected Object answer(Request request) {
+        Object answer = super.answer(request);
+        failIfTold();
+        return answer;
+    }
+
+    private void failIfTold() {
         if (refused != null) throw new RefusedException(refused, "the fake limiter refuses it");
         if (unavailable != null)
             throw new UnavailableException(unavailable, MAYBE_CHARGED.contains(unavailable),
                     "the fake limiter gives no answer");
+    }
+
+    @Override
+    protected Map<String, Object> decide(String method, List<?> params) {
+        String policy = params.get(0) instanceof Map<?, ?> settings
+                ? Objects.toString(settings.get("name"), "inline") : (String) params.get(0);
+        calls.add(new Asked(method, policy, text(params.get(1)), cost(params)));
+        failIfTold();
 
         Long denied = retryAfterMs.get(policy);
         if (denied == null) return super.decide(method, params);

@@ -6,19 +6,71 @@ import jakarta.servlet.http.HttpServletResponse;
 import jakarta.servlet.http.HttpServletResponseWrapper;
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.function.IntConsumer;
+import org.springframework.web.util.WebUtils;
 
 /**
- * Reports when an answer begins to go out: then its status is certain, and the client has not seen the end of it. What
+ * The answer to a request that has limits.
+ *
+ * <p>It reports when it begins to go out: then its status is certain, and the client has not seen the end of it. What
  * depends on the status is settled there, so that the client's next request already finds it settled.
+ *
+ * <p>It keeps the limits' fields: what the application sets under the same name is added to lists, and else dropped.
  */
-final class BodyWatch extends HttpServletResponseWrapper {
+final class LimitedResponse extends HttpServletResponseWrapper {
+    private final Set<String> kept = new TreeSet<>(String.CASE_INSENSITIVE_ORDER); /* names of the limits' fields */
     private IntConsumer beforeBody; /* with the status; null once it has run */
     private ServletOutputStream stream;
     private PrintWriter writer;
 
-    BodyWatch(HttpServletResponse response) {
+    LimitedResponse(HttpServletResponse response) {
         super(response);
+    }
+
+    /** Sets the fields of a limit. */
+    static void report(HttpServletResponse response, Map<String, String> fields) {
+        LimitedResponse keeps = WebUtils.getNativeResponse(response, LimitedResponse.class);
+        fields.forEach((name, value) -> {
+            if (name.equals("Content-Type")) return;
+            if (keeps != null) keeps.kept.remove(name);
+            String before = Answers.isList(name) ? response.getHeader(name) : null;
+            response.setHeader(name, before == null ? value : before + ", " + value);
+            if (keeps != null) keeps.kept.add(name);
+        });
+    }
+
+    @Override
+    public void setHeader(String name, String value) {
+        if (!kept.contains(name)) super.setHeader(name, value);
+        else if (Answers.isList(name) && value != null) super.addHeader(name, value);
+    }
+
+    @Override
+    public void addHeader(String name, String value) {
+        if (!kept.contains(name) || Answers.isList(name)) super.addHeader(name, value);
+    }
+
+    @Override
+    public void setIntHeader(String name, int value) {
+        setHeader(name, Integer.toString(value));
+    }
+
+    @Override
+    public void addIntHeader(String name, int value) {
+        addHeader(name, Integer.toString(value));
+    }
+
+    @Override
+    public void setDateHeader(String name, long date) {
+        if (!kept.contains(name)) super.setDateHeader(name, date);
+    }
+
+    @Override
+    public void addDateHeader(String name, long date) {
+        if (!kept.contains(name)) super.addDateHeader(name, date);
     }
 
     void beforeBody(IntConsumer settle) {

@@ -30,6 +30,7 @@ public final class Benchmark {
     private static final int CHECKS = 4000;
     private static final int ROUNDS = 5;
     private static final int KEYS = 1000;
+    private static final long NEVER_FITS = 10_000_000;
     private static final int THREADS = 8;
 
     private interface Checker {
@@ -50,7 +51,9 @@ public final class Benchmark {
         Path socket = Path.of(args[0]);
         RedisClient redis = RedisClient.create("redis://127.0.0.1:" + args[1]);
         Duration patient = Duration.ofSeconds(10);
-        try (RateLimitClient client = RateLimitClient.builder().socket(socket).timeout(patient).build()) {
+        try (RateLimitClient client = RateLimitClient.builder().socket(socket).timeout(patient).build();
+             RateLimitClient remembering = RateLimitClient.builder().socket(socket).timeout(patient)
+                     .rememberDenials(Duration.ofHours(1)).build()) {
             BucketConfiguration limit = BucketConfiguration.builder()
                     .addLimit(Bandwidth.builder().capacity(1_000_000).refillGreedy(1_000_000, Duration.ofSeconds(1)).build())
                     .build();
@@ -65,6 +68,8 @@ public final class Benchmark {
             for (int i = 0; i < THREADS; i++) bare.add(bare(SocketChannel.open(UnixDomainSocketAddress.of(socket))));
             List<Way> ways = List.of(new Way("bare socket, one connection per thread", bare),
                     new Way("ratelimitd-client", all(key -> client.check("bench", key).allowed())),
+                    new Way("ratelimitd-client, a remembered denial",
+                            all(key -> !remembering.check("bench", key, NEVER_FITS).allowed())),
                     new Way("bucket4j with Redis (Lettuce)", all(theirs)));
 
             for (Way way : ways) alone(way, WARMUP, false);
@@ -105,7 +110,7 @@ public final class Benchmark {
         Checker checker = way.checkers.get(0);
         for (int i = 0; i < n; i++) {
             long begun = System.nanoTime();
-            if (!checker.check("k" + i % KEYS)) throw new IllegalStateException(way.name + ": denied");
+            if (!checker.check("k" + i % KEYS)) throw new IllegalStateException(way.name + ": decided otherwise");
             if (counts) way.nanos.add(System.nanoTime() - begun);
         }
     }
@@ -136,7 +141,7 @@ public final class Benchmark {
             long[] sorted = way.nanos.stream().mapToLong(Long::longValue).sorted().toArray();
             double[] rates = way.aSecond.stream().mapToDouble(Double::doubleValue).toArray();
             Arrays.sort(rates);
-            System.out.printf(Locale.ROOT, "%-40s %7.0f us %7.0f us %24.0f%n", way.name, sorted[sorted.length / 2] / 1e3,
+            System.out.printf(Locale.ROOT, "%-40s %7.1f us %7.1f us %24.0f%n", way.name, sorted[sorted.length / 2] / 1e3,
                     sorted[sorted.length * 99 / 100] / 1e3, rates[rates.length / 2]);
         }
     }

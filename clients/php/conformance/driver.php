@@ -14,8 +14,7 @@ use Ratelimitd\Refused;
 use Ratelimitd\Slot;
 use Ratelimitd\Unavailable;
 
-require __DIR__ . '/../src/Ratelimitd.php';
-require __DIR__ . '/../src/FakeLimiter.php';
+require __DIR__ . '/../src/autoload.php';
 
 const DECISION = [
     'allowed', 'limit', 'remaining', 'retryAfterMs', 'resetAfterMs', 'delayMs', 'granted', 'boundBy', 'source', 'reason',
@@ -52,7 +51,7 @@ function given(array $command, array $fields): array
     $found = [];
     foreach ($fields as $field => $name) {
         if (isset($command[$field])) {
-            $found[$name] = in_array($name, ['timeout', 'ttl'], true) ? seconds($command[$field]) : plain($command[$field]);
+            $found[$name] = in_array($name, ['timeout', 'ttl', 'rememberDenials'], true) ? seconds($command[$field]) : plain($command[$field]);
         }
     }
     return $found;
@@ -107,7 +106,9 @@ function carry_out(array $c): array
     $key = plain($c['key'] ?? null);
     switch ($c['do']) {
         case 'open':
-            $clients[$c['client']] = new Client($c['socket'] ?? null, ...given($c, ['timeout_ms' => 'timeout']));
+            $named = given($c, ['timeout_ms' => 'timeout', 'remember_denials_ms' => 'rememberDenials']);
+            $log = static fn (string $line) => say(['event' => 'log', 'message' => $line]);
+            $clients[$c['client']] = new Client($c['socket'] ?? null, ...$named, log: $log);
             return [];
         case 'close':
             $client?->close();

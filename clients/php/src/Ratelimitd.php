@@ -1,7 +1,7 @@
 <?php
 
 /**
- * Ratelimitd: asks the ratelimitd of this host. One file, no extension, PHP 8.1 or newer; see README.md.
+ * Ratelimitd: asks the ratelimitd of this host. No extension, PHP 8.1 or newer; see README.md.
  *
  * A client connects when it is first asked, and keeps that connection until it is destroyed: under PHP-FPM, to the end of
  * the request. Durations are whole milliseconds in names that end in Ms, and seconds elsewhere.
@@ -78,66 +78,135 @@ final class Decision
     ) {
     }
 
+    private const NUMBER_MAX = (1 << 53) - 1;
+    private const REQUIRED = ['allowed', 'limit', 'remaining', 'retry_after_ms', 'reset_after_ms', 'source'];
+    /** what a field is, in place of a number from 0 on */
+    private const TYPES = [
+        'allowed' => 'bool', 'shadow_denied' => 'bool', 'ended' => 'bool',
+        'bound_by' => 'string', 'source' => 'string', 'reason' => 'string', 'of' => 'string',
+    ];
+    private const NUMBERS = [
+        'limit', 'remaining', 'retry_after_ms', 'reset_after_ms', 'delay_ms', 'granted', 'policy_version', 'quota', 'window_ms',
+        'of_reset_ms', 'refunded', 'charged',
+    ];
+
     /**
      * @param array<string, mixed> $map as the protocol has it
-     * @param int $cost what was asked for: granted, where the daemon leaves it out
+     * @param int $cost what was asked for: granted, if the daemon leaves it out
      * @param ?int[] $costs of the members, for checkAll()
      */
     public static function of(array $map, int $cost = 1, ?array $costs = null): self
     {
-        $allowed = $map['allowed'] ?? null;
-        $source = $map['source'] ?? null;
-        $numbers = [];
-        foreach (['limit', 'remaining', 'retry_after_ms', 'reset_after_ms'] as $name) {
-            $numbers[$name] = $map[$name] ?? null;
-            if (!is_int($numbers[$name])) {
-                throw new Unavailable('protocol', "a decision without a valid $name", true);
+        foreach (self::REQUIRED as $name) {
+            if (!isset($map[$name])) {
+                throw new Unavailable('protocol', "a decision without $name", true);
             }
         }
-        if (!is_bool($allowed) || !is_string($source)) {
-            throw new Unavailable('protocol', 'a decision without a valid allowed or source', true);
+        foreach (self::TYPES as $name => $type) {
+            if (isset($map[$name]) && get_debug_type($map[$name]) !== $type) {
+                throw new Unavailable('protocol', "$name of a decision has the wrong type", true);
+            }
+        }
+        foreach (self::NUMBERS as $name) {
+            $number = $map[$name] ?? 0;
+            if (!is_int($number) || $number < ($name === 'retry_after_ms' ? -1 : 0) || $number > self::NUMBER_MAX) {
+                throw new Unavailable('protocol', "$name of a decision is " . json_encode($number), true);
+            }
         }
 
-        $integer = static fn (string $name): ?int => is_int($map[$name] ?? null) ? $map[$name] : null;
-        $text = static fn (string $name): ?string => is_string($map[$name] ?? null) ? $map[$name] : null;
-        $of = $text('of');
-        $isDescribed = $of !== null && isset($map['quota'], $map['window_ms'], $map['of_reset_ms']);
+        $isDescribed = isset($map['of'], $map['quota'], $map['window_ms'], $map['of_reset_ms']);
         return new self(
-            allowed: $allowed,
-            limit: $numbers['limit'],
-            remaining: $numbers['remaining'],
-            retryAfterMs: $numbers['retry_after_ms'],
-            resetAfterMs: $numbers['reset_after_ms'],
-            delayMs: $integer('delay_ms') ?? 0,
-            granted: $integer('granted') ?? ($allowed ? $cost : 0),
-            boundBy: $text('bound_by'),
-            source: $source,
-            reason: $text('reason'),
-            policyVersion: $integer('policy_version') ?? 0,
-            shadowDenied: ($map['shadow_denied'] ?? false) === true,
-            of: $isDescribed ? $of : null,
-            quota: $isDescribed ? $integer('quota') : null,
-            windowMs: $isDescribed ? $integer('window_ms') : null,
-            ofResetMs: $isDescribed ? $integer('of_reset_ms') : null,
+            allowed: $map['allowed'],
+            limit: $map['limit'],
+            remaining: $map['remaining'],
+            retryAfterMs: $map['retry_after_ms'],
+            resetAfterMs: $map['reset_after_ms'],
+            delayMs: $map['delay_ms'] ?? 0,
+            granted: $map['granted'] ?? ($map['allowed'] ? $cost : 0),
+            boundBy: $map['bound_by'] ?? null,
+            source: $map['source'],
+            reason: $map['reason'] ?? null,
+            policyVersion: $map['policy_version'] ?? 0,
+            shadowDenied: $map['shadow_denied'] ?? false,
+            of: $map['of'] ?? null,
+            quota: $isDescribed ? $map['quota'] : null,
+            windowMs: $isDescribed ? $map['window_ms'] : null,
+            ofResetMs: $isDescribed ? $map['of_reset_ms'] : null,
             members: self::membersOf($map['members'] ?? null, $costs),
-            refunded: $integer('refunded') ?? 0,
-            charged: $integer('charged') ?? 0,
-            ended: ($map['ended'] ?? false) === true,
+            refunded: $map['refunded'] ?? 0,
+            charged: $map['charged'] ?? 0,
+            ended: $map['ended'] ?? false,
         );
     }
 
     /** @return self[] */
     private static function membersOf(mixed $members, ?array $costs): array
     {
-        if ($costs === null || !is_array($members) || count($members) !== count($costs)) {
-            return $costs === null && $members === null ? []
-                : throw new Unavailable('protocol', 'not one decision for each member', true);
+        if ($costs === null) {
+            return [];
+        }
+        if (!is_array($members) || count($members) !== count($costs)) {
+            throw new Unavailable('protocol', 'not one decision for each member', true);
         }
         return array_map(
             static fn (mixed $member, int $cost): self => self::of(is_array($member) ? $member : [], $cost),
             array_values($members),
             $costs,
         );
+    }
+
+    /** This denial, as a client repeats it so many milliseconds later. @internal */
+    public function repeated(int $afterMs): self
+    {
+        return new self(...[
+            ...get_object_vars($this),
+            'source' => $this->allowed ? $this->source : 'deny_cache',
+            'retryAfterMs' => $this->retryAfterMs > 0 ? max(1, $this->retryAfterMs - $afterMs) : $this->retryAfterMs,
+            'resetAfterMs' => max(0, $this->resetAfterMs - $afterMs),
+            'ofResetMs' => $this->ofResetMs === null ? null : max(0, $this->ofResetMs - $afterMs),
+            'members' => array_map(static fn (self $member): self => $member->repeated($afterMs), $this->members),
+        ]);
+    }
+
+    // ---- names of inline policies
+
+    private const GENERATED = '/^inline-[0-9a-f]{16}(?=\/|$)/D';
+
+    /**
+     * The map of a decision with the names of inline policies in place of those that the daemon generates.
+     *
+     * @param list<?string> $names of the members of a checkAll(); else one
+     * @internal
+     */
+    public static function named(array $map, array $names): array
+    {
+        if (!isset($map['members']) || !is_array($map['members'])) {
+            return self::renamed($map, fn (string $generated): string => $names[0] ?? $generated);
+        }
+        $known = [];
+        foreach (array_values($map['members']) as $i => $member) {
+            $name = $names[$i] ?? null;
+            if ($name === null || !is_array($member)) {
+                continue;
+            }
+            foreach (['of', 'bound_by'] as $field) {
+                if (is_string($member[$field] ?? null) && preg_match(self::GENERATED, $member[$field], $found)) {
+                    $known[$found[0]] = $name;
+                }
+            }
+            $map['members'][$i] = self::renamed($member, fn (): string => $name);
+        }
+        return self::renamed($map, fn (string $generated): string => $known[$generated] ?? $generated);
+    }
+
+    private static function renamed(array $map, callable $nameOf): array
+    {
+        foreach (['of', 'bound_by'] as $field) {
+            if (is_string($map[$field] ?? null)) {
+                $map[$field] = preg_replace_callback(self::GENERATED, fn (array $found): string => $nameOf($found[0]), $map[$field]);
+            }
+        }
+        return $map;
     }
 }
 
@@ -291,19 +360,19 @@ final class Slot
     {
     }
 
-    /** @return bool true: the daemon freed it now; false: it was released before, or lost */
+    /**
+     * Gives the slot back. It throws nothing: a slot whose release cannot be written in time ends with its connection.
+     *
+     * @return bool true: the daemon freed it now; false: it was released before, or lost
+     */
     public function release(?float $timeout = null): bool
     {
         if ($this->isReleased || $this->isLost()) {
             return false;
         }
-        try {
-            $answer = $this->client->call('release', [$this->id], $timeout);
-        } catch (Unavailable $failure) {
-            return $failure->kind === 'lost' ? false : throw $failure; // it ended with its connection
-        }
-        $this->isReleased = true;
-        return ($answer['released'] ?? false) === true;
+        $isFreed = $this->client->release($this->id, $timeout);
+        $this->isReleased = $this->connection === $this->client->connectionNumber();
+        return $isFreed;
     }
 
     /** Its connection has ended, and the slot with it. */
@@ -328,13 +397,18 @@ final class Reservation
 
     public function settle(int $actual, ?float $timeout = null): Decision
     {
-        return Decision::of($this->client->call('settle', [$this->token, $actual], $timeout), 0);
+        return $this->client->settle($this->token, $actual, $timeout);
     }
 
     public function cancel(?float $timeout = null): Decision
     {
-        return Decision::of($this->client->call('cancel', [$this->token], $timeout), 0);
+        return $this->client->cancel($this->token, $timeout);
     }
+}
+
+/** A request did not leave this process as a whole, so nothing was charged. @internal */
+final class NeverSent extends \RuntimeException
+{
 }
 
 /**
@@ -347,10 +421,13 @@ class Client
     private const PATH_BYTES_MAX = 107; // of a Unix socket
     private const KEY_BYTES_MAX = 512;
     private const KEY_BYTES_KEPT = 64;
-    private const BREAKER_TIMEOUTS = 3;
-    private const BREAKER_S = 1.0;
     private const BACKOFF_FIRST_S = 0.01;
     private const BACKOFF_MAX_S = 0.25;
+    private const NAME = '/^(?!inline-)[A-Za-z0-9._-]{1,64}$/D';
+    private const READS_MAX = 1024;
+    private const LATE_READS_MAX = 4; // of 64 KiB each
+    private const SELECTS_MAX = 100;
+    private const ENDING = ['release', 'settle', 'cancel']; // always tried: what gives back is never held back
     private const KINDS = [
         'OVERLOADED' => 'overloaded', 'SHUTTING_DOWN' => 'shutting_down', 'STORE_UNAVAILABLE' => 'store_unavailable',
     ];
@@ -363,29 +440,54 @@ class Client
     private int $msgid = 0;
     /** bytes that have arrived and belong to no answer yet */
     private string $buffer = '';
-    /** @var array<int, string> methods of calls whose answer is late, by msgid */
+    /** @var string[] what the daemon can do, by its answer to hello on this connection */
+    private array $features = [];
+    /** @var array<string, true> ids of the slots that this connection holds */
+    private array $held = [];
+    /** @var array<int, string> methods of calls whose answer is late and must be given back, by msgid */
     private array $late = [];
 
-    private int $timeouts = 0;
-    private float $closedUntil = 0;
+    private readonly Breaker $breaker;
+    private readonly ?Denials $denials;
     private float $backoff = 0;
     private float $retryAt = 0;
-    /** @var array{checks: int, allowed: int, denied: int, refused: int, unavailable: array<string, int>} */
-    private array $counters = ['checks' => 0, 'allowed' => 0, 'denied' => 0, 'refused' => 0, 'unavailable' => []];
+    /** @var array<string, int> by name */
+    private array $counters = ['checks' => 0, 'allowed' => 0, 'denied' => 0, 'remembered' => 0, 'refused' => 0];
+    /** @var array<string, int> by kind */
+    private array $unavailable = [];
 
     /**
      * @param ?string $socket path; default: RATELIMIT_SOCKET, else /run/ratelimitd/ratelimitd.sock
      * @param float $timeout seconds for a whole call, connecting included
+     * @param float $rememberDenials seconds for which a denied check is denied again without asking; 0: never. Under PHP-FPM
+     *     the workers remember together in APCu; without it each request for itself. Not for policies with count_denied
+     * @param ?callable $onDecision called with policy, key and decision after each decision
+     * @param ?callable $log of a line of text; default: error_log
      */
-    public function __construct(?string $socket = null, private readonly float $timeout = 0.25)
-    {
+    public function __construct(
+        ?string $socket = null,
+        private readonly float $timeout = 0.25,
+        float $rememberDenials = 0,
+        private readonly mixed $onDecision = null,
+        private readonly mixed $log = null,
+    ) {
         if ($timeout <= 0) {
             throw new \InvalidArgumentException('timeout must be above 0 seconds');
+        }
+        if (!($rememberDenials >= 0)) {
+            throw new \InvalidArgumentException('rememberDenials is 0 or a number of seconds');
+        }
+        foreach (['onDecision' => $onDecision, 'log' => $log] as $name => $function) {
+            if ($function !== null && !is_callable($function)) {
+                throw new \InvalidArgumentException("$name is a function");
+            }
         }
         $this->path = $socket ?? (getenv('RATELIMIT_SOCKET') ?: '/run/ratelimitd/ratelimitd.sock');
         if ($this->path === '' || strlen($this->path) > self::PATH_BYTES_MAX) {
             throw new \InvalidArgumentException('a socket path has 1 to ' . self::PATH_BYTES_MAX . " bytes: '{$this->path}'");
         }
+        $this->breaker = new Breaker($this->path);
+        $this->denials = $rememberDenials > 0 ? new Denials((int) ceil($rememberDenials * 1000), $this->path) : null;
     }
 
     public function __destruct()
@@ -401,8 +503,14 @@ class Client
         }
         $this->stream = null;
         $this->buffer = '';
-        $this->late = [];
+        $this->features = $this->held = $this->late = [];
         $this->connection++;
+    }
+
+    /** Has the daemon listed this feature on the connection in use? A new connection does not know yet. @internal */
+    public function has(string $feature): bool
+    {
+        return in_array($feature, $this->features, true);
     }
 
     /** @internal which connection this is; a slot belongs to one */
@@ -435,12 +543,20 @@ class Client
         if ($resend) {
             $requestId ??= bin2hex(random_bytes(16));
         }
+        $same = $this->denials === null || $atMost !== null || $requestId !== null ? null
+            : Denials::same(Denials::frozen($policy), $key, $cost, $maxWaitMs);
+        $known = $this->remembered($same);
+        if ($known !== null) {
+            return $known;
+        }
         $options = self::options([
             'cost' => $atMost === null ? $cost : null, 'at_most' => $atMost, 'max_wait_ms' => $maxWaitMs,
             'deadline_ms' => $deadlineMs, 'request_id' => $requestId,
         ]);
+        $name = self::nameOf($policy);
         $answer = $this->call('check', [$policy, self::key($key), $options], $timeout, $resend);
-        return $this->counted(Decision::of($answer, $atMost ?? $cost));
+        $decision = $this->decided([[$policy, $key]], Decision::of(Decision::named($answer, [$name]), $atMost ?? $cost));
+        return $this->remember($same, [[$policy, $key]], $decision);
     }
 
     /**
@@ -454,10 +570,22 @@ class Client
         ?string $requestId = null,
         ?float $timeout = null,
     ): Decision {
+        $items = array_values($items);
+        $names = array_map(static fn (array $item): ?string => self::nameOf($item[0]), $items);
+        $costs = array_map(static fn (array $item): int => $item[2] ?? 1, $items);
+        $same = $this->denials === null || $requestId !== null ? null : Denials::same(...array_map(
+            static fn (array $item): array => [Denials::frozen($item[0]), $item[1], $item[2] ?? 1],
+            $items,
+        ));
+        $known = $this->remembered($same);
+        if ($known !== null) {
+            return $known;
+        }
         $options = self::options(['deadline_ms' => $deadlineMs, 'request_id' => $requestId]);
-        $costs = array_map(static fn (array $item): int => $item[2] ?? 1, array_values($items));
         $answer = $this->call('check_all', [self::items($items), $options], $timeout);
-        return $this->counted(Decision::of($answer, array_sum($costs), $costs));
+        $decision = Decision::of(Decision::named($answer, $names), array_sum($costs), $costs);
+        $asked = array_map(static fn (array $item): array => [$item[0], $item[1]], $items);
+        return $this->remember($same, $asked, $this->decided($asked, $decision));
     }
 
     /**
@@ -468,13 +596,16 @@ class Client
      */
     public function checkMany(array $items, ?float $timeout = null): array
     {
+        $items = array_values($items);
+        $names = array_map(static fn (array $item): ?string => self::nameOf($item[0]), $items);
         $answers = $this->call('check_many', [self::items($items)], $timeout);
         if (count($answers) !== count($items)) {
             throw new Unavailable('protocol', 'not one decision for each check', true);
         }
         $decisions = [];
-        foreach ($answers as $i => $answer) {
-            $decisions[] = $this->counted(Decision::of(is_array($answer) ? $answer : [], $items[$i][2] ?? 1));
+        foreach (array_values($answers) as $i => $answer) {
+            $decision = Decision::of(Decision::named(is_array($answer) ? $answer : [], [$names[$i]]), $items[$i][2] ?? 1);
+            $decisions[] = $this->decided([[$items[$i][0], $items[$i][1]]], $decision);
         }
         return $decisions;
     }
@@ -482,7 +613,8 @@ class Client
     /** The decision that a check of this cost would get now. */
     public function peek(string|array $policy, string $key, int $cost = 0, ?float $timeout = null): Decision
     {
-        return Decision::of($this->call('peek', [$policy, self::key($key), $cost], $timeout), $cost);
+        $name = self::nameOf($policy);
+        return Decision::of(Decision::named($this->call('peek', [$policy, self::key($key), $cost], $timeout), [$name]), $cost);
     }
 
     /** @return array<string, mixed> as PROTOCOL.md describes `explain` */
@@ -494,7 +626,11 @@ class Client
     /** @return bool was there anything to forget? */
     public function reset(string|array $policy, string $key, ?float $timeout = null): bool
     {
-        return ($this->call('reset', [$policy, self::key($key)], $timeout)['removed'] ?? false) === true;
+        try {
+            return ($this->call('reset', [$policy, self::key($key)], $timeout)['removed'] ?? false) === true;
+        } finally {
+            $this->denials?->forget($policy, $key);
+        }
     }
 
     public function refund(
@@ -505,7 +641,13 @@ class Client
         ?float $timeout = null,
     ): Decision {
         $options = self::options(['request_id' => $requestId]);
-        return Decision::of($this->call('refund', [$policy, self::key($key), $units, $options], $timeout), 0);
+        $name = self::nameOf($policy);
+        try {
+            $answer = $this->call('refund', [$policy, self::key($key), $units, $options], $timeout);
+            return Decision::of(Decision::named($answer, [$name]), 0);
+        } finally {
+            $this->denials?->forget($policy, $key);
+        }
     }
 
     /** @return list<array<string, mixed>> */
@@ -529,11 +671,18 @@ class Client
     public function verify(array $policies, bool $inline = false, ?float $timeout = null): void
     {
         if ($inline) {
-            $this->peek(Limit::settings('1/s'), 'verify', 0, $timeout);
+            $this->peek(['algorithm' => 'fixed_window', 'limit' => 1, 'window' => '1s'], 'verify', 0, $timeout);
         }
-        $missing = array_values(array_diff($policies, array_column($this->policies($timeout), 'name')));
+        $known = $this->policies($timeout);
+        $missing = array_values(array_diff(array_unique($policies), array_column($known, 'name')));
         if ($missing !== []) {
             throw new Refused('UNKNOWN_POLICY', 'the daemon has no policy ' . implode(', ', $missing), $missing);
+        }
+        $counting = array_filter($known, static fn (array $one): bool => in_array($one['name'] ?? null, $policies, true)
+            && in_array(true, array_column($one['limits'] ?? [], 'count_denied'), true));
+        if ($this->denials !== null && $counting !== []) {
+            $names = implode(', ', array_column($counting, 'name'));
+            $this->write("rememberDenials is not for policies with count_denied: $names");
         }
     }
 
@@ -550,10 +699,30 @@ class Client
         ?float $timeout = null,
     ): array {
         $options = self::options(['deadline_ms' => $deadlineMs, 'request_id' => $requestId]);
+        $name = self::nameOf($policy);
         $answer = $this->call('acquire', [$policy, self::key($key), $options], $timeout);
-        $decision = $this->counted(Decision::of($answer));
+        $decision = Decision::of(Decision::named($answer, [$name]));
         $id = self::given($decision, $answer['slot'] ?? null);
-        return [$decision, $id === null ? null : new Slot($this, $this->connection, $id)];
+        if ($id === null) {
+            return [$this->decided([[$policy, $key]], $decision), null];
+        }
+        $this->held[$id] = true;
+        $slot = new Slot($this, $this->connection, $id);
+        return [$this->decided([[$policy, $key]], $decision), $slot];
+    }
+
+    /** @internal for Slot */
+    public function release(string $id, ?float $timeout): bool
+    {
+        unset($this->held[$id]);
+        try {
+            return ($this->call('release', [$id], $timeout)['released'] ?? false) === true;
+        } catch (Unavailable | Refused $failure) {
+            if (!$failure instanceof Unavailable || $failure->kind !== 'timeout') {
+                $this->close(); // so that no slot stays taken without an owner
+            }
+            return false;
+        }
     }
 
     /**
@@ -563,7 +732,7 @@ class Client
      * @return array{Decision, ?Reservation} the reservation is there if the decision allows
      */
     public function reserve(
-        string $policy,
+        string|array $policy,
         string $key,
         int $estimate,
         ?float $ttl = null,
@@ -576,14 +745,28 @@ class Client
             'ttl_ms' => $ttl === null ? null : (int) round($ttl * 1000), 'deadline_ms' => $deadlineMs,
             'request_id' => $requestId,
         ]);
+        $name = self::nameOf($policy);
         $answer = $this->call('reserve', [$policy, self::key($key), $estimate, $options], $timeout);
-        $decision = $this->counted(Decision::of($answer, $estimate));
+        $decision = Decision::of(Decision::named($answer, [$name]), $estimate);
+        $token = self::given($decision, $answer['reservation'] ?? null);
+        $this->decided([[$policy, $key]], $decision);
         $isNever = !$decision->allowed && $decision->retryAfterMs < 0;
         if ($clamp && $isNever && 0 < $decision->limit && $decision->limit < $estimate) {
             return $this->reserve($policy, $key, $decision->limit, $ttl, $deadlineMs, $requestId, $timeout);
         }
-        $token = self::given($decision, $answer['reservation'] ?? null);
         return [$decision, $token === null ? null : new Reservation($this, $token)];
+    }
+
+    /** Ends the reservation with this token, wherever it was made: $actual units were used. */
+    public function settle(string $token, int $actual, ?float $timeout = null): Decision
+    {
+        return Decision::of($this->call('settle', [$token, $actual], $timeout), 0);
+    }
+
+    /** Ends the reservation with this token: nothing was used. */
+    public function cancel(string $token, ?float $timeout = null): Decision
+    {
+        return Decision::of($this->call('cancel', [$token], $timeout), 0);
     }
 
     /**
@@ -603,7 +786,7 @@ class Client
         try {
             return $work();
         } finally {
-            self::quietly(static fn () => $slot->release());
+            $slot->release();
         }
     }
 
@@ -630,15 +813,61 @@ class Client
         try {
             return $work($reservation);
         } catch (\Throwable $failure) {
-            self::quietly(static fn () => $reservation->cancel());
+            try {
+                $reservation->cancel();
+            } catch (Unavailable | Refused) {
+                // its units come back at the end of its time limit
+            }
             throw $failure;
         }
     }
 
-    /** @return array{checks: int, allowed: int, denied: int, refused: int, unavailable: array<string, int>} */
+    /** @return array<string, int|array<string, int>> checks, allowed, denied, remembered, refused, and unavailable by kind */
     public function counters(): array
     {
-        return $this->counters;
+        return [...$this->counters, 'unavailable' => $this->unavailable];
+    }
+
+    /** @param list<array{string|array, string}> $asked policies and keys */
+    private function decided(array $asked, Decision $decision): Decision
+    {
+        foreach ($decision->members ?: [$decision] as $i => $one) {
+            $this->counters[$one->allowed ? 'allowed' : 'denied']++;
+            if ($this->onDecision !== null) {
+                try {
+                    ($this->onDecision)($asked[$i][0], $asked[$i][1], $one);
+                } catch (\Throwable $failure) { // a hook that fails must not lose what the daemon has granted
+                    $this->write("onDecision failed: {$failure->getMessage()}");
+                }
+            }
+        }
+        return $decision;
+    }
+
+    private function remembered(?string $same): ?Decision
+    {
+        $found = $same === null ? null : $this->denials->find($same);
+        if ($found === null) {
+            return null;
+        }
+        [$asked, $decision] = $found;
+        $this->counters['checks'] += count($asked);
+        $this->counters['remembered']++;
+        return $this->decided($asked, $decision);
+    }
+
+    /** @param list<array{string|array, string}> $asked policies and keys */
+    private function remember(?string $same, array $asked, Decision $decision): Decision
+    {
+        if ($same !== null) {
+            $this->denials->put($same, $asked, $decision);
+        }
+        return $decision;
+    }
+
+    private function write(string $line): void
+    {
+        $this->log === null ? error_log("ratelimitd: $line") : ($this->log)($line);
     }
 
     // ---- one call
@@ -647,21 +876,14 @@ class Client
     public function call(string $method, array $params, ?float $timeout = null, bool $resend = false): array
     {
         $this->counters['checks'] += match ($method) {
-            'check', 'check_all', 'acquire', 'reserve' => 1,
-            'check_many' => count($params[0]),
+            'check', 'acquire', 'reserve' => 1,
+            'check_many', 'check_all' => count($params[0]),
             default => 0,
         };
         try {
-            try {
-                return $this->ask($method, $params, $timeout ?? $this->timeout);
-            } catch (Unavailable $failure) {
-                if (!$resend || $failure->kind !== 'lost') {
-                    throw $failure;
-                }
-                return $this->ask($method, $params, $timeout ?? $this->timeout);
-            }
+            return $this->exchange($method, $params, self::now() + ($timeout ?? $this->timeout), $resend);
         } catch (Unavailable $failure) {
-            $this->counters['unavailable'][$failure->kind] = 1 + ($this->counters['unavailable'][$failure->kind] ?? 0);
+            $this->unavailable[$failure->kind] = 1 + ($this->unavailable[$failure->kind] ?? 0);
             throw $failure;
         } catch (Refused $refusal) {
             $this->counters['refused']++;
@@ -669,39 +891,56 @@ class Client
         }
     }
 
-    private function counted(Decision $decision): Decision
+    private function exchange(string $method, array $params, float $until, bool $resend): array
     {
-        $this->counters[$decision->allowed ? 'allowed' : 'denied']++;
-        return $decision;
+        try {
+            return $this->attempt($method, $params, $until);
+        } catch (Unavailable $failure) {
+            if (!$resend || $failure->kind !== 'lost' || self::now() >= $until) {
+                throw $failure;
+            }
+        }
+        try {
+            return $this->attempt($method, $params, $until);
+        } catch (Unavailable $failure) {
+            throw new Unavailable($failure->kind, $failure->getMessage(), true, $failure->rpcCode); // by the first attempt
+        }
     }
 
-    private function ask(string $method, array $params, float $timeout): array
+    private function attempt(string $method, array $params, float $until): array
     {
         $this->leaveParent();
-        if (!in_array($method, ['release', 'settle', 'cancel'], true)) { // what gives back is never held back
-            $this->refuseWhileClosed();
-        }
-        $until = self::now() + $timeout;
+        $isEnding = in_array($method, self::ENDING, true);
+        $isEnding || $this->refuseWhileClosed();
         $this->dropIfEnded();
-        if ($method === 'release' && $this->stream === null) {
+        $wasUsed = $this->stream !== null;
+        if ($method === 'release' && !$wasUsed) {
             throw new Unavailable('lost', 'the slot has ended with its connection', true);
         }
-        $hello = $this->stream === null ? $this->connect($timeout) : '';
+        $hello = $wasUsed ? '' : $this->connect($until);
 
         $msgid = ++$this->msgid;
         $isSent = false;
         try {
-            $this->send($hello . MessagePack::pack([0, $msgid, $method, $params]), $until);
+            $this->send($hello . MessagePack::pack([0, $msgid, $method, $this->known($params)]), $until);
             $isSent = true;
             [$error, $result] = $this->receive($msgid, $until);
-            $this->answered();
+            $this->breaker->answered();
+        } catch (NeverSent $failure) {
+            $this->close();
+            if ($method === 'release') {
+                throw new Unavailable('lost', 'the slot has ended with its connection', true);
+            }
+            if ($wasUsed && self::now() < $until) { // this connection had ended; a new one shows how the daemon is
+                return $this->attempt($method, $params, $until);
+            }
+            throw new Unavailable('unreachable', $failure->getMessage());
         } catch (Unavailable $failure) {
             if ($failure->kind === 'timeout') {
-                $this->timeouts++;
-                $this->closedUntil = $this->timeouts >= self::BREAKER_TIMEOUTS ? self::now() + self::BREAKER_S : 0;
-                $isSent ? $this->late[$msgid] = $method : $this->close();
+                $this->breaker->timedOut();
+                $isSent ? $this->giveUp($msgid, $method) : $this->close();
             } else {
-                $this->answered();
+                $this->breaker->answered();
                 $this->close();
             }
             throw $failure;
@@ -718,22 +957,41 @@ class Client
 
     private function refuseWhileClosed(): void
     {
-        $now = self::now();
-        if ($now < $this->closedUntil) {
-            throw new Unavailable('breaker', 'no answer to ' . self::BREAKER_TIMEOUTS . ' calls in a row: not asked for a second');
-        }
-        if ($this->timeouts >= self::BREAKER_TIMEOUTS) {
-            $this->closedUntil = $now + self::BREAKER_S; // this call is the probe
-        }
-        if ($this->stream === null && $now < $this->retryAt) {
+        if ($this->stream === null && self::now() < $this->retryAt) {
             throw new Unavailable('unreachable', "cannot connect to {$this->path}: not tried again yet");
+        }
+        if (!$this->breaker->admits()) {
+            throw new Unavailable('breaker', 'no answer to three calls in a row: not asked for a second');
         }
     }
 
-    private function answered(): void
+    /** Nobody waits for the answer any more, and a yes must not stay taken. */
+    private function giveUp(int $msgid, string $method): void
     {
-        $this->timeouts = 0;
-        $this->closedUntil = 0;
+        if (!in_array($method, ['acquire', 'reserve'], true)) {
+            return;
+        }
+        if ($this->has('abandon')) {
+            $this->post([2, 'abandon', [$msgid]]);
+        } elseif ($this->held === []) {
+            $this->close(); // nobody reads between calls; the daemon takes back what it grants
+        } else {
+            $this->late[$msgid] = $method;
+        }
+    }
+
+    /** The parameters for this daemon: an older one does not know names of inline policies. */
+    private function known(array $params): array
+    {
+        if ($this->has('name') || $params === [] || !is_array($params[0])) {
+            return $params;
+        }
+        if (array_is_list($params[0])) { // the members of check_all and check_many
+            $params[0] = array_map($this->known(...), $params[0]);
+        } else {
+            unset($params[0]['name']);
+        }
+        return $params;
     }
 
     /** After a fork the connection is the parent's. */
@@ -745,9 +1003,9 @@ class Client
     }
 
     /** The bytes that go before the first call of a connection. */
-    private function connect(float $timeout): string
+    private function connect(float $until): string
     {
-        $stream = @stream_socket_client('unix://' . $this->path, $number, $message, $timeout);
+        $stream = @stream_socket_client('unix://' . $this->path, $number, $message, max(0.001, $until - self::now()));
         if ($stream === false) {
             $this->backoff = min(self::BACKOFF_MAX_S, max(self::BACKOFF_FIRST_S, 2 * $this->backoff));
             $this->retryAt = self::now() + $this->backoff * (0.5 + mt_rand() / mt_getrandmax() / 2);
@@ -766,40 +1024,53 @@ class Client
     /** A connection that the daemon has closed while it was idle is not used; what has come late is read. */
     private function dropIfEnded(): void
     {
-        if ($this->stream === null || !self::isReady($this->stream, false, 0)) {
-            return;
-        }
-        try {
-            $this->fill();
-            while ($this->buffer !== '') {
-                $this->next(fn (int $more): string => throw new \UnderflowException());
+        for ($reads = 0; $reads < self::READS_MAX && $this->stream !== null && self::isReady($this->stream, false, 0); $reads++) {
+            try {
+                $this->fill();
+                while ($this->buffer !== '') {
+                    [$of] = $this->next(static fn (int $more): never => throw new \UnderflowException());
+                    $of ?? throw new Unavailable('lost', 'the daemon closes the connection', true);
+                }
+            } catch (\UnderflowException) {
+                // the rest of an answer is still on its way
+            } catch (Unavailable) {
+                $this->close();
             }
-        } catch (\UnderflowException) {
-            // the rest of an answer is still on its way
-        } catch (Unavailable) {
-            $this->close();
         }
     }
 
     private function send(string $bytes, float $until): void
     {
         for ($left = $bytes; $left !== ''; $left = substr($left, $n)) {
-            $maybeCharged = strlen($left) < strlen($bytes);
-            if (!self::isReady($this->stream, true, $until - self::now())) {
-                throw new Unavailable('timeout', 'the daemon does not read', $maybeCharged);
+            if (!self::isReady($this->stream, true, $until)) {
+                throw new Unavailable('timeout', 'the daemon does not read', strlen($left) < strlen($bytes));
             }
             $n = @fwrite($this->stream, $left);
             if ($n === false) {
-                throw new Unavailable('lost', 'the connection was lost', true);
+                throw new NeverSent('the daemon closed the connection');
             }
+        }
+    }
+
+    /** A message without an answer, if that takes no time. A part of it would make the rest of the connection useless. */
+    private function post(array $message): void
+    {
+        $bytes = MessagePack::pack($message);
+        if (@fwrite($this->stream, $bytes) !== strlen($bytes)) {
+            $this->close();
         }
     }
 
     /** @return array{mixed, mixed} error and result of the answer to $msgid */
     private function receive(int $msgid, float $until): array
     {
-        $wait = function () use ($until): void {
-            if (!self::isReady($this->stream, false, $until - self::now())) {
+        $lateReads = 0; // when the time is over, what has arrived counts; what goes on arriving does not
+        $wait = function () use ($until, &$lateReads): void {
+            $lateReads += self::now() < $until ? 0 : 1;
+            if ($this->stream === null) {
+                throw new Unavailable('lost', 'the connection was lost', true);
+            }
+            if ($lateReads > self::LATE_READS_MAX || !self::isReady($this->stream, false, $until)) {
                 throw new Unavailable('timeout', 'no answer in time', true);
             }
             $this->fill();
@@ -839,6 +1110,9 @@ class Client
         if ($message[2] !== null && $message[3] !== null) {
             throw new Unavailable('protocol', 'an answer with an error and a result', true);
         }
+        if ($message[1] === 0 && is_array($message[3]['features'] ?? null)) { // of hello
+            $this->features = array_filter($message[3]['features'], is_string(...));
+        }
         $method = $this->late[$message[1] ?? -1] ?? null;
         if ($method !== null) {
             unset($this->late[$message[1]]);
@@ -856,7 +1130,7 @@ class Client
             default => null,
         };
         if ($params !== null && is_string($params[1][0])) {
-            @fwrite($this->stream, MessagePack::pack([0, ++$this->msgid, ...$params]));
+            $this->post([0, ++$this->msgid, ...$params]);
         }
     }
 
@@ -870,13 +1144,19 @@ class Client
     }
 
     /** @param resource $stream */
-    private static function isReady($stream, bool $toWrite, float $seconds): bool
+    private static function isReady($stream, bool $toWrite, float $until): bool
     {
-        $read = $toWrite ? null : [$stream];
-        $write = $toWrite ? [$stream] : null;
-        $except = null;
-        $seconds = max(0.0, $seconds);
-        return @stream_select($read, $write, $except, (int) $seconds, (int) (fmod($seconds, 1) * 1e6)) > 0;
+        for ($tries = 0; $tries < self::SELECTS_MAX; $tries++) {
+            $read = $toWrite ? null : [$stream];
+            $write = $toWrite ? [$stream] : null;
+            $except = null;
+            $left = max(0.0, $until - self::now());
+            $ready = @stream_select($read, $write, $except, (int) $left, (int) (fmod($left, 1) * 1e6));
+            if ($ready !== false) { // else a signal came
+                return $ready > 0;
+            }
+        }
+        return false;
     }
 
     private static function failure(mixed $error): \Throwable
@@ -892,10 +1172,24 @@ class Client
     /** The name of what an allowed decision gave. */
     private static function given(Decision $decision, mixed $name): ?string
     {
-        if ($decision->allowed && !is_string($name)) {
+        if ($decision->allowed && (!is_string($name) || $name === '')) {
             throw new Unavailable('protocol', 'an answer that allows, and gives nothing', true);
         }
         return $decision->allowed ? $name : null;
+    }
+
+    /** The `name` of an inline policy. @internal */
+    public static function nameOf(string|array $policy): ?string
+    {
+        if (is_string($policy) || !array_key_exists('name', $policy)) {
+            return null;
+        }
+        $name = $policy['name'];
+        if (!is_string($name) || !preg_match(self::NAME, $name)) {
+            $given = json_encode($name, JSON_INVALID_UTF8_SUBSTITUTE);
+            throw new \InvalidArgumentException("name of an inline policy: 1 to 64 letters, digits, '.', '_' or '-', not $given");
+        }
+        return $name;
     }
 
     /** A key that is too long is cut, and stays different from every other. */
@@ -915,372 +1209,8 @@ class Client
         return (object) array_filter($options, static fn (mixed $value): bool => $value !== null);
     }
 
-    private static function quietly(callable $work): void
-    {
-        try {
-            $work();
-        } catch (Unavailable | Refused) {
-            // the slot ends with the connection, the reservation with its time limit
-        }
-    }
-
     private static function now(): float
     {
         return hrtime(true) / 1e9;
-    }
-}
-
-/** Keys from requests. */
-final class Key
-{
-    /**
-     * The client's address: the peer's, or, where the peer is a trusted proxy, the last address of X-Forwarded-For that is
-     * not. An IPv6 address counts by its first $prefix bits.
-     *
-     * @param string[]|int $trusted addresses and networks of your own proxies, or how many of them stand in front
-     * @param string $header the one field to believe, from trusted peers only
-     * @return callable(object): string of a PSR-7 server request
-     */
-    public static function ip(array|int $trusted = [], int $prefix = 64, string $header = 'X-Forwarded-For'): callable
-    {
-        return static function (object $request) use ($trusted, $prefix, $header): string {
-            $peer = $request->getServerParams()['REMOTE_ADDR'] ?? null;
-            return self::ofAddress($peer, $request->getHeader($header), $trusted, $prefix, $header);
-        };
-    }
-
-    /**
-     * @param ?string $peer the address of the connection
-     * @param string[] $forwarded the values of the field, in order
-     */
-    public static function ofAddress(
-        ?string $peer,
-        array $forwarded = [],
-        array|int $trusted = [],
-        int $prefix = 64,
-        string $header = 'X-Forwarded-For',
-    ): string {
-        $hops = array_map('trim', $forwarded === [] ? [] : explode(',', implode(',', $forwarded)));
-        if ($header !== 'X-Forwarded-For') {
-            $hops = array_slice($hops, -1);
-        }
-        $hops[] = $peer;
-        $networks = is_int($trusted) ? [] : array_map(self::network(...), $trusted);
-
-        $found = null;
-        for ($i = count($hops) - 1, $passed = 0; $i >= 0; $i--, $passed++) {
-            $bits = self::bits($hops[$i]);
-            $isPeer = $i === count($hops) - 1;
-            if ($bits === null && !($isPeer && is_int($trusted) && $trusted > 0)) {
-                break;
-            }
-            $found = $bits ?? $found;
-            $isTrusted = is_int($trusted) ? $passed < $trusted : self::isWithin($bits, $networks);
-            if (!$isTrusted) {
-                break;
-            }
-        }
-        if ($found === null) {
-            throw new \InvalidArgumentException('no address to limit by: ' . var_export($peer, true));
-        }
-        return self::text($found, $prefix);
-    }
-
-    /** The user, or where there is none the address; the two never meet. */
-    public static function user(?string $user, string $address): string
-    {
-        return $user === null ? self::join('i', $address) : self::join('u', $user);
-    }
-
-    /** Parts in one key: with | between them, and escaped where they have one. */
-    public static function join(string ...$parts): string
-    {
-        if (in_array('', $parts, true)) {
-            throw new \InvalidArgumentException('a part of a key is empty');
-        }
-        return implode('|', array_map(static fn (string $part): string => strtr($part, ['%' => '%25', '|' => '%7C']), $parts));
-    }
-
-    /** For secrets, such as a token: 64 hex digits. */
-    public static function hashed(string $secret): string
-    {
-        return $secret === '' ? throw new \InvalidArgumentException('an empty secret') : hash('sha256', $secret);
-    }
-
-    /** An address as 4 or 16 bytes; null if it is not one. Brackets, port and zone go; IPv4-mapped becomes IPv4. */
-    private static function bits(?string $address): ?string
-    {
-        $text = trim($address ?? '');
-        if (preg_match('/^\[([^\]]*)\](?::\d+)?$/', $text, $found) || preg_match('/^([\d.]+):\d+$/', $text, $found)) {
-            $text = $found[1];
-        }
-        $text = preg_replace('/%.*$/', '', $text);
-        $bits = filter_var($text, FILTER_VALIDATE_IP) === false ? false : inet_pton($text);
-        if ($bits === false) {
-            return null;
-        }
-        return str_starts_with($bits, str_repeat("\0", 10) . "\xff\xff") && strlen($bits) === 16 ? substr($bits, 12) : $bits;
-    }
-
-    private static function text(string $bits, int $prefix): string
-    {
-        if (strlen($bits) === 4) {
-            return inet_ntop($bits);
-        }
-        return inet_ntop($bits & self::mask(16, $prefix)) . ($prefix < 128 ? "/$prefix" : '');
-    }
-
-    private static function mask(int $bytes, int $length): string
-    {
-        $mask = str_repeat("\xff", intdiv($length, 8)) . ($length % 8 ? chr(0xff << (8 - $length % 8) & 0xff) : '');
-        return str_pad($mask, $bytes, "\0");
-    }
-
-    /** @return array{string, int} bytes and length of a network */
-    private static function network(string $text): array
-    {
-        [$address, $length] = explode('/', $text, 2) + [1 => null];
-        $bits = self::bits($address);
-        if ($bits === null || ($length !== null && (!preg_match('/^\d{1,3}$/', $length) || $length > 8 * strlen($bits)))) {
-            throw new \InvalidArgumentException("a trusted proxy is an address or a network, not " . var_export($text, true));
-        }
-        return [$bits, (int) ($length ?? 8 * strlen($bits))];
-    }
-
-    private static function isWithin(?string $bits, array $networks): bool
-    {
-        foreach ($networks as [$network, $length]) {
-            $mask = self::mask(strlen($network), $length);
-            if ($bits !== null && strlen($bits) === strlen($network) && ($bits & $mask) === ($network & $mask)) {
-                return true;
-            }
-        }
-        return false;
-    }
-}
-
-/** What one endpoint is limited by: a policy by name, or a limit of its own. */
-final class Limit
-{
-    private const UNITS = [
-        'ms' => 'ms', 's' => 's', 'm' => 'm', 'h' => 'h', 'd' => 'd',
-        'second' => 's', 'minute' => 'm', 'hour' => 'h', 'day' => 'd',
-    ];
-
-    /** @var string|array<string, mixed> as it is sent */
-    public readonly string|array $asked;
-
-    /**
-     * @param ?string $policy the name of a policy
-     * @param ?string $limit instead: such as "10/5s" or "5000/day"; the daemon must allow inline policies
-     * @param ?string $name of the endpoint, for a limit of its own: equal limits share their counters
-     * @param ?callable $key of the request; null: do not limit; default: Key::ip()
-     * @param int|callable $cost a number, or a function of the request
-     * @param ?callable $skip of the request: true lets it through without asking
-     * @param string|callable|null $onError 'allow', 'deny', or a function of the failure; default: the middleware's
-     * @param ?callable $chargeWhen of the answer: false gives the unit back, to count only failed logins; named policies only
-     * @param bool $slot the policy is a concurrency limit: hold a slot to the end of the request; named policies only
-     * @param ?string $headers ietf, legacy, both or none, for this limit; default: the middleware's
-     * @param ?callable $respond of the request and the decision: the answer to a request that this limit denies; default: the
-     *     middleware's
-     * @param bool $enabled false: as if it were not there
-     */
-    public function __construct(
-        ?string $policy = null,
-        ?string $limit = null,
-        public readonly ?string $name = null,
-        public readonly mixed $key = null,
-        public readonly mixed $cost = 1,
-        public readonly mixed $skip = null,
-        public readonly mixed $onError = null,
-        public readonly mixed $chargeWhen = null,
-        public readonly bool $slot = false,
-        public readonly ?string $headers = null,
-        public readonly mixed $respond = null,
-        public readonly bool $enabled = true,
-    ) {
-        self::checkForm($headers);
-        self::checkRule($onError);
-        if (($chargeWhen !== null || $slot) && $policy === null) {
-            throw new \InvalidArgumentException(($slot ? 'slot' : 'chargeWhen') . ' needs a policy by name');
-        }
-        if (($policy === null) === ($limit === null)) {
-            throw new \InvalidArgumentException('a limit has a policy, or a limit of its own such as "10/5s"');
-        }
-        if ($limit !== null && ($name ?? '') === '') {
-            throw new \InvalidArgumentException('a limit of its own needs a name: that of its endpoint');
-        }
-        $this->asked = $policy ?? self::settings($limit);
-    }
-
-    /** Is something held until the request has ended? */
-    public function isHeld(): bool
-    {
-        return $this->slot || $this->chargeWhen !== null;
-    }
-
-    /** @internal */
-    public static function checkForm(?string $headers): void
-    {
-        if (!in_array($headers, ['ietf', 'legacy', 'both', 'none', null], true)) {
-            throw new \InvalidArgumentException("headers is ietf, legacy, both or none, not $headers");
-        }
-    }
-
-    /** @internal */
-    public static function checkRule(mixed $onError): void
-    {
-        if (!in_array($onError, ['allow', 'deny', null], true) && !is_callable($onError)) {
-            throw new \InvalidArgumentException('onError is "allow", "deny" or a function');
-        }
-    }
-
-    /** @return array<string, mixed> the inline policy of "10/5s" */
-    public static function settings(string $text): array
-    {
-        $unit = null;
-        if (preg_match('#^\s*([1-9]\d*)\s*/\s*([1-9]\d*)?\s*([a-z]+)\s*$#', $text, $found)) {
-            $unit = self::UNITS[$found[3]] ?? self::UNITS[preg_replace('/s$/', '', $found[3])] ?? null;
-        }
-        if ($unit === null) {
-            throw new \InvalidArgumentException(var_export($text, true) . ' is not a limit such as "10/5s" or "5000/day"');
-        }
-        $window = ($found[2] === '' ? '1' : $found[2]) . $unit;
-        return ['algorithm' => 'fixed_window', 'limit' => (int) $found[1], 'window' => $window, 'start' => 'first_hit'];
-    }
-}
-
-/** A decision as HTTP: docs/http.md. */
-final class Http
-{
-    private const PROBLEMS = 'https://iana.org/assignments/http-problem-types#';
-
-    /**
-     * @param string|list<string> $form ietf, legacy, both or none; or one for each member
-     * @param string $reset delta or epoch, of the legacy form
-     * @return list<array{string, string}> fields of the answer, in order
-     */
-    public static function headers(
-        Decision $decision,
-        string|array $form = 'ietf',
-        string $reset = 'delta',
-        ?int $nowMs = null,
-    ): array {
-        $members = $decision->members ?: [$decision];
-        $forms = is_array($form) ? $form : array_fill(0, count($members), $form);
-        $counted = array_filter(
-            $members,
-            static fn (Decision $one, int $i): bool => in_array($forms[$i], ['ietf', 'both'], true) && self::isCounted($one),
-            ARRAY_FILTER_USE_BOTH,
-        );
-        $fields = [];
-        if ($counted !== []) {
-            $fields[] = ['RateLimit-Policy', implode(', ', array_map(self::policyItem(...), $counted))];
-            $fields[] = ['RateLimit', implode(', ', array_map(self::stateItem(...), $counted))];
-        }
-        if (self::isCounted($decision) && array_intersect($forms, ['legacy', 'both']) !== []) {
-            $fields[] = ['X-RateLimit-Limit', (string) $decision->limit];
-            $fields[] = ['X-RateLimit-Remaining', (string) $decision->remaining];
-            $waitMs = self::waitMs($decision);
-            if ($waitMs !== null) {
-                $nowMs ??= (int) (microtime(true) * 1000);
-                $fields[] = ['X-RateLimit-Reset', self::seconds($reset === 'epoch' ? $nowMs + $waitMs : $waitMs)];
-            }
-        }
-        return $fields;
-    }
-
-    /**
-     * The answer to a denied request; without a decision: to one that nobody could decide.
-     *
-     * @param string|list<string> $form as of headers()
-     * @return array{int, list<array{string, string}>, string} status, fields, body
-     */
-    public static function denial(
-        ?Decision $decision,
-        ?string $accept = null,
-        string|array $form = 'ietf',
-        string $reset = 'delta',
-        ?int $nowMs = null,
-    ): array {
-        $isJson = self::acceptsJson($accept);
-        $type = ['Content-Type', $isJson ? 'application/problem+json' : 'text/plain; charset=utf-8'];
-        if ($decision === null || $decision->source === 'deny') {
-            $body = $isJson ? self::problem('temporary-reduced-capacity', 'Temporary reduced capacity', 503)
-                : "Temporary reduced capacity: try again in 1 s.\n";
-            return [503, [['Retry-After', '1'], $type], $body];
-        }
-
-        $fields = self::headers($decision, $form, $reset, $nowMs);
-        $wait = null;
-        if ($decision->retryAfterMs >= 0 && $decision->windowMs !== 0) {
-            $wait = self::seconds(max(1, $decision->retryAfterMs));
-            $fields[] = ['Retry-After', $wait];
-        }
-        $fields[] = $type;
-        if (!$isJson) {
-            return [429, $fields, 'Too many requests' . ($wait === null ? '' : ": try again in $wait s") . ".\n"];
-        }
-        $name = $decision->boundBy ?? $decision->of;
-        $more = $name === null ? [] : ['violated-policies' => [$name]];
-        return [429, $fields, self::problem('quota-exceeded', 'Quota exceeded', 429, $more)];
-    }
-
-    /** Somebody counted, and the figures are meant for the caller. */
-    private static function isCounted(Decision $decision): bool
-    {
-        return $decision->of !== null && !$decision->shadowDenied;
-    }
-
-    private static function policyItem(Decision $decision): string
-    {
-        $item = self::text($decision->of) . ";q={$decision->quota}";
-        $item .= $decision->windowMs > 0 ? ';w=' . self::seconds($decision->windowMs) : ';qu="concurrent-requests"';
-        return $item . ($decision->limit > $decision->quota ? ";ratelimitd-burst={$decision->limit}" : '');
-    }
-
-    private static function stateItem(Decision $decision): string
-    {
-        $waitMs = self::waitMs($decision);
-        return self::text($decision->of) . ";r={$decision->remaining}" . ($waitMs === null ? '' : ';t=' . self::seconds($waitMs));
-    }
-
-    /** Until there is more of the limit in `of`; null where it is not known. */
-    private static function waitMs(Decision $decision): ?int
-    {
-        $ms = $decision->allowed ? $decision->ofResetMs : $decision->retryAfterMs;
-        return $decision->windowMs === 0 || $ms < 0 ? null : $ms;
-    }
-
-    private static function seconds(int $ms): string
-    {
-        return (string) intdiv($ms + 999, 1000);
-    }
-
-    /** A String of Structured Fields; what it cannot hold becomes "?". */
-    private static function text(string $text): string
-    {
-        return '"' . addcslashes(preg_replace('/[^ -~]/', '?', $text), '"\\') . '"';
-    }
-
-    private static function problem(string $kind, string $title, int $status, array $more = []): string
-    {
-        $problem = ['type' => self::PROBLEMS . $kind, 'title' => $title, 'status' => $status] + $more;
-        return json_encode($problem, JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_INVALID_UTF8_SUBSTITUTE);
-    }
-
-    private static function acceptsJson(?string $accept): bool
-    {
-        if ($accept === null || trim($accept) === '') {
-            return true;
-        }
-        foreach (explode(',', strtolower($accept)) as $range) {
-            $parts = array_map('trim', explode(';', $range));
-            $isJson = in_array($parts[0], ['*/*', 'application/*', 'application/json'], true) || str_ends_with($parts[0], '+json');
-            if ($isJson && preg_grep('/^q=0(\.0*)?$/', array_slice($parts, 1)) === []) {
-                return true;
-            }
-        }
-        return false;
     }
 }

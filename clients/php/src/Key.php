@@ -1,0 +1,135 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Ratelimitd;
+
+/** Keys from requests. */
+final class Key
+{
+    /**
+     * The client's address: the peer's, or, where the peer is a trusted proxy, the last address of X-Forwarded-For that is
+     * not. An IPv6 address counts by its first $prefix bits.
+     *
+     * @param string[]|int $trusted addresses and networks of your own proxies, or how many of them stand in front
+     * @param string $header the one field to believe, from trusted peers only
+     * @return callable(object): string of a PSR-7 server request
+     */
+    public static function ip(array|int $trusted = [], int $prefix = 64, string $header = 'X-Forwarded-For'): callable
+    {
+        return static function (object $request) use ($trusted, $prefix, $header): string {
+            $peer = $request->getServerParams()['REMOTE_ADDR'] ?? null;
+            return self::ofAddress($peer, $request->getHeader($header), $trusted, $prefix, $header);
+        };
+    }
+
+    /**
+     * @param ?string $peer the address of the connection
+     * @param string[] $forwarded the values of the field, in order
+     */
+    public static function ofAddress(
+        ?string $peer,
+        array $forwarded = [],
+        array|int $trusted = [],
+        int $prefix = 64,
+        string $header = 'X-Forwarded-For',
+    ): string {
+        $hops = array_map('trim', $forwarded === [] ? [] : explode(',', implode(',', $forwarded)));
+        if ($header !== 'X-Forwarded-For') {
+            $hops = array_slice($hops, -1);
+        }
+        $hops[] = $peer;
+        $networks = is_int($trusted) ? [] : array_map(self::network(...), $trusted);
+
+        $found = null;
+        for ($i = count($hops) - 1, $passed = 0; $i >= 0; $i--, $passed++) {
+            $bits = self::bits($hops[$i]);
+            $isPeer = $i === count($hops) - 1;
+            if ($bits === null && !($isPeer && is_int($trusted) && $trusted > 0)) {
+                break;
+            }
+            $found = $bits ?? $found;
+            $isTrusted = is_int($trusted) ? $passed < $trusted : self::isWithin($bits, $networks);
+            if (!$isTrusted) {
+                break;
+            }
+        }
+        if ($found === null) {
+            throw new \InvalidArgumentException('no address to limit by: ' . var_export($peer, true));
+        }
+        return self::text($found, $prefix);
+    }
+
+    /** The user, or where there is none the address; the two never meet. */
+    public static function user(?string $user, string $address): string
+    {
+        return $user === null ? self::join('i', $address) : self::join('u', $user);
+    }
+
+    /** Parts in one key: with | between them, and escaped where they have one. */
+    public static function join(string ...$parts): string
+    {
+        if (in_array('', $parts, true)) {
+            throw new \InvalidArgumentException('a part of a key is empty');
+        }
+        return implode('|', array_map(static fn (string $part): string => strtr($part, ['%' => '%25', '|' => '%7C']), $parts));
+    }
+
+    /** For secrets, such as a token: 64 hex digits. */
+    public static function hashed(string $secret): string
+    {
+        return $secret === '' ? throw new \InvalidArgumentException('an empty secret') : hash('sha256', $secret);
+    }
+
+    private const WRITTEN = '/^(?:\[(?<bracketed>[^][]+)\](?::\d{1,5})?|(?<ipv4>[0-9.]+):\d{1,5}|(?<bare>[^][]+))$/D';
+
+    /** An address as 4 or 16 bytes; null if it is not one. Brackets, port and zone go; IPv4-mapped becomes IPv4. */
+    private static function bits(?string $address): ?string
+    {
+        if (!preg_match(self::WRITTEN, trim($address ?? ''), $found, PREG_UNMATCHED_AS_NULL)) {
+            return null;
+        }
+        [$text, $zone] = explode('%', $found['bracketed'] ?? $found['ipv4'] ?? $found['bare'], 2) + [1 => null];
+        $bits = filter_var($text, FILTER_VALIDATE_IP) === false ? false : inet_pton($text);
+        if ($bits === false || (strlen($bits) === 4 && $zone !== null)) {
+            return null;
+        }
+        return str_starts_with($bits, str_repeat("\0", 10) . "\xff\xff") && strlen($bits) === 16 ? substr($bits, 12) : $bits;
+    }
+
+    private static function text(string $bits, int $prefix): string
+    {
+        if (strlen($bits) === 4) {
+            return inet_ntop($bits);
+        }
+        return inet_ntop($bits & self::mask(16, $prefix)) . ($prefix < 128 ? "/$prefix" : '');
+    }
+
+    private static function mask(int $bytes, int $length): string
+    {
+        $mask = str_repeat("\xff", intdiv($length, 8)) . ($length % 8 ? chr(0xff << (8 - $length % 8) & 0xff) : '');
+        return str_pad($mask, $bytes, "\0");
+    }
+
+    /** @return array{string, int} bytes and length of a network */
+    private static function network(string $text): array
+    {
+        [$address, $length] = explode('/', $text, 2) + [1 => null];
+        $bits = self::bits($address);
+        if ($bits === null || ($length !== null && (!preg_match('/^\d{1,3}$/', $length) || $length > 8 * strlen($bits)))) {
+            throw new \InvalidArgumentException("a trusted proxy is an address or a network, not " . var_export($text, true));
+        }
+        return [$bits, (int) ($length ?? 8 * strlen($bits))];
+    }
+
+    private static function isWithin(?string $bits, array $networks): bool
+    {
+        foreach ($networks as [$network, $length]) {
+            $mask = self::mask(strlen($network), $length);
+            if ($bits !== null && strlen($bits) === strlen($network) && ($bits & $mask) === ($network & $mask)) {
+                return true;
+            }
+        }
+        return false;
+    }
+}

@@ -10,6 +10,7 @@ use Ratelimitd\FakeLimiter;
 use Ratelimitd\Http;
 use Ratelimitd\Key;
 use Ratelimitd\Limit;
+use Ratelimitd\Limiter;
 use Ratelimitd\Refused;
 use Ratelimitd\Slot;
 use Ratelimitd\Unavailable;
@@ -73,6 +74,17 @@ function hops(array $command): array
     $name = $command['header'] ?? 'X-Forwarded-For';
     $lines = array_filter($command['headers'] ?? [], static fn (array $line): bool => strcasecmp($line[0], $name) === 0);
     return [$command['peer'] ?? null, array_column($lines, 1), $command['trusted_proxies'] ?? [], $command['prefix'] ?? 64, $name];
+}
+
+/** A limit by the names that the suite gives to its options. */
+function limit(array $options): Limit
+{
+    $made = [];
+    foreach ($options as $name => $value) {
+        $made[['on_error' => 'onError', 'charge_when' => 'chargeWhen'][$name] ?? $name] =
+            $value === ['function' => true] ? static fn () => null : $value;
+    }
+    return new Limit(...$made);
 }
 
 /** @var array<string, Client> $clients */
@@ -183,15 +195,27 @@ function carry_out(array $c): array
             return ['key' => Key::hashed(plain($c['value']))];
         case 'parse_limit':
             return ['settings' => Limit::settings($c['text'])];
+        case 'limit':
+            limit($c['options']);
+            return [];
+        case 'endpoint_key':
+            $key = Limiter::keyFor(limit($c['limit'])->policy, $c['service'] ?? '', $c['endpoint'], $key);
+            return ['key' => preg_match('//u', $key) ? $key : ['base64' => base64_encode($key)]];
+        case 'service_name':
+            foreach (['RATELIMIT_SERVICE', 'OTEL_SERVICE_NAME'] as $name) {
+                putenv(isset($c['env'][$name]) ? "$name={$c['env'][$name]}" : $name);
+            }
+            return ['service' => Limiter::serviceName($c['option'] ?? null, $c['own'] ?? null)[0]];
         case 'headers':
             $members = $c['decision']['members'] ?? null;
             $decision = isset($c['decision']) ? Decision::of($c['decision'], 1, $members === null ? null : array_fill(0, count($members), 1)) : null;
-            $form = [$c['mode'] ?? 'ietf', $c['reset'] ?? 'delta', $c['now_ms'] ?? null];
+            $fields = $decision === null ? [] : Http::headers($decision, $c['mode'] ?? 'ietf', $c['reset'] ?? 'delta', $c['now_ms'] ?? null);
             if ($decision?->allowed) {
-                return ['http_status' => null, 'headers' => Http::headers($decision, ...$form), 'body' => null];
+                return ['http_status' => null, 'headers' => $fields, 'body' => null];
             }
-            [$status, $headers, $body] = Http::denial($decision, $c['accept'] ?? null, ...$form);
-            return ['http_status' => $status, 'headers' => $headers, 'body' => $body];
+            [$status, $type, $body] = Http::refusal($decision, $c['accept'] ?? null);
+            $fields = $decision?->source === 'deny' ? [] : $fields;
+            return ['http_status' => $status, 'headers' => [...$fields, ...Http::retryAfter($decision), ['Content-Type', $type]], 'body' => $body];
     }
     return ['status' => 'unknown'];
 }
@@ -225,7 +249,8 @@ function answered(array $command): array
         $answer = ['status' => 'bug'];
     }
     if (isset($failure)) {
-        $answer['message'] = $failure->getMessage() ?: get_class($failure);
+        $message = strtr($failure->getMessage(), ['onError' => 'on_error', 'chargeWhen' => 'charge_when']);
+        $answer['message'] = $message === '' ? get_class($failure) : $message;
     }
     return $answer + ['id' => $command['id'] ?? null, 'ms' => (hrtime(true) - $started) / 1e6];
 }

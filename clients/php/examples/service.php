@@ -15,12 +15,12 @@ use Psr\Http\Server\RequestHandlerInterface;
 use Ratelimitd\Client;
 use Ratelimitd\Key;
 use Ratelimitd\Limit;
+use Ratelimitd\Limiter;
 use Ratelimitd\Middleware;
 
-require 'Nyholm/Psr7/autoload.php'; // with Composer: vendor/autoload.php, and none of the next three
+require 'Nyholm/Psr7/autoload.php'; // with Composer: vendor/autoload.php, and none of the next two
 interface_exists(RequestHandlerInterface::class) || require __DIR__ . '/../tests/psr15.php';
-require __DIR__ . '/../src/Ratelimitd.php';
-require __DIR__ . '/../src/Middleware.php';
+require __DIR__ . '/../src/autoload.php';
 
 /** A route's own work as a PSR-15 handler. */
 final class Handler implements RequestHandlerInterface
@@ -40,49 +40,77 @@ function text(int $status, string $body): ResponseInterface
     return new Response($status, ['Content-Type' => 'text/plain; charset=utf-8'], $body);
 }
 
-$client = new Client();
 $trusted = getenv('TRUSTED_PROXIES') ? explode(',', getenv('TRUSTED_PROXIES')) : [];
 $ip = Key::ip($trusted);
-$limit = static fn (mixed ...$options): Limit => new Limit(...['key' => $ip, ...$options]);
+$limiter = new Limiter(new Client(), key: $ip);
+$number = static fn ($request) => max(0, (int) ($request->getQueryParams()['n'] ?? 1));
+$isGold = static fn ($request) => $request->getHeaderLine('X-Plan') === 'gold';
 
 $routes = [
-    'GET /ok' => [[$limit(policy: 'web')], static fn () => text(200, "ok\n")],
+    'GET /ok' => [['web'], static fn () => text(200, "ok\n")],
     'POST /login' => [
-        [$limit(
-            policy: 'login',
-            key: static fn ($request) => $request->getParsedBody()['user'] ?? null,
+        [new Limit(
+            'login',
+            key: Key::composite(Key::field('user'), $ip),
             onError: 'deny',
             chargeWhen: static fn ($response) => $response->getStatusCode() === 401,
         )],
         static fn ($request) => ($request->getParsedBody()['password'] ?? '') === 'right' ? text(200, "welcome\n") : text(401, "wrong\n"),
     ],
-    'GET /inline' => [[$limit(limit: '2/5s', name: 'inline')], static fn () => text(200, "inline\n")],
+    'GET /inline' => [['2/5s'], static fn () => text(200, "inline\n")],
     'GET /two' => [
-        [$limit(policy: 'web'), $limit(policy: 'tenant', key: static fn ($request) => $request->getHeader('X-Tenant')[0] ?? null)],
+        ['web', new Limit('tenant', key: static fn ($request) => $request->getHeader('X-Tenant')[0] ?? null)],
         static fn () => text(200, "two\n"),
     ],
-    'GET /slow' => [[$limit(policy: 'slow', slot: true)], static function ($request) {
+    'GET /slow' => [[new Limit('slow', slot: true)], static function ($request) {
         usleep(1000 * (int) ($request->getQueryParams()['ms'] ?? 0));
         return text(200, "slow\n");
     }],
-    'GET /stream' => [[$limit(policy: 'stream', slot: true)], static fn () => text(200, "one\ntwo\nthree\n")],
-    'GET /cost' => [
-        [$limit(policy: 'budget', cost: static fn ($request) => (int) ($request->getQueryParams()['n'] ?? 1))],
-        static fn ($request) => text(200, "cost " . (int) ($request->getQueryParams()['n'] ?? 1) . "\n"),
-    ],
+    'GET /stream' => [[new Limit('stream', slot: true)], static fn () => text(200, "one\ntwo\nthree\n")],
+    'GET /cost' => [[new Limit('budget', cost: $number)], static fn ($request) => text(200, "cost {$number($request)}\n")],
     'GET /skip' => [
-        [$limit(policy: 'login', skip: static fn ($request) => $request->getHeaderLine('X-Probe') === 'yes')],
+        [new Limit('login', skip: static fn ($request) => $request->getHeaderLine('X-Probe') === 'yes')],
         static fn () => text(200, "skip\n"),
     ],
-    'GET /down' => [[$limit(policy: 'web', onError: 'deny')], static fn () => text(200, "down\n")],
+    'GET /down' => [[new Limit('web', onError: 'deny')], static fn () => text(200, "down\n")],
+    'GET /plan' => [
+        [new Limit(
+            limit: static fn ($request) => $isGold($request) ? 3 : 1,
+            window: static fn ($request) => $isGold($request) ? '30s' : '60s',
+            name: 'plan',
+        )],
+        static fn () => text(200, "plan\n"),
+    ],
+    'GET /choose' => [
+        [new Limit(static fn ($request) => $request->getQueryParams()['policy'] ?? null)],
+        static fn () => text(200, "choose\n"),
+    ],
+    'GET /left' => [['web'], static function ($request) {
+        $decision = $request->getAttribute('ratelimit');
+        return text(200, $decision === null ? "left unknown\n" : "left {$decision->remaining} of {$decision->of}\n");
+    }],
+    'GET /guess' => [
+        [new Limit('2/m', name: 'guess', chargeWhen: static fn ($response) => $response->getStatusCode() === 403)],
+        static fn ($request) => ($request->getQueryParams()['right'] ?? '') === 'yes' ? text(200, "right\n") : text(403, "wrong\n"),
+    ],
+    'GET /own' => [
+        [new Limit(
+            'budget',
+            cost: $number,
+            headers: 'both',
+            respond: static fn () => text(418, "slow down\n")->withHeader('Retry-After', '99')->withHeader('X-RateLimit-Limit', '99'),
+        )],
+        static fn () => text(200, "own\n")->withHeader('X-RateLimit-Limit', '99'),
+    ],
 ];
 
 $method = $_SERVER['REQUEST_METHOD'];
 $request = new ServerRequest($method, $_SERVER['REQUEST_URI'], getallheaders(), null, '1.1', $_SERVER);
 $request = $request->withQueryParams($_GET)->withParsedBody($_POST);
-[$limits, $work] = $routes[($method === 'HEAD' ? 'GET' : $method) . ' ' . $request->getUri()->getPath()] ?? [[], null];
+$route = ($method === 'HEAD' ? 'GET' : $method) . ' ' . $request->getUri()->getPath();
+[$limits, $work] = $routes[$route] ?? [[], null];
 $response = match (true) {
-    $work !== null => (new Middleware($client, limits: $limits))->process($request, new Handler($work)),
+    $work !== null => (new Middleware($limiter, $limits, endpoint: $route))->process($request, new Handler($work)),
     default => text(404, "not found\n"),
 };
 

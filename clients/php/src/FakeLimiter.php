@@ -88,7 +88,7 @@ final class FakeLimiter extends Client
 
     private function decision(string|array $policy, int $cost): array
     {
-        $name = is_array($policy) ? 'inline' : $policy;
+        $name = is_array($policy) ? $policy['name'] ?? 'inline' : $policy;
         $retryMs = $this->denied[$name] ?? null;
         return [
             'allowed' => $retryMs === null, 'limit' => 100, 'remaining' => $retryMs === null ? 99 : 0,

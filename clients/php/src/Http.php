@@ -10,32 +10,31 @@ final class Http
     private const PROBLEMS = 'https://iana.org/assignments/http-problem-types#';
 
     /**
-     * @param string|list<string> $form ietf, legacy, both or none; or one for each member
+     * @param Decision|list<Decision> $decisions one for each limit that was asked, in order
+     * @param string $form ietf, legacy, both or none
      * @param string $reset delta or epoch, of the legacy form
      * @return list<array{string, string}> fields of the answer, in order
      */
     public static function headers(
-        Decision $decision,
-        string|array $form = 'ietf',
+        Decision|array $decisions,
+        string $form = 'ietf',
         string $reset = 'delta',
         ?int $nowMs = null,
     ): array {
-        $members = $decision->members ?: [$decision];
-        $forms = is_array($form) ? $form : array_fill(0, count($members), $form);
-        $counted = array_filter(
-            $members,
-            static fn (Decision $one, int $i): bool => in_array($forms[$i], ['ietf', 'both'], true) && self::isCounted($one),
-            ARRAY_FILTER_USE_BOTH,
-        );
+        $decisions = is_array($decisions) ? $decisions : [$decisions];
+        $members = array_merge(...array_map(static fn (Decision $one): array => $one->members ?: [$one], $decisions));
+        $counted = array_filter($members, self::isCounted(...));
         $fields = [];
-        if ($counted !== []) {
+        if ($counted !== [] && in_array($form, ['ietf', 'both'], true)) {
             $fields[] = ['RateLimit-Policy', implode(', ', array_map(self::policyItem(...), $counted))];
             $fields[] = ['RateLimit', implode(', ', array_map(self::stateItem(...), $counted))];
         }
-        if (self::isCounted($decision) && array_intersect($forms, ['legacy', 'both']) !== []) {
-            $fields[] = ['X-RateLimit-Limit', (string) $decision->limit];
-            $fields[] = ['X-RateLimit-Remaining', (string) $decision->remaining];
-            $waitMs = self::waitMs($decision);
+        $whole = array_values(array_filter($decisions, self::isCounted(...)));
+        if ($whole !== [] && in_array($form, ['legacy', 'both'], true)) {
+            usort($whole, static fn (Decision $a, Decision $b): int => [$a->allowed, $a->remaining] <=> [$b->allowed, $b->remaining]);
+            $fields[] = ['X-RateLimit-Limit', (string) $whole[0]->limit];
+            $fields[] = ['X-RateLimit-Remaining', (string) $whole[0]->remaining];
+            $waitMs = self::waitMs($whole[0]);
             if ($waitMs !== null) {
                 $nowMs ??= (int) (microtime(true) * 1000);
                 $fields[] = ['X-RateLimit-Reset', self::seconds($reset === 'epoch' ? $nowMs + $waitMs : $waitMs)];
@@ -45,39 +44,52 @@ final class Http
     }
 
     /**
+     * Of a denial, or, without a decision, of a request that nobody could decide. None if waiting does not help.
+     *
+     * @return list<array{string, string}>
+     */
+    public static function retryAfter(?Decision $decision): array
+    {
+        $wait = self::wait($decision);
+        return $wait === null ? [] : [['Retry-After', $wait]];
+    }
+
+    /**
      * The answer to a denied request; without a decision: to one that nobody could decide.
      *
-     * @param string|list<string> $form as of headers()
-     * @return array{int, list<array{string, string}>, string} status, fields, body
+     * @return array{int, string, string} status, Content-Type, body
      */
-    public static function denial(
-        ?Decision $decision,
-        ?string $accept = null,
-        string|array $form = 'ietf',
-        string $reset = 'delta',
-        ?int $nowMs = null,
-    ): array {
-        $isJson = self::acceptsJson($accept);
-        $type = ['Content-Type', $isJson ? 'application/problem+json' : 'text/plain; charset=utf-8'];
-        if ($decision === null || $decision->source === 'deny') {
-            $body = $isJson ? self::problem('temporary-reduced-capacity', 'Temporary reduced capacity', 503)
-                : "Temporary reduced capacity: try again in 1 s.\n";
-            return [503, [['Retry-After', '1'], $type], $body];
+    public static function refusal(?Decision $decision, ?string $accept = null): array
+    {
+        $isDecided = $decision !== null && $decision->source !== 'deny';
+        [$status, $kind, $title, $text] = $isDecided ? [429, 'quota-exceeded', 'Quota exceeded', 'Too many requests']
+            : [503, 'temporary-reduced-capacity', 'Temporary reduced capacity', 'Temporary reduced capacity'];
+        if (!self::acceptsJson($accept)) {
+            $wait = self::wait($decision);
+            return [$status, 'text/plain; charset=utf-8', $text . ($wait === null ? '' : ": try again in $wait s") . ".\n"];
         }
-
-        $fields = self::headers($decision, $form, $reset, $nowMs);
-        $wait = null;
-        if ($decision->retryAfterMs >= 0 && $decision->windowMs !== 0) {
-            $wait = self::seconds(max(1, $decision->retryAfterMs));
-            $fields[] = ['Retry-After', $wait];
-        }
-        $fields[] = $type;
-        if (!$isJson) {
-            return [429, $fields, 'Too many requests' . ($wait === null ? '' : ": try again in $wait s") . ".\n"];
-        }
-        $name = $decision->boundBy ?? $decision->of;
+        $name = $isDecided ? $decision->boundBy ?? $decision->of : null;
         $more = $name === null ? [] : ['violated-policies' => [$name]];
-        return [429, $fields, self::problem('quota-exceeded', 'Quota exceeded', 429, $more)];
+        return [$status, 'application/problem+json', self::problem($kind, $title, $status, $more)];
+    }
+
+    /**
+     * The value of a field that may be there: lists of limits are joined, other fields of the application are replaced.
+     *
+     * @param string $earlier '': it is not there
+     */
+    public static function merged(string $name, string $earlier, string $value): string
+    {
+        return $earlier !== '' && in_array($name, ['RateLimit-Policy', 'RateLimit'], true) ? "$earlier, $value" : $value;
+    }
+
+    private static function wait(?Decision $decision): ?string
+    {
+        return match (true) {
+            $decision === null, $decision->source === 'deny' => '1',
+            $decision->retryAfterMs < 0, $decision->windowMs === 0 => null,
+            default => self::seconds(max(1, $decision->retryAfterMs)),
+        };
     }
 
     /** Somebody counted, the figures are meant for the caller, and the name can stand in a field. */

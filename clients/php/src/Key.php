@@ -7,19 +7,59 @@ namespace Ratelimitd;
 /** Keys from requests. */
 final class Key
 {
+    private const ONCE_MS = 86_400_000; // PHP-FPM forgets that it has warned: once a day
+
     /**
-     * The client's address: the peer's, or, where the peer is a trusted proxy, the last address of X-Forwarded-For that is
+     * The client's address: the peer's, or, if the peer is a trusted proxy, the last address of X-Forwarded-For that is
      * not. An IPv6 address counts by its first $prefix bits.
      *
      * @param string[]|int $trusted addresses and networks of your own proxies, or how many of them stand in front
      * @param string $header the one field to believe, from trusted peers only
-     * @return callable(object): string of a PSR-7 server request
+     * @return callable(object): string of a request of PSR-7, Symfony or Laravel
      */
     public static function ip(array|int $trusted = [], int $prefix = 64, string $header = 'X-Forwarded-For'): callable
     {
         return static function (object $request) use ($trusted, $prefix, $header): string {
-            $peer = $request->getServerParams()['REMOTE_ADDR'] ?? null;
-            return self::ofAddress($peer, $request->getHeader($header), $trusted, $prefix, $header);
+            $forwarded = Requests::lines($request, $header);
+            $isTrusting = $trusted !== [] && $trusted !== 0;
+            if ($forwarded !== [] && !$isTrusting && !Requests::hasTrust($request) && Shared::isTime('said.proxy', self::ONCE_MS)) {
+                error_log("ratelimitd: $header arrives, but no proxy is trusted: behind a proxy, all clients share its address");
+            }
+            return self::ofAddress(Requests::peer($request), $forwarded, $trusted, $prefix, $header);
+        };
+    }
+
+    /**
+     * What a form has in this field, in small letters and without blanks around it; "-" if it is missing, empty, or no text.
+     *
+     * @return callable(object): string of a request of PSR-7, Symfony or Laravel
+     */
+    public static function field(string $name): callable
+    {
+        return static function (object $request) use ($name): string {
+            $text = strtolower(trim(Requests::field($request, $name) ?? ''));
+            return $text === '' ? '-' : $text;
+        };
+    }
+
+    /**
+     * Several keys as one. If one of them is null, the request is not limited.
+     *
+     * @param string|callable(object): ?string ...$parts texts, and functions of the request
+     * @return callable(object): ?string
+     */
+    public static function composite(string|callable ...$parts): callable
+    {
+        return static function (object $request) use ($parts): ?string {
+            $texts = [];
+            foreach ($parts as $part) {
+                $text = is_string($part) ? $part : $part($request);
+                if ($text === null) {
+                    return null;
+                }
+                $texts[] = (string) $text;
+            }
+            return self::join(...$texts);
         };
     }
 
@@ -60,7 +100,7 @@ final class Key
         return self::text($found, $prefix);
     }
 
-    /** The user, or where there is none the address; the two never meet. */
+    /** The user, or the address if there is no user; the two never meet. */
     public static function user(?string $user, string $address): string
     {
         return $user === null ? self::join('i', $address) : self::join('u', $user);

@@ -158,6 +158,7 @@ def start_nginx(folder, text, workers=1, lua=None, port=None):
 # ---- PHP
 
 PHP_LIBRARIES = f"{UNPACKED}/usr/share/php:/usr/share/php"
+EXTENSIONS = ("ctype", "mbstring", "tokenizer", "iconv", "posix", "fileinfo", "dom", "xml")  # for frameworks, if not built in
 FPM = """
 [global]
 error_log = {folder}/fpm.log
@@ -178,7 +179,7 @@ TO_FPM = """
         listen 127.0.0.1:PORT;
         location / {{
             fastcgi_buffering off;
-            fastcgi_param SCRIPT_FILENAME {script};
+            fastcgi_param SCRIPT_FILENAME {script}; fastcgi_param SCRIPT_NAME ''; fastcgi_param SERVER_NAME localhost;
             fastcgi_param REQUEST_METHOD $request_method; fastcgi_param REQUEST_URI $request_uri;
             fastcgi_param QUERY_STRING $query_string; fastcgi_param REMOTE_ADDR $remote_addr;
             fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
@@ -186,6 +187,12 @@ TO_FPM = """
         }}
     }}
 """
+
+
+def with_extensions(names):
+    """Options that load these extensions, as far as they are separate files."""
+    found = [sorted(folder.glob(f"php/*/{name}.so")) for name in names for folder in (UNPACKED / "usr/lib", Path("/usr/lib"))]
+    return [word for paths in found if paths for word in ("-d", f"extension={paths[-1]}")]
 
 
 def php(*arguments):
@@ -196,17 +203,18 @@ def php(*arguments):
 class Fpm(Server):
     """php-fpm with four workers, until its socket is there."""
 
-    def __init__(self, folder, env):
+    def __init__(self, folder, env, extensions=()):
         super().__init__()
         path = folder / "fpm.conf"
         path.write_text(FPM.format(folder=folder, include=PHP_LIBRARIES))
         root = ["--allow-to-run-as-root"] if os.geteuid() == 0 else []
-        self.spawn([needs("php-fpm*"), "-n", "-F", *root, "-y", str(path)], env={**ENV, **env}, preexec_fn=unblock_signals)
+        self.spawn([needs("php-fpm*"), "-n", *with_extensions(extensions), "-F", *root, "-y", str(path)], env={**ENV, **env},
+                   preexec_fn=unblock_signals)
         eventually(lambda: (folder / "fpm.sock").exists() or not self.running, "php-fpm listens")
         assert self.running, self.text() + (folder / "fpm.log").read_text()
 
 
-def start_php(folder, script, env, port=None):
+def start_php(folder, script, env, port=None, extensions=()):
     """php-fpm behind nginx; SCRIPT answers every request. Returns the two; nginx is the one to ask."""
-    fpm = Fpm(folder, env)
+    fpm = Fpm(folder, env, extensions)
     return start_nginx(folder, TO_FPM.format(script=script, folder=folder), port=port), fpm

@@ -51,6 +51,10 @@ class Failed(AssertionError):
     pass
 
 
+class Missing(Exception):
+    """The service printed `skip: REASON`: its framework is not installed, and this system has no package of it."""
+
+
 class Service:
     """The example service, and the daemon that it asks."""
 
@@ -63,9 +67,10 @@ class Service:
         self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket}
         self.name = None  # RATELIMIT_SERVICE
         self.process = None
+        self.missing = None  # why the service cannot run here
         try:
             self.start()
-        except (OSError, Failed):
+        except (OSError, Failed, Missing):
             self.stop()
             raise
 
@@ -76,12 +81,16 @@ class Service:
                                         env={**self.env, **named, "PORT": str(self.port)})
         ready = threading.Event()
         threading.Thread(target=self._read, args=[self.process, ready], daemon=True).start()
-        if not ready.wait(60) or self.process.poll() is not None:
+        is_ready = ready.wait(60)
+        if self.missing:
+            raise Missing(self.missing)
+        if not is_ready or self.process.poll() is not None:
             raise Failed("the service did not print `ready`")
 
-    @staticmethod
-    def _read(process, ready):
+    def _read(self, process, ready):
         for line in process.stdout:
+            if line.startswith(b"skip: "):
+                self.missing = line.decode().strip().removeprefix("skip: ")
             if line.strip() == b"ready":
                 ready.set()
         ready.set()
@@ -298,6 +307,8 @@ def of_framework(name, argv, folder, env, cases, cannot, log, Result):
             continue
         try:
             service = Service(argv, folder, {**env, **({"RATELIMIT_ENABLED": "0"} if disabled else {})}, log)
+        except Missing as error:
+            return [Result(f"{name}/all", "skipped", message=str(error))]
         except (Failed, AssertionError, OSError) as error:
             results.append(Result(f"{name}/starts{'-disabled' if disabled else ''}", "failed", message=str(error)))
             continue

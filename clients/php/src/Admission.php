@@ -92,20 +92,28 @@ final class Admission
     /** The handler has answered: charge what depends on its answer, or give it back. */
     public function settle(object $request, object $response): void
     {
-        foreach ($this->asked as $asked) {
-            if ($asked->reservation === null && !$asked->isCharged) {
-                continue;
+        try {
+            foreach ($this->asked as $asked) {
+                if ($asked->reservation !== null || $asked->isCharged) {
+                    $this->settleOne($asked, ($asked->limit->chargeWhen)($response, $request));
+                }
             }
-            $isMeant = ($asked->limit->chargeWhen)($response, $request);
-            $reservation = $asked->reservation;
-            $asked->reservation = null;
-            if ($isMeant && $reservation !== null) {
-                $this->limiter->quietly(static fn () => $reservation->settle($asked->cost));
-            } elseif (!$isMeant) {
-                $this->giveBack($asked, $reservation);
-            }
-            $asked->isCharged = false;
+        } catch (\Throwable $failure) {
+            $this->end();
+            throw $failure;
         }
+    }
+
+    private function settleOne(Asked $asked, mixed $isMeant): void
+    {
+        $reservation = $asked->reservation;
+        if (!$isMeant) {
+            $this->giveBack($asked);
+        } elseif ($reservation !== null) {
+            $asked->reservation = null;
+            $this->limiter->quietly(static fn () => $reservation->settle($asked->cost));
+        }
+        $asked->isCharged = false;
     }
 
     /** The answer has ended, or there is none: give back what is held. */
@@ -113,17 +121,18 @@ final class Admission
     {
         foreach ($this->asked as $asked) {
             $asked->slot?->release();
-            $this->giveBack($asked, $asked->reservation);
-            $asked->slot = $asked->reservation = null;
-            $asked->isCharged = false;
+            $asked->slot = null;
+            $this->giveBack($asked);
         }
     }
 
-    private function giveBack(Asked $asked, ?Reservation $reservation): void
+    private function giveBack(Asked $asked): void
     {
+        [$reservation, $isCharged] = [$asked->reservation, $asked->isCharged];
+        [$asked->reservation, $asked->isCharged] = [null, false];
         if ($reservation !== null) {
             $this->limiter->quietly(static fn () => $reservation->cancel());
-        } elseif ($asked->isCharged) {
+        } elseif ($isCharged) {
             $this->limiter->quietly(fn () => $this->limiter->client->refund($asked->policy, $asked->key, $asked->cost));
         }
     }

@@ -1,0 +1,88 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Ratelimitd\Laravel;
+
+use Illuminate\Http\Request;
+use Ratelimitd\HttpFoundation;
+use Ratelimitd\Limit;
+use Ratelimitd\Limiter;
+use Symfony\Component\HttpFoundation\Response;
+
+/**
+ * Laravel's middleware: `->middleware('ratelimitd:web')`, `ratelimitd:10/5s`, or the name of limits that RateLimit::for()
+ * declares. Several, with commas between them, are charged together or not at all. The handler finds the decision in
+ * $request->attributes->get('ratelimit').
+ */
+final class RateLimit
+{
+    private const HELD = 'ratelimitd.held';
+
+    /** @var array<string, list<Limit>> */
+    private static array $sets = [];
+
+    public function __construct(private readonly Limiter $limiter)
+    {
+    }
+
+    /** Limits with options, for a service provider's boot(): `ratelimitd:$name` asks for all of them. */
+    public static function for(string $name, Limit|string ...$limits): void
+    {
+        if ($limits === [] || !preg_match('/^[\w.-]+$/D', $name)) {
+            throw new \InvalidArgumentException("limits have a name without blanks, commas and colons, and are at least one: '$name'");
+        }
+        self::$sets[$name] = array_map(Limit::of(...), array_values($limits));
+    }
+
+    /** For a deployment's checks: throws Refused, naming what the daemon does not have. Limits in routes are not in it. */
+    public static function verify(Limiter $limiter): void
+    {
+        $limiter->verify(...array_merge(...array_values(self::$sets)));
+    }
+
+    public function handle(Request $request, \Closure $next, string ...$names): Response
+    {
+        if ($names === []) {
+            throw new \InvalidArgumentException("name a limit: ->middleware('ratelimitd:web')");
+        }
+        $limits = array_merge(...array_map(
+            static fn (string $name): array => self::$sets[$name] ?? [new Limit($name)],
+            $names,
+        ));
+        $admission = $this->limiter->admit($limits, $request, self::endpoint($request), config('app.name'));
+        if ($admission->isRefused()) {
+            return HttpFoundation::refusal($request, $admission);
+        }
+
+        HttpFoundation::tell($request, $admission);
+        try {
+            $response = $next($request);
+            $admission->settle($request, $response);
+        } catch (\Throwable $failure) {
+            $admission->end();
+            throw $failure;
+        }
+        $request->attributes->set(self::HELD, [...$request->attributes->get(self::HELD, []), $admission]);
+        return HttpFoundation::withFields($response, $admission);
+    }
+
+    /** The answer has been sent. */
+    public function terminate(Request $request, Response $response): void
+    {
+        foreach ($request->attributes->get(self::HELD, []) as $admission) {
+            $admission->end();
+        }
+    }
+
+    /** The route's methods and its pattern, never what the client wrote. */
+    private static function endpoint(Request $request): ?string
+    {
+        $route = $request->route();
+        if ($route === null) {
+            return null; // a global middleware: for policies by name only
+        }
+        $methods = implode('|', array_diff($route->methods(), ['HEAD']));
+        return "$methods {$route->getDomain()}/" . ltrim($route->uri(), '/');
+    }
+}

@@ -195,9 +195,9 @@ def with_extensions(names):
     return [word for paths in found if paths for word in ("-d", f"extension={paths[-1]}")]
 
 
-def php(*arguments):
+def php(*arguments, extensions=()):
     """The argv of the command line's PHP, without any configuration of the system's."""
-    return [needs("php", "php8*"), "-n", "-d", f"include_path={PHP_LIBRARIES}", *map(str, arguments)]
+    return [needs("php", "php8*"), "-n", *with_extensions(extensions), "-d", f"include_path={PHP_LIBRARIES}", *map(str, arguments)]
 
 
 class Fpm(Server):

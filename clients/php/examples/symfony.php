@@ -4,6 +4,8 @@
 
 declare(strict_types=1);
 
+namespace App;
+
 use Ratelimitd\Client;
 use Ratelimitd\Decision;
 use Ratelimitd\Key;
@@ -190,7 +192,7 @@ final class ServiceKernel extends Kernel
         $container->extension('framework', ['secret' => 'none', 'router' => ['utf8' => true], 'http_method_override' => false]);
         $services = $container->services()->defaults()->autowire()->autoconfigure();
         $services->set(Client::class);
-        $services->set(Limiter::class)->args(['$key' => null, '$onError' => 'allow', '$respond' => null, '$log' => null]);
+        $services->set(Limiter::class);
         $services->set(RateLimitListener::class);
         $services->set(Service::class)->tag('controller.service_arguments');
     }
@@ -198,7 +200,7 @@ final class ServiceKernel extends Kernel
     private function configureRoutes(RoutingConfigurator $routes): void
     {
         foreach (get_class_methods(Service::class) as $name) {
-            $method = new ReflectionMethod(Service::class, $name);
+            $method = new \ReflectionMethod(Service::class, $name);
             if (!$method->isStatic()) {
                 $routes->add($name, "/$name")->controller([Service::class, $name])->methods([$name === 'login' ? 'POST' : 'GET']);
             }

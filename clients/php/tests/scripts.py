@@ -9,13 +9,15 @@ from harness import build_dir
 AROUND = """
 require 'Nyholm/Psr7/autoload.php';
 require 'tests/psr15.php';
-require_once 'src/Ratelimitd.php';
-require_once 'src/Middleware.php';
+require_once 'src/autoload.php';
 final class App implements Psr\\Http\\Server\\RequestHandlerInterface {
     public array $added = [];
     public int $status = 200;
+    public ?Closure $work = null;
     public function add(Psr\\Http\\Server\\MiddlewareInterface $one): void { $this->added[] = $one; }
-    public function handle($request): Psr\\Http\\Message\\ResponseInterface { return new Nyholm\\Psr7\\Response($this->status); }
+    public function handle($request): Psr\\Http\\Message\\ResponseInterface {
+        return $this->work === null ? new Nyholm\\Psr7\\Response($this->status) : ($this->work)($request);
+    }
 }
 $app = new App();
 $request = new Nyholm\\Psr7\\ServerRequest('POST', '/', ['X-Forwarded-For' => '192.0.2.7'], null, '1.1', ['REMOTE_ADDR' => '10.1.2.3']);
@@ -23,13 +25,21 @@ $request = $request->withParsedBody(['user' => 'alice']);
 """
 
 
-def run(code, socket):
+def named_once(uses):
+    """`use A\\{B, C};` and `use A\\B;` of several snippets, each class once."""
+    for use in uses:
+        front, _, names = use.removeprefix("use ").rstrip(";").partition("{")
+        for name in names.rstrip("}").split(",") if names else [""]:
+            yield f"use {front}{name.strip()};"
+
+
+def run(code, socket, extensions=()):
     """What the code prints; SOCKET is the daemon's."""
     lines = code.splitlines()
-    uses = [line for line in lines if line.startswith("use ")]  # must stand first, and once
+    uses = sorted(set(named_once(line for line in lines if line.startswith("use "))))  # must stand first, and once
     rest = "\n".join(line for line in lines if not line.startswith("use "))
     program = "\n".join(["<?php", *uses, rest])
-    done = subprocess.run(php(), input=program, text=True, capture_output=True, timeout=30, cwd=PHP,
+    done = subprocess.run(php(extensions=extensions), input=program, text=True, capture_output=True, timeout=30, cwd=PHP,
                           env={**ENV, "RATELIMIT_SOCKET": socket, "PATH": f"{build_dir() / 'bin'}:{ENV['PATH']}"})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

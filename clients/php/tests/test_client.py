@@ -3,7 +3,7 @@
 from scripts import run
 
 CLAMP = """
-require 'src/Ratelimitd.php';
+require 'src/autoload.php';
 $client = new Ratelimitd\\Client(timeout: 5.0);
 [$decision, $reservation] = $client->reserve('web', 'k', 5000, clamp: true);
 $reservation->settle(30);

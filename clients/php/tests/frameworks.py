@@ -18,7 +18,7 @@ use Illuminate\\Config\\Repository;
 use Illuminate\\Foundation\\Application;
 error_reporting(E_ALL & ~E_DEPRECATED); // Laravel 8 is older than this PHP
 require 'Illuminate/autoload.php';
-require 'src/autoload.php';
+require_once 'src/autoload.php';
 $app = new Application(__DIR__);
 $app->instance('config', new Repository(['app' => ['name' => 'shop', 'debug' => true], 'logging' => [
     'default' => 'none', 'channels' => ['none' => ['driver' => 'monolog', 'handler' => Monolog\\Handler\\NullHandler::class]]],
@@ -54,7 +54,7 @@ use Symfony\\Component\\EventDispatcher\\EventDispatcher;
 use Symfony\\Component\\HttpKernel\\HttpKernel;
 use Symfony\\Component\\Routing\\RouteCollection;
 require 'Symfony/Bundle/FrameworkBundle/autoload.php';
-require 'src/autoload.php';
+require_once 'src/autoload.php';
 $routes = new RouteCollection();
 $stack = new Symfony\\Component\\HttpFoundation\\RequestStack();
 $matcher = new Symfony\\Component\\Routing\\Matcher\\UrlMatcher($routes, new Symfony\\Component\\Routing\\RequestContext());

@@ -125,12 +125,12 @@ def test_the_daemon_gone_lets_through_or_denies_as_the_limit_says(service, daemo
     assert (status, body) == (200, "ok\n") and "ratelimit" not in headers
     status, headers, body = gateway.get("/down")
     assert (status, headers["retry-after"], json.loads(body)["type"]) == (503, "1", PROBLEM + "temporary-reduced-capacity")
-    eventually(lambda: "let through" in gateway.errors(), "a line in the log")
+    eventually(lambda: "requests pass" in gateway.errors(), "a line in the log")
 
 
 def test_a_mistake_in_a_limit_is_an_exception(service, tmp_path):
     script = tmp_path / "mistake.php"
-    text = SERVICE.read_text().replace("policy: 'web'", "policy: 'wbe'")
+    text = SERVICE.read_text().replace("'GET /ok' => [['web']", "'GET /ok' => [['wbe']")
     script.write_text(text.replace("__DIR__ . '/..", f"'{PHP}"))
     gateway = service(script)
     assert gateway.get("/ok")[0] == 500

@@ -14,6 +14,7 @@ A case is a list of steps:
     daemon: kill | start
     service: shop                                   starts the service anew with this RATELIMIT_SERVICE; null: without
     until: /ok, status: 200, ...                        repeats the request until the answer fits
+    visitors: /inline                               visitors.py finds nothing wrong with this path; login: true, with this login
     times: n                                            repeats a request n times
 
 `problem: NAME` means the type and body of the 429 for policy NAME, `reduced: true` means those of the 503. {inline} is the
@@ -32,6 +33,7 @@ from pathlib import Path
 import yaml
 
 from play import START_OF_CLOCK_US
+import visitors
 from subject import ROOT, description, places
 
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
@@ -283,6 +285,13 @@ def play(case, service, transcript):
                 visits[step["hang_up"]].hang_up(step.get("after"))
             elif "slots" in step:
                 wait_until(lambda: slots_complaint(service, step["slots"]))
+            elif "visitors" in step:
+                if step.get("login"):
+                    found = visitors.complaints_of_a_login(service.port, step["visitors"], by_account=False)
+                else:
+                    found = visitors.complaints_of_a_limit(service.port, step["visitors"])
+                if found:
+                    raise Failed("; ".join(found))
             elif "service" in step:
                 service.rename(step["service"])
             elif "daemon" in step:

@@ -14,6 +14,7 @@ def environment():
     """Without DEPS and RATELIMITD_BUILD, the repository's own folders."""
     os.environ.setdefault("DEPS", str(ROOT / ".deps"))
     os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
+    os.environ["npm_config_cache"] = str(Path(os.environ["DEPS"]).resolve() / "clients" / "node" / "cache")
     os.environ["PATH"] = f"{Path(os.environ['DEPS']) / 'bin'}:{os.environ['PATH']}"
 
 

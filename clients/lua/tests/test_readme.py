@@ -23,7 +23,7 @@ def daemon():
 
 
 def test_every_language_of_a_snippet_is_tried():
-    assert set(re.findall(r"^```(\w+)$", README, re.M)) == {"yaml", "nginx", "lua", "haproxy"}
+    assert set(re.findall(r"^```(\w+)$", README, re.M)) == {"yaml", "nginx", "lua", "haproxy", "sh"}
 
 
 def test_nginx(nginx):

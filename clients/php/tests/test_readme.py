@@ -28,7 +28,7 @@ def daemon():
 
 
 def test_every_language_of_a_snippet_is_tried():
-    assert set(re.findall(r"^```(\w+)$", README, re.M)) == {"yaml", "php"}
+    assert set(re.findall(r"^```(\w+)$", README, re.M)) == {"yaml", "php", "sh"}
 
 
 def test_the_client(daemon):

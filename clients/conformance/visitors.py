@@ -1,0 +1,124 @@
+"""visitors.py: what anybody may send to a limited endpoint, and what must follow from it.
+
+No request is an error of the server. No spelling of the path and no header gives a client a counter of its own. A login
+without a user is limited too. Each part comes from a loopback address of its own, so limits by address do not hide what it
+looks for. The login has a form with the fields `user` and `password`, answers 401 to a wrong password, and 429 when it is
+limited.
+"""
+
+import contextlib
+import http.client
+import re
+from typing import NamedTuple
+
+FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+ATTEMPTS = 200  # more than any limit of a login here
+
+BODIES = [  # type, body
+    (None, b""),
+    (FORM, b""),
+    (FORM, b"user="),
+    (FORM, b"user=%20%09"),
+    (FORM, b"user"),
+    (FORM, b"user=a&user=b"),
+    (FORM, b"user[]=a&user[]=b"),
+    (FORM, b"user[toString]=1&user[length]=5"),
+    (FORM, b"user[__proto__][x]=1"),
+    (FORM, b"user=%FF%00%0d%0a|%7C%25"),
+    (FORM, b"user=%zz&%"),
+    (FORM, b"user=" + b"x" * 9000),
+    (FORM, b"user=" + b"x" * 70_000),
+    (FORM + "; charset=nonsense", b"user=a"),
+    (JSON, b""),
+    (JSON, b"{"),
+    (JSON, b"null"),
+    (JSON, b"5"),
+    (JSON, b'["user"]'),
+    (JSON, b'{"user": 5}'),
+    (JSON, b'{"user": null}'),
+    (JSON, b'{"user": ["a", {"b": 1}]}'),
+    (JSON, b'{"user": {"toString": 1, "trim": 2, "length": 3}}'),
+    ("multipart/form-data", b"user=a"),
+    ("multipart/form-data; boundary=x", b"{"),
+    ("text/plain; charset=utf-16", b"\xff"),
+    ("nonsense", b"user=a"),
+]
+PATHS = ["{};a=1", "{};jsessionid=1", "{}/", "/{}", "/.{}", "{}?a=1", "{}%20", "{}%3Ba=1", "{}%2F", "{}.json"]
+FORGED = ["X-Forwarded-For", "X-Real-IP", "Forwarded", "True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "X-Forwarded-Host"]
+
+
+class Answer(NamedTuple):
+    status: int
+    page: bytes  # without numbers, such as those that are left
+
+
+def ask(port, method, path, body=None, kind=None, fields=(), address="127.0.0.1"):
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=(address, 0))) as asks:
+        asks.request(method, path, body, {**dict(fields), **({"Content-Type": kind} if kind else {})})
+        answer = asks.getresponse()
+        return Answer(answer.status, re.sub(rb"\d+", b"", answer.read()))
+
+
+def answers(port):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return ask(port, "GET", "/no-such-page", address="127.0.1.99")
+
+
+def guess(port, path, user, **options):
+    return ask(port, "POST", path, f"user={user}&password=bad".encode(), FORM, **options)
+
+
+def is_denied(one):
+    """Is one attempt of many answered 429?"""
+    return any(one().status == 429 for _ in range(ATTEMPTS))
+
+
+def spellings(path):
+    first = path[1]
+    return [one.format(path) for one in PATHS] + ["/" + first.upper() + path[2:], f"/%{ord(first):02x}{path[2:]}"]
+
+
+def passed(one, path, page):
+    """How a client that is denied at the path gets this page all the same, or causes an error. one(path, fields) asks."""
+    tries = [(spelling, {}) for spelling in spellings(path)]
+    tries += [(path, {name: value}) for name in FORGED for value in ("203.0.113.9", "for=203.0.113.9", "nonsense, ,", "", "\xff")]
+    for spelling, fields in tries:
+        answer = one(spelling, fields)
+        if answer == page or answer.status >= 500:
+            yield f"{spelling} {fields or ''}: {answer.status}, although this client is denied at {path}"
+
+
+def complaints_of_a_limit(port, path):
+    """What is wrong with an endpoint for GET whose limit is by address. An empty list if nothing is."""
+    def one(spelling, fields):
+        return ask(port, "GET", spelling, fields=fields, address="127.0.1.1")
+
+    page = one(path, {})
+    if page.status != 200 or not is_denied(lambda: one(path, {})):
+        return [f"GET {path}: {page.status}, then {ATTEMPTS} requests of one client are not denied"]
+    return list(passed(one, path, page))
+
+
+def complaints_of_a_login(port, path, by_account=True):
+    """What is wrong with a login. `by_account`: another account is not denied with the one that is guessed at."""
+    found = []
+    for kind, body in BODIES:
+        status = ask(port, "POST", path, body, kind, address="127.0.1.2").status
+        if status >= 500:
+            found.append(f"{kind} {body[:60]!r}: {status}")
+
+    def one(spelling, fields):
+        return guess(port, spelling, "mallory", fields=fields, address="127.0.1.3")
+
+    page = one(path, {})
+    if page.status != 401 or not is_denied(lambda: one(path, {})):
+        found.append(f"POST {path}: {page.status}, then {ATTEMPTS} wrong passwords for one account are not denied")
+    elif by_account and guess(port, path, "bob", address="127.0.1.3") != page:
+        found.append("another account is denied with the one that is guessed at")
+    else:
+        found += passed(one, path, page)
+
+    for i, body in enumerate((b"password=bad", b"user=&password=bad", b"user=%20&password=bad")):
+        if not is_denied(lambda: ask(port, "POST", path, body, FORM, address=f"127.0.1.{10 + i}")):
+            found.append(f"{ATTEMPTS} requests with {body!r} are not denied")
+    return found

@@ -36,13 +36,14 @@ const (
 
 // A way of asking. ask makes one check; it is called by several goroutines.
 type way struct {
-	name string
-	open func(folder string) (ask func(key string) error, closeAll func())
-	bare bool // one caller at a time
+	name  string
+	open  func(folder string) (ask func(key string) error, closeAll func())
+	alone bool // measured with one caller only
 }
 
 var ways = []way{
 	{"bare socket, memory store", bareSocket, true},
+	{"this client, a remembered denial", rememberedDenial, true},
 	{"this client, memory store", client("memory"), false},
 	{"this client, daemon with Redis", client("redis"), false},
 	{"redis_rate, Redis", redisRate, false},
@@ -75,6 +76,16 @@ func client(store string) func(string) (func(string) error, func()) {
 	}
 }
 
+// rememberedDenial costs more than the limit, so it is denied for good: only the first check of a key reaches the daemon.
+func rememberedDenial(folder string) (func(string) error, func()) {
+	c := ratelimit.New(ratelimit.WithSocket(filepath.Join(folder, "memory")), ratelimit.WithTimeout(5*time.Second),
+		ratelimit.WithRememberDenials(time.Hour))
+	return func(key string) error {
+		_, err := c.Check(context.Background(), "full", key, ratelimit.Cost(2))
+		return err
+	}, func() { c.Close() }
+}
+
 func redisRate(folder string) (func(string) error, func()) {
 	address := filepath.Join(folder, "redis.sock")
 	connection := redis.NewClient(&redis.Options{Network: "unix", Addr: address, PoolSize: callers})
@@ -98,8 +109,9 @@ func measure(ask func(string) error, n int) []time.Duration {
 			defer done.Done()
 			var own []time.Duration
 			for i := caller; time.Now().Before(until); i++ {
+				key := fmt.Sprintf("user-%d", i%keys)
 				started := time.Now()
-				check(ask(fmt.Sprintf("user-%d", i%keys)))
+				check(ask(key))
 				own = append(own, time.Since(started))
 			}
 			mu.Lock()
@@ -125,10 +137,14 @@ func (r *row) add(durations []time.Duration) {
 func (r *row) print(name string) {
 	slices.Sort(r.durations)
 	slices.Sort(r.rates)
-	at := func(part float64) float64 {
-		return float64(r.durations[int(part*float64(len(r.durations)-1))].Nanoseconds()) / 1000
+	at := func(part float64) string {
+		us := float64(r.durations[int(part*float64(len(r.durations)-1))].Nanoseconds()) / 1000
+		if us < 10 {
+			return fmt.Sprintf("%.2f", us)
+		}
+		return fmt.Sprintf("%.0f", us)
 	}
-	fmt.Printf("| %-32s | %8.0f | %8.0f | %9.0f |\n", name, at(0.5), at(0.99), r.rates[len(r.rates)/2])
+	fmt.Printf("| %-33s | %8s | %8s | %9.0f |\n", name, at(0.5), at(0.99), r.rates[len(r.rates)/2])
 }
 
 func main() {
@@ -154,7 +170,7 @@ func main() {
 		rows := map[string]*row{}
 		for range rounds {
 			for _, way := range ways {
-				if way.bare && n > 1 {
+				if way.alone && n > 1 {
 					continue
 				}
 				ask, closeAll := way.open(folder)
@@ -175,23 +191,24 @@ func main() {
 		}
 	}
 
+	together := slices.DeleteFunc(slices.Clone(ways), func(way way) bool { return way.alone })
 	table(fmt.Sprintf("%d processes, %d at a time in each", processes, perProcess))
 	rows := map[string]*row{}
 	for range rounds {
-		for _, way := range ways[1:] {
+		for _, way := range together {
 			if rows[way.name] == nil {
 				rows[way.name] = &row{}
 			}
 			rows[way.name].add(workers(way.name, folder))
 		}
 	}
-	for _, way := range ways[1:] {
+	for _, way := range together {
 		rows[way.name].print(way.name)
 	}
 }
 
 func table(title string) {
-	fmt.Printf("| %-32s | %8s | %8s | %9s |\n|---|---|---|---|\n", title, "p50", "p99", "checks/s")
+	fmt.Printf("| %-33s | %8s | %8s | %9s |\n|---|---|---|---|\n", title, "p50", "p99", "checks/s")
 }
 
 func workers(name, folder string) (all []time.Duration) {
@@ -229,7 +246,8 @@ func startDaemon(folder, store string) (stop func()) {
 	if store == "redis" {
 		settings = fmt.Sprintf("store: {type: redis, redis: {addresses: [\"unix:%s/redis.sock\"]}}\n", folder)
 	}
-	settings += "policies: {bench: {algorithm: gcra, limit: 1000000, window: 1m, deadline: 1s}}\n"
+	settings += "policies:\n  bench: {algorithm: gcra, limit: 1000000, window: 1m, deadline: 1s}\n" +
+		"  full: {algorithm: fixed_window, limit: 1, window: 1h}\n"
 	path := filepath.Join(folder, store+".yaml")
 	check(os.WriteFile(path, []byte(settings), 0o600))
 	program := filepath.Join(os.Getenv("RATELIMITD_BUILD"), "bin", "ratelimitd")

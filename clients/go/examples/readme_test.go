@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,9 +171,10 @@ func TestGRPCAndVerify(t *testing.T) {
 func TestOptions(t *testing.T) {
 	client, _ := begin(t)
 
+	account := func(r *http.Request) (string, error) { return cmp.Or(r.PostFormValue("user"), "-"), nil }
 	login := rlhttp.Limit(client,
 		rlhttp.Policy("login"),
-		rlhttp.Key(rlhttp.ByForm("user")),
+		rlhttp.Key(rlhttp.Join(account, rlhttp.ByIP())), // the account, from this address
 		rlhttp.OnError(ratelimit.Deny),
 		rlhttp.ChargeWhen(func(r *http.Request, status int) bool { return status == http.StatusUnauthorized }))
 
@@ -190,6 +192,18 @@ func TestOptions(t *testing.T) {
 		handler.ServeHTTP(answer, request)
 		if answer.Code != 200 {
 			t.Error(answer.Code)
+		}
+	}
+
+	wrong := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
+	for n, body := range []string{"user=eve", "", "user=", "user", "%zz", `{"user": 5}`, "user[]=a&user=eve"} {
+		request := httptest.NewRequest("POST", "/login;a=1", strings.NewReader(body))
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("X-Forwarded-For", fmt.Sprintf("203.0.113.%d", n))
+		answer := httptest.NewRecorder()
+		login(http.HandlerFunc(wrong)).ServeHTTP(answer, request)
+		if (answer.Code == 401) != (n < 2) { // eve, then everything without a name; the limit is 1
+			t.Error(body, answer.Code)
 		}
 	}
 }

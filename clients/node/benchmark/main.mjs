@@ -42,7 +42,8 @@ async function until(look) {
 
 async function startDaemon(socket, store) {
   const config = `${socket}.yaml`
-  const policies = { web: { algorithm: 'fixed_window', limit: 1e9, window: '1h', start: 'first_hit' } }
+  const web = { algorithm: 'fixed_window', limit: 1e9, window: '1h', start: 'first_hit' }
+  const policies = { web, full: { ...web, limit: 1 } }
   await writeFile(config, JSON.stringify({ ...store, log: { level: 'error' }, policies }))
   start(join(process.env.RATELIMITD_BUILD, 'bin', 'ratelimitd'), '-c', config, '-s', socket)
   const probe = new RateLimiter({ socket })
@@ -115,7 +116,7 @@ try {
       'checks/s'.padStart(10),
     )
     for (const [subject, results] of found[i]) {
-      const figure = (name) => Math.round(median(results.map((result) => result[name])))
+      const figure = (name) => Number(median(results.map((result) => result[name])).toPrecision(3)) // or below 1 us
       console.log(
         `  ${subject}`.padEnd(34),
         String(figure('p50')).padStart(8),

@@ -30,6 +30,13 @@ const client = (store) => async (sockets) => {
   return (key) => limiter.check('web', key)
 }
 
+/** The cost is above the limit, so it is denied for good: only the first check of a key reaches the daemon. */
+async function rememberedDenial({ memory }) {
+  const { RateLimiter } = await import('ratelimitd')
+  const limiter = new RateLimiter({ socket: memory, timeoutMs: 60000, rememberDenialsMs: 3600_000 })
+  return (key) => limiter.check('full', key, { cost: 2 })
+}
+
 /** A middleware by itself, without a server: the request and the answer are as small as it accepts. */
 function asCheck(handler) {
   return (key) =>
@@ -96,6 +103,7 @@ async function rateLimiterFlexible({ redis }) {
 export const SUBJECTS = {
   'bare socket, memory': bareSocket,
   'ratelimitd, memory': client('memory'),
+  'ratelimitd, a remembered denial': rememberedDenial,
   'ratelimitd, Redis': client('redisStore'),
   'rate-limiter-flexible, Redis': rateLimiterFlexible,
   'ratelimitd/express, Redis': middleware,

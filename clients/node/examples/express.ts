@@ -27,7 +27,7 @@ app.get(
   (_req, res) => void res.type('text').send('inline\n'),
 )
 
-const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (req) => req.get('X-Tenant') ?? null })
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (req) => req.get('X-Tenant') || null })
 app.get('/two', two, (_req, res) => void res.type('text').send('two\n'))
 
 app.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (req, res) => {

@@ -39,7 +39,7 @@ app.get('/inline', { config: { rateLimit: { limit: 2, window: '5s' } } }, async 
 
 const tenant: Limit<Args> = {
   policy: 'tenant',
-  key: (request) => (request.headers['x-tenant'] as string | undefined) ?? null,
+  key: (request) => (request.headers['x-tenant'] as string | undefined) || null,
 }
 app.get('/two', { config: { rateLimit: { limits: ['web', tenant] } } }, async () => 'two\n')
 

@@ -28,7 +28,7 @@ app.post('/login', login, async (c) => {
 
 app.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (c) => text(c, 'inline\n'))
 
-const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (c) => c.req.header('X-Tenant') ?? null })
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (c) => c.req.header('X-Tenant') || null })
 app.get('/two', two, (c) => text(c, 'two\n'))
 
 app.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (c) => {

@@ -57,7 +57,7 @@ class Service {
     return 'inline\n'
   }
 
-  @RateLimit('web', { policy: 'tenant', key: (req) => req.get('X-Tenant') ?? null })
+  @RateLimit('web', { policy: 'tenant', key: (req) => req.get('X-Tenant') || null })
   @Get('two')
   @Text()
   two(): string {

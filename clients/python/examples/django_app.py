@@ -53,7 +53,7 @@ async def inline(request: HttpRequest) -> HttpResponse:
 
 
 @ratelimit("web")
-@ratelimit("tenant", key=lambda request: request.headers.get("X-Tenant"))
+@ratelimit("tenant", key=lambda request: request.headers.get("X-Tenant") or None)
 def two(request: HttpRequest) -> HttpResponse:
     return HttpResponse("two\n", content_type=TEXT)
 

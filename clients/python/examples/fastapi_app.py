@@ -45,7 +45,9 @@ async def inline() -> str:
     return "inline\n"
 
 
-@app.get("/two", dependencies=[Limit("web"), Limit("tenant", key=lambda request: request.headers.get("X-Tenant"))])
+@app.get(
+    "/two", dependencies=[Limit("web"), Limit("tenant", key=lambda request: request.headers.get("X-Tenant") or None)]
+)
 async def two() -> str:
     return "two\n"
 

@@ -42,7 +42,7 @@ def inline() -> Response:
 
 
 @limiter.limit("web")
-@limiter.limit("tenant", key=lambda: request.headers.get("X-Tenant"))
+@limiter.limit("tenant", key=lambda: request.headers.get("X-Tenant") or None)
 @app.get("/two")
 def two() -> Response:
     return text("two\n")

@@ -42,7 +42,7 @@ async def inline(request: Request) -> PlainTextResponse:
 
 
 @limiter.limit("web")
-@limiter.limit("tenant", key=lambda request: request.headers.get("X-Tenant"))
+@limiter.limit("tenant", key=lambda request: request.headers.get("X-Tenant") or None)
 async def two(request: Request) -> PlainTextResponse:
     return PlainTextResponse("two\n")
 

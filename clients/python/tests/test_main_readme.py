@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_readme import HOSTILE
 
 from ratelimitd.testing import daemon
 
@@ -28,6 +29,9 @@ def test_the_sixth_login_within_a_second_is_answered_429(tmp_path: Path, monkeyp
         web = names["app"].test_client()
         assert [web.post("/login").status_code for _ in range(5)] == [200] * 5
         denied = web.post("/login")
+        assert {web.post("/login", **one).status_code for one in HOSTILE} <= {200, 429}
+        assert web.post("/login", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 429
+        assert web.post("/login;a=1").status_code == 404
 
     status, *fields = first("http").splitlines()
     assert status == f"HTTP/1.1 {denied.status}"

@@ -56,7 +56,12 @@ HOSTILE: list[dict[str, Any]] = [
     {"data": {"user": "  "}},
     {"data": {"user": "x" * 70_000}},
     {"data": b"user=%FF%00%0d%0a|%7C", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
-    {"data": b"{", "headers": {"Content-Type": "application/json"}},
+    {"data": b"user[]=a&user[]=b", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+    {"data": b"user=a", "headers": {"Content-Type": "multipart/form-data"}},
+    *(
+        {"data": body, "headers": {"Content-Type": "application/json"}}
+        for body in (b"{", b'{"user": 5}', b'{"user": ["a"]}')
+    ),
 ]
 
 
@@ -114,13 +119,19 @@ async def test_fastapi() -> None:
     assert await asked(names["app"], "/search?q=x", 11) == [200] * 10 + [429]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://test") as asks:
         answer = await asks.get("/search?q=x", headers={"X-Plan": "gold"})
-    assert answer.json() == {"found": "x", "left": 88}  # of `web`, which has less left
+        assert answer.json() == {"found": "x", "left": 88}  # of `web`, which has less left
+        denied = {"X-Forwarded-For": "203.0.113.9", "X-Plan": "silver"}
+        assert [(await asks.get(f"/search{end}?q=x", headers=denied)).status_code for end in ("", ";a=1")] == [429, 404]
+        gold = {"X-Plan": "gold"}
+        odd = [[("X-Tenant", "")], [("X-Tenant", "a|%7C" * 999)], [("X-Tenant", "a"), ("X-Tenant", "b")]]
+        assert [(await asks.get("/search?q=x", headers=[*one, *gold.items()])).status_code for one in odd] == [200] * 3
     await names["limiter"].client.aclose()
 
 
 async def test_starlette() -> None:
     names = executed("Starlette")
     assert await asked(names["app"], "/report", 3) == [200] * 3
+    assert await asked(names["app"], "/report;a=1", 1) == [404]
     await names["limiter"].client.aclose()
 
 

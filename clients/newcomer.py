@@ -168,13 +168,11 @@ class Python(Newcomer):
             client = f"{self.checkout}/clients/python[flask]"
             self.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", wheels, client, "hatchling"])
             complete.write_text(wanted)
-        self.run([sys.executable, "-m", "venv", "venv"])
-        self.env.update(PATH=f"{self.project}/venv/bin:{self.env['PATH']}", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels),
-                        PIP_QUIET="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+        self.env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(wheels), PIP_DISABLE_PIP_VERSION_CHECK="1")
 
     def sample(self):
         self.write("shop.py", self.snippet("python", "## Flask"))
-        return ["flask", "--app", "shop", "run", "--port", self.port]
+        return ["venv/bin/flask", "--app", "shop", "run", "--port", self.port]
 
 
 class Node(Newcomer):

@@ -412,7 +412,7 @@ def test_the_examples_of_the_manual_page_are_correct(tmp_path):
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
     helps.append((ROOT / "tests" / "bench" / "bench.py").read_text())
-    others = {"--install", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan"}  # of cmake, systemctl, pkg-config, redis-cli
+    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan"}  # of cmake, systemctl, pkg-config, redis-cli
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 

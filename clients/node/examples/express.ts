@@ -9,10 +9,12 @@ const app = express()
 
 app.get('/ok', rateLimit(limiter, 'web'), (_req, res) => void res.type('text').send('ok\n'))
 
+/** The name of the account, or `-`: a body may have anything in its place, or nothing. */
+const account = (body?: { user?: unknown } | null): string => (typeof body?.user === 'string' && body.user) || '-'
 const address = ip()
 const login = rateLimit(limiter, {
   policy: 'login',
-  key: (req, res) => [String(req.body?.user || '-'), address(req, res)],
+  key: (req, res) => [account(req.body), address(req, res)],
   onError: 'deny',
   chargeWhen: (_req, res) => res.statusCode === 401, // only wrong passwords count
 })

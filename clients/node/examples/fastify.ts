@@ -18,10 +18,12 @@ interface Form {
 
 app.get('/ok', { config: { rateLimit: 'web' } }, async () => 'ok\n')
 
+/** The name of the account, or `-`: a body may have anything in its place, or nothing. */
+const account = (body?: { user?: unknown } | null): string => (typeof body?.user === 'string' && body.user) || '-'
 const address = ip()
 const login: Limit<Args> = {
   policy: 'login',
-  key: (request, reply) => [String((request.body as Form | null)?.user || '-'), address(request, reply)],
+  key: (request, reply) => [account(request.body as Form | null), address(request, reply)],
   onError: 'deny',
   chargeWhen: (_request, reply) => reply.statusCode === 401, // only wrong passwords count
 }

@@ -14,15 +14,19 @@ const text = (c: Context, body: string, status: 200 | 401 | 403 | 418 = 200): Re
 
 app.get('/ok', rateLimit(limiter, 'web'), (c) => text(c, 'ok\n'))
 
+// A body may be anything: a broken form is one without fields, and a field may be a file or missing.
+type Form = Record<string, unknown>
+const formOf = (c: Context): Promise<Form> => c.req.parseBody().catch(() => ({}))
+const account = ({ user }: Form): string => (typeof user === 'string' && user) || '-'
 const address = ip()
 const login = rateLimit(limiter, {
   policy: 'login',
-  key: async (c) => [String((await c.req.parseBody())['user'] || '-'), address(c)],
+  key: async (c) => [account(await formOf(c)), address(c)],
   onError: 'deny',
   chargeWhen: (c) => c.res.status === 401, // only wrong passwords count
 })
 app.post('/login', login, async (c) => {
-  const { password } = await c.req.parseBody()
+  const { password } = await formOf(c)
   return password === 'right' ? text(c, 'welcome\n') : text(c, 'wrong\n', 401)
 })
 

@@ -21,6 +21,8 @@ import { RateLimiter } from 'ratelimitd'
 import { RateLimit, RateLimitGuard, RateLimitModule, ip } from 'ratelimitd/nest'
 
 const limiter = new RateLimiter()
+/** The name of the account, or `-`: a body may have anything in its place, or nothing. */
+const account = (body?: { user?: unknown } | null): string => (typeof body?.user === 'string' && body.user) || '-'
 const address = ip()
 const Text = (): MethodDecorator => Header('Content-Type', 'text/plain; charset=utf-8')
 
@@ -37,7 +39,7 @@ class Service {
   // only wrong passwords count
   @RateLimit({
     policy: 'login',
-    key: (req, res) => [String(req.body?.user || '-'), address(req, res)],
+    key: (req, res) => [account(req.body), address(req, res)],
     onError: 'deny',
     chargeWhen: (_req, res) => res.statusCode === 401,
   })

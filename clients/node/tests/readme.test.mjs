@@ -41,7 +41,8 @@ after(() => rm(folder, { recursive: true, force: true }))
 
 async function withDaemon(work) {
   await writeFile(join(folder, 'ratelimitd.yaml'), config)
-  daemon = spawn(PROGRAM, ['-c', join(folder, 'ratelimitd.yaml'), '-s', socket], { stdio: 'inherit' })
+  const where = ['-c', join(folder, 'ratelimitd.yaml'), '-s', socket]
+  daemon = spawn(PROGRAM, [...where, '--test-clock'], { stdio: 'inherit' }) // its clock stands still: no window ends
   const { RateLimiter } = await import('ratelimitd')
   const probe = new RateLimiter({ socket })
   try {
@@ -77,6 +78,15 @@ async function ends(child) {
   return { status, output }
 }
 
+/** Neither another spelling of the path nor a forged address gets a client past its limit. */
+async function isNotPassed(port, path) {
+  for (const spelling of [`${path};a=1`, `${path}/`, `/${path}`, path.toUpperCase(), `${path}%20`, `${path}?a=1`])
+    assert.notEqual((await ask(port, spelling)).status, 200, spelling)
+  for (const name of ['X-Forwarded-For', 'X-Real-IP', 'Forwarded'])
+    for (const value of ['203.0.113.9', 'for=203.0.113.9', '', ','])
+      assert.equal((await ask(port, path, { headers: { [name]: value } })).status, 429, `${name}: ${value}`)
+}
+
 test('every snippet in TypeScript is one that runs', () => {
   assert.equal(snippets.length, (page.match(/```ts\n/g) ?? []).length)
   assert.ok(snippets.length >= 9)
@@ -110,7 +120,7 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
           )
           for (const [, method, path, status, times = '1'] of requests.matchAll(
             /(GET|POST) (\S+) (\d+)(?: (\d+) times)?/g,
-          ))
+          )) {
             for (let time = 0; time < Number(times); time++) {
               const answer = method === 'POST' ? await login(port, 'alice', 'wrong') : await ask(port, path)
               assert.equal(answer.status, Number(status), `${method} ${path}: ${answer.body}`)
@@ -118,6 +128,8 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
               if (answer.status === 200 && !path.endsWith('health'))
                 assert.match(answer.headers['ratelimit'], /^"(web|left)";r=\d+;t=\d+/)
             }
+            if (method === 'GET' && status === '429') await isNotPassed(port, path)
+          }
         } finally {
           child.kill()
           await end

@@ -30,11 +30,11 @@ const client = (store) => async (sockets) => {
   return (key) => limiter.check('web', key)
 }
 
-/** The cost is above the limit, so it is denied for good: only the first check of a key reaches the daemon. */
+/** One key, whose cost is above the limit, so it is denied for good: only the first check reaches the daemon. */
 async function rememberedDenial({ memory }) {
   const { RateLimiter } = await import('ratelimitd')
   const limiter = new RateLimiter({ socket: memory, timeoutMs: 60000, rememberDenialsMs: 3600_000 })
-  return (key) => limiter.check('full', key, { cost: 2 })
+  return () => limiter.check('full', 'one key of all', { cost: 2 })
 }
 
 /** A middleware by itself, without a server: the request and the answer are as small as it accepts. */

@@ -161,9 +161,9 @@ static int read_key(struct params *params, struct slice *ret)
 
 static int fail_format(const struct params *params, const struct policy *policy, struct slice key)
 {
-    char space[SHOWN_MAX];
-    return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %.72s, the key_format of %s", shown(space, key),
-                       policy->format->text, policy->label);
+    char space[SHOWN_MAX], of_format[SHOWN_MAX];
+    return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %s, the key_format of %s", shown(space, key),
+                       shown(of_format, slice_of(policy->format->text)), policy->label);
 }
 
 int params_target(struct params *params, struct part *ret)

@@ -392,6 +392,14 @@ def test_a_policy_in_a_request_has_them_too(any_store, ratelimitd, connect):
     assert client.check({"unlimited": True}, "k")["source"] == "unlimited"
     assert refused(client, "check", policy, "a").code == "BAD_KEY"
     assert "key_format" in refused(client, "check", {**policy, "key_format": "a"}, "a:b").message
+    listed = [entry["override_list"] for entry in client.call("policies") if entry.get("inline") and "override_list" in entry]
+    assert listed == [[
+        {"match": "*:free", "unlimited": True}, {"key": "a:x", "limits": [{"limit": 5}]}]]
+
+
+def test_a_key_format_is_escaped_where_a_key_does_not_fit_it(ratelimitd, connect):
+    client = connect(ratelimitd('policies:\n  p: {key_format: "{t}\\e[31m\\n{u}", algorithm: fixed_window, limit: 3, window: 1d}\n'))
+    assert refused(client, "check", "p", "x").message == r"key: 'x' does not fit {t}\x1b[31m\x0a{u}, the key_format of p"
 
 
 # Descriptions

@@ -174,10 +174,6 @@ static void insert(struct pattern_set *set, struct pattern *pattern, const struc
 
 void pattern_set_seal(struct pattern_set *set)
 {
-    for (size_t i = 0; i < set->n_sealed; i++) map_remove(&set->by_anchor, &set->by_rank[i]->node);
-    set->starts = set->ends = 0;
-    set->insides = 0;
-    set->n_sealed = set->n;
     if (set->n == 0) return;
     qsort(set->by_rank, set->n, sizeof set->by_rank[0], by_specificity);
     for (size_t i = 0; i < set->n; i++) set->by_rank[i]->rank = i;

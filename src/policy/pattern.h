@@ -39,7 +39,6 @@ struct pattern {
 struct pattern_set {
     struct pattern **by_rank; /* owned; the patterns are not. As added, until the set is sealed */
     size_t n, cap;
-    size_t n_sealed; /* of them, those that are in by_anchor */
     struct map by_anchor;
     uint64_t starts, ends; /* bit n: a pattern has an anchor of n bytes there */
     unsigned insides;
@@ -50,8 +49,7 @@ void pattern_set_fini(struct pattern_set *set);
 
 /* At most cap of them; `pattern` and `text` stay where they are. */
 void pattern_set_add(struct pattern_set *set, struct pattern *pattern, struct slice text);
-/* After the last one and before the first search; again after more were added. Without memory for it the anchors are
- * not the best. */
+/* Once, after the last one and before the first search. Without memory for it the anchors are not the best. */
 void pattern_set_seal(struct pattern_set *set);
 
 /* The pattern that counts for the key, or NULL. */

@@ -80,7 +80,7 @@ struct step {
 };
 
 static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
-static size_t n_policies;
+static size_t n_policies, n_sealed; /* the second: those that ticks may use */
 static struct step *steps;                                   /* owned; steps whose answers are not printed yet */
 static struct op_reservation reservations[RESERVATIONS_MAX]; /* the latest ones, by their ids */
 static size_t n_steps, n_decided;                            /* decided or in flight */
@@ -198,7 +198,6 @@ static void read_policy(char **line, char *text)
         policy->limits[i].debt = debt;
         read_limit(&policy->limits[i], text);
     }
-    policy_seal(policy);
     policies[n_policies++] = policy;
 }
 
@@ -210,13 +209,21 @@ static struct policy *policy_named(const char *name)
     return NULL;
 }
 
-/* The policy has been sealed, and is sealed again with one override more. */
+/* Those that were read since the last tick. */
+static void seal_policies(void)
+{
+    while (n_sealed < n_policies) policy_seal(policies[n_sealed++]);
+}
+
+/* Of a policy that no tick has used. */
 static void read_override(char **line)
 {
     struct policy *policy = policy_named(next_word(line)), *variant = policy_variant(policy, false);
     const char *keys = next_word(line);
     struct diag diag;
     if (variant == NULL) die("no memory");
+    for (size_t i = 0; i < n_sealed; i++)
+        if (policies[i] == policy) die("an override after its policy's first tick");
     for (uint16_t i = 0; i < variant->n_limits; i++) {
         const char *number = next_word(line);
         if (strcmp(number, "-") != 0) variant->limits[i].limit = strtoll(number, NULL, 10);
@@ -226,7 +233,6 @@ static void read_override(char **line)
     if (policy->overrides == NULL) policy->overrides = overrides_new(OVERRIDES_MAX);
     if (policy->overrides == NULL || policy->overrides->n == OVERRIDES_MAX) die("too many overrides");
     if (overrides_add(policy->overrides, keys, strchr(keys, '*') != NULL, variant) < 0) die("no memory");
-    policy_seal(policy);
 }
 
 static void on_done(struct op *op, enum op_outcome outcome)
@@ -540,6 +546,7 @@ static void replay_trace(void)
             read_override(&line);
         } else if (strcmp(first, "tick") == 0) {
             tick_us = next_number(&line);
+            seal_policies();
         } else if (strcmp(first, "skew") == 0) {
             skew_us = next_number(&line);
         } else if (strcmp(first, "end") == 0) {

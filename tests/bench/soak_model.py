@@ -9,7 +9,8 @@ model          compares tests/model with the memory store and with the script in
                Python decides everything again, so this makes some thousand decisions a second
 differential   tests/replay/differential.c compares the script with the C algorithms on the memory store, in every field of
                every kind of op (checks, peeks, resets, refunds, at_most, request ids, reservations, slots), with clocks that
-               step back and reloads. It runs without Python, at some hundred thousand decisions a second. The soak prints the
+               step back, overrides, candidates, inline policies and reloads, in one trace of four with the cache of denials.
+               It runs without Python, at some hundred thousand decisions a second. The soak prints the
                number of decisions of each kind at its end
 
 A difference ends the soak. It prints the seed and step, and shrinks a trace of the model. The seeds begin with the time, or

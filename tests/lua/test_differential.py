@@ -1,5 +1,6 @@
 """test_differential.py: a short part of ./dev soak model: the script and the C algorithms decide random traces, and C code
-compares every field. The traces have every kind of op (tests/replay/random_traces.c)."""
+compares every field. The traces have every kind of op (tests/replay/random_traces.c), candidates, overrides, inline policies
+and reloads, some with the cache of denials on."""
 
 import os
 import re
@@ -8,7 +9,7 @@ import sys
 
 from harness import ROOT, build_dir
 
-FIRST, TRACES = 2, 3
+FIRST, TRACES = 2, 3  # of every four seeds the cache of denials is on in the trace of one: 4
 KINDS = {"check", "peek", "reset", "at_most", "request_id", "refund", "reserve", "settle", "cancel", "sweep", "acquire",
          "release", "renew"}
 
@@ -19,6 +20,7 @@ def test_the_script_and_the_c_algorithms_agree_on_random_traces(server):
     assert done.returncode == 0, done.stdout + done.stderr
     decisions, n_traces = map(int, re.match(r"(\d+) decisions of (\d+) traces", done.stdout).groups())
     assert n_traces == TRACES and decisions > 10_000 * TRACES
+    assert int(re.search(r" (\d+) kept denials$", done.stdout, re.M).group(1)) > 1000
     kinds = re.findall(r"(\w+) (\d+) \((\d+) [a-z ]+\)", done.stdout.splitlines()[1])
     assert {name for name, n, counted in kinds if int(n) >= int(counted) > 0} == KINDS, done.stdout
     assert sum(int(n) for _, n, _ in kinds) == decisions

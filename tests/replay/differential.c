@@ -6,7 +6,8 @@
  *   differential SOCKET SEED SECONDS [TRACES]     the seeds from SEED on, for SECONDS, or TRACES of them
  *
  * A seed gives a trace (random_traces.h): policies of every native algorithm, and some tens of ticks with ops of all
- * kinds, merged or one after another. The program flushes the Redis, so nobody else may use it. At a difference it
+ * kinds, merged or one after another; one trace in four with the cache of denials before Redis, where a kept denial
+ * answers in place of the script. The program flushes the Redis, so nobody else may use it. At a difference it
  * prints the seed, tick and step with both answers, and exits with status 1; `differential SOCKET SEED 0 1` repeats
  * that trace. Otherwise its last two lines report the number of compared decisions, in total and of each kind. It does
  * not find faults that both sides share; the reference model does (tests/model).
@@ -21,9 +22,12 @@
 #include "base/clock.h"
 #include "replay/random_traces.h"
 #include "replay/script_call.h"
+#include "store/deny_cache.h"
 #include "store/memory_store.h"
 
 enum {
+    CACHED_ONE_IN = 4,
+    DENIED_MAX = 4096,
     TICKS_MAX = 60,
     MEMORY_KEYS = 100000, /* nothing is evicted */
 };
@@ -37,6 +41,8 @@ static struct store memory_handle;
 static redisContext *redis; /* owned */
 static struct batch *batch; /* owned, of the present trace */
 static struct trace trace;
+static struct deny_cache denied; /* owned; off in most traces */
+static uint64_t n_cached;
 
 static uint64_t seed;
 static int tick_number;
@@ -126,6 +132,11 @@ static bool is_answered_again(const struct op *by_c)
     return by_c->record.len > 0 && by_c->now_us < 0;
 }
 
+static bool is_kept_denial(const struct op *by_script)
+{
+    return by_script->source == SOURCE_DENY_CACHE;
+}
+
 static bool same_reservation(const struct op *a, const struct op *b)
 {
     if (a->kind == OP_RESERVE)
@@ -153,7 +164,7 @@ static bool same_member(const struct op *a, const struct op *b, uint16_t i)
     if (b->kind == OP_RELEASE || b->kind == OP_RENEW) return by_script->found == by_c->found;
     if (b->kind == OP_REFUND && by_script->refunded != by_c->refunded) return false;
     if (b->reservation != NULL && !same_reservation(a, b)) return false;
-    bool looked = (b->kind == OP_CHECK || b->kind == OP_PEEK) && !is_answered_again(b);
+    bool looked = (b->kind == OP_CHECK || b->kind == OP_PEEK) && !is_answered_again(b) && !is_kept_denial(a);
     if (looked && !same_seen(by_script, by_c)) return false;
     return same_decision(&by_script->decision, &by_c->decision);
 }
@@ -193,6 +204,32 @@ static void compare(size_t from, size_t to)
     }
 }
 
+static void decide_in_memory(size_t i)
+{
+    if (in_memory[i].redis_only) return;
+    if (store_submit(&memory_handle, &in_memory[i].op) != SUBMIT_DECIDED) die("memory did not decide");
+}
+
+/* One step, which the cache of denials may answer. */
+static void run_cached(size_t i)
+{
+    static uint32_t nonce;
+    struct op *op = &in_redis[i].op;
+    op->outcome = OP_DECIDED;
+    bool is_kept = deny_cache_decide(&denied, op, &trace_clock);
+    if (!is_kept) {
+        deny_cache_submitted(&denied, op);
+        if (batch_add(batch, op) != 0) die("an op does not fit a batch");
+        send_batch(++nonce);
+        script_answer(redis, batch, nonce);
+        if (op->outcome == OP_DECIDED) deny_cache_learn(&denied, op, trace_clock.mono_us, trace_clock.wall_us);
+        deny_cache_ended(&denied, op);
+    }
+    n_cached += is_kept;
+    decide_in_memory(i);
+    compare(i, i + 1);
+}
+
 /* Both sides decide the steps that fit one call; returns the first step that did not fit. */
 static size_t run_call(size_t from)
 {
@@ -202,10 +239,7 @@ static size_t run_call(size_t from)
     while (to < n_steps && (status = batch_add(batch, &in_redis[to].op)) == 0) to++;
     if (status < 0 || to == from) die("an op does not fit a batch");
     send_batch(++nonce);
-    for (size_t i = from; i < to; i++) {
-        if (in_memory[i].redis_only) continue;
-        if (store_submit(&memory_handle, &in_memory[i].op) != SUBMIT_DECIDED) die("memory did not decide");
-    }
+    for (size_t i = from; i < to; i++) decide_in_memory(i);
     script_answer(redis, batch, nonce);
     compare(from, to);
     return to;
@@ -226,8 +260,16 @@ static void make_steps(void)
     for (size_t i = 0; i < n_steps; i++) trace_step_copy(&in_memory[i], &in_redis[i]);
 }
 
+/* The clocks of the daemon; one that steps back is among the cases in which a kept denial may be wrong. */
+static void set_clock(int64_t now_us)
+{
+    if (now_us < trace_clock.wall_us) deny_cache_clear(&denied);
+    trace_clock.wall_us = trace_clock.mono_us = now_us;
+}
+
 static void run_trace(void)
 {
+    bool is_cached = seed % CACHED_ONE_IN == 0;
     trace_begin(seed, &trace);
     forget_all();
     memory = memory_store_new(&trace_clock, &(struct memory_options){.max_keys = MEMORY_KEYS});
@@ -235,11 +277,14 @@ static void run_trace(void)
     memory_handle = memory_store_handle(memory);
     batch = batch_new("rl", trace.max_keys, trace.merge);
     if (batch == NULL) die("no memory");
-    trace_clock.wall_us = trace.now_us;
+    deny_cache_set_options(&denied, is_cached ? DENIED_MAX : 0, INT64_MAX);
+    if (is_cached) trace.skew_us = 0;
+    set_clock(trace.now_us);
     for (tick_number = 0; tick_number < TICKS_MAX; tick_number++) {
         make_steps();
-        for (size_t from = 0; from < n_steps;) from = run_call(from);
-        trace_clock.wall_us = trace_later();
+        for (size_t i = 0; i < n_steps && is_cached; i++) run_cached(i);
+        for (size_t from = 0; from < n_steps && !is_cached;) from = run_call(from);
+        set_clock(trace_later());
     }
     memory_store_free(memory);
     batch_free(batch);
@@ -271,15 +316,17 @@ int main(int argc, char **argv)
     in_memory = mem_zalloc(TRACE_STEPS_MAX * sizeof *in_memory);
     if (in_redis == NULL || in_memory == NULL) die("no memory");
     redis = script_connect(argv[1]);
+    deny_cache_init(&denied);
     do {
         run_trace();
         seed++;
         passed = seconds_now() - started;
     } while (seed - first < most && (passed < seconds || argc > 4));
     printf("%" PRIu64 " decisions of %" PRIu64 " traces (seeds %" PRIu64 " to %" PRIu64
-           ") in %.1f s, %.0f a second, %" PRIu64 " calls\n",
-           n_decisions, seed - first, first, seed - 1, passed, (double)n_decisions / passed, n_calls);
+           ") in %.1f s, %.0f a second, %" PRIu64 " calls, %" PRIu64 " kept denials\n",
+           n_decisions, seed - first, first, seed - 1, passed, (double)n_decisions / passed, n_calls, n_cached);
     print_kinds();
+    deny_cache_fini(&denied);
     redisFree(redis);
     mem_free(in_redis);
     mem_free(in_memory);

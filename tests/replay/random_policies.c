@@ -54,24 +54,66 @@ static void fill_limit(struct limit *limit, enum algo algo)
     if (algo == ALGO_FIXED_WINDOW) limit->phase = once_in(4);
 }
 
-/* Some have debt, but only policies that can reserve. */
-static void finish_policy(struct policy *policy)
+static void prepare(struct policy *policy, bool debt)
 {
     struct diag diag;
-    bool debt = once_in(2);
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        debt &= policy->limits[i].max_wait_us == 0 && policy->limits[i].algo != ALGO_CONCURRENCY;
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         policy->limits[i].debt = debt;
         if (limit_prepare(&policy->limits[i], NULL, &diag) != 0) die(diag.text);
     }
+}
+
+/* Of a bucket that keys share with other numbers, even a denied check bounds the level by its own; the cache of denials
+ * answers without that. */
+static bool has_shared_bucket(const struct policy *policy)
+{
+    bool found = false;
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        found |= policy->limits[i].shared && limit_is_bucket(&policy->limits[i]);
+    return found;
+}
+
+/* Other numbers for one of the keys, or for all of one tenant. */
+static void add_override(struct policy *policy, bool debt)
+{
+    struct policy *variant = policy_variant(policy, false);
+    if (variant == NULL || (policy->overrides = overrides_new(1)) == NULL) die("no memory");
+    for (uint16_t i = 0; i < variant->n_limits; i++)
+        variant->limits[i].limit = ONE_OF(1, 2, 5, policy->limits[i].limit + 1, 3 * policy->limits[i].limit);
+    prepare(variant, debt);
+    bool is_pattern = once_in(3);
+    if (overrides_add(policy->overrides, is_pattern ? "a:*" : "a:b", is_pattern, variant) < 0) die("no memory");
+}
+
+/* Limits on trial, next to the policy's own. */
+static void add_candidate(struct policy *policy)
+{
+    if (policy_add_candidate(policy, policy->n_limits) != 0) die("no memory");
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        struct limit *limit = &policy->candidate->limits[i];
+        *limit = policy->limits[i];
+        limit->policy = policy->candidate;
+        fill_numbers(limit);
+    }
+    prepare(policy->candidate, false);
+}
+
+/* Some have debt, but only policies that can reserve. */
+static void finish_policy(struct policy *policy, bool has_override, bool has_candidate)
+{
+    bool debt = once_in(2);
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        debt &= policy->limits[i].max_wait_us == 0 && policy->limits[i].algo != ALGO_CONCURRENCY;
+    if (has_candidate) add_candidate(policy);
+    prepare(policy, debt);
+    if (has_override && !has_shared_bucket(policy)) add_override(policy, debt);
     policy_seal(policy);
 }
 
 static struct policy *new_policy(size_t number, uint16_t n_limits, bool has_format)
 {
-    char name[16];
-    snprintf(name, sizeof name, "p%zu", number);
+    char name[32];
+    snprintf(name, sizeof name, number % 3 == 0 ? "inline-%016zx" : "p%zu", number);
     struct policy *policy = policy_new(name, n_limits);
     if (policy == NULL) die("no memory");
     if (!has_format) return policy;
@@ -110,21 +152,23 @@ void trace_policies_make(void)
             if (has_format && once_in(2)) share(limit);
             fill_limit(limit, random_algo(i, j));
         }
-        finish_policy(trace_policies[i]);
+        finish_policy(trace_policies[i], i < TRACE_COUNTING && once_in(3), i < TRACE_COUNTING && once_in(4));
     }
 }
 
-/* The same policy with other numbers; its old reservations can still be settled. */
+/* The same policy with other numbers, or with the same ones, as an inline policy that was given up and sent again; its
+ * old reservations can still be settled. */
 void trace_policies_reload_one(void)
 {
     size_t which = (size_t)below(TRACE_POLICIES);
+    bool changes = !once_in(3);
     struct policy *old = trace_policies[which], *made = new_policy(which, old->n_limits, old->format != NULL);
     for (uint16_t i = 0; i < old->n_limits; i++) {
         made->limits[i] = old->limits[i];
         made->limits[i].policy = made;
-        fill_numbers(&made->limits[i]);
+        if (changes) fill_numbers(&made->limits[i]);
     }
-    finish_policy(made);
+    finish_policy(made, old->overrides != NULL, old->candidate != NULL);
     policy_free(old);
     trace_policies[which] = made;
 }

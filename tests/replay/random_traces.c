@@ -11,6 +11,8 @@
  *
  * A fixed window stores its number mod 2^16. Only the key's expiry, which a test's clock does not drive, separates
  * other windows. So a trace is always shorter than 2^15 of its shortest windows.
+ *
+ * A policy's numbers change by an override of its key, and by a reload. A candidate's limits have counters of their own.
  */
 #include "replay/random_traces.h"
 
@@ -37,6 +39,7 @@ enum {
 
 struct asked {
     int policy, key;
+    bool of_candidate; /* limits on trial, in place of the policy's own */
 };
 
 /* A step under construction. */
@@ -94,7 +97,14 @@ static struct slice key_of(struct asked asked)
 
 static struct asked random_asked(int64_t first, int64_t n)
 {
-    return (struct asked){(int)(first + below(n)), once_in(2) ? 0 : (int)below(N_KEYS)};
+    return (struct asked){.policy = (int)(first + below(n)), .key = once_in(2) ? 0 : (int)below(N_KEYS)};
+}
+
+/* What counts for the key. */
+static const struct policy *policy_of(struct asked asked)
+{
+    const struct policy *policy = trace_policies[asked.policy];
+    return asked.of_candidate ? policy->candidate : policy_for_key(policy, key_of(asked));
 }
 
 static struct asked random_slots_asked(void)
@@ -128,7 +138,7 @@ static bool is_asked(enum op_kind kind, const struct limit *limit)
 
 static void add_members(struct trace_step *step, struct asked asked, int64_t cost, int64_t max_wait_us)
 {
-    const struct policy *policy = trace_policies[asked.policy];
+    const struct policy *policy = policy_of(asked);
     struct slice key = key_of(asked), none = {NULL, 0};
     struct key_split split;
     if (policy->format != NULL && !key_format_split(policy->format, key, &split)) return;
@@ -180,7 +190,7 @@ void trace_step_copy(struct trace_step *to, const struct trace_step *from)
 
 static void ask_most(struct trace_step *step, struct asked asked)
 {
-    int64_t most = random_cost(trace_policies[asked.policy]);
+    int64_t most = random_cost(policy_of(asked));
     add_members(step, asked, 1, usual_wait_us);
     for (uint16_t i = 0; i < step->op.n_members; i++) most = between(1, most, step->members[i].limit->max_cost);
     step->op.at_most = most;
@@ -188,7 +198,7 @@ static void ask_most(struct trace_step *step, struct asked asked)
 
 static void ask_check(struct trace_step *step, struct asked asked)
 {
-    add_members(step, asked, random_cost(trace_policies[asked.policy]), once_in(50) ? random_wait() : usual_wait_us);
+    add_members(step, asked, random_cost(policy_of(asked)), once_in(50) ? random_wait() : usual_wait_us);
 }
 
 /* A check of two policies' limits, all or nothing. */
@@ -231,7 +241,7 @@ static void ask_reserve(struct trace_step *step, struct asked asked)
     int64_t window_ms = between(1, trace_window_us / 1000, RESERVATION_TTL_MAX_MS);
     int64_t ttl_ms =
         ONE_OF(1, 10, 1000, 60000, window_ms, window_ms / 2, 2 * window_ms + 1, 9 * window_ms, RESERVATION_TTL_MAX_MS);
-    int64_t cost = random_cost(trace_policies[asked.policy]);
+    int64_t cost = random_cost(policy_of(asked));
     add_members(step, asked, cost, INT64_MAX);
     step->reservation = (struct op_reservation){.units = cost, .ttl_ms = between(1, ttl_ms, RESERVATION_TTL_MAX_MS)};
     step->op.reservation = &step->reservation;
@@ -287,12 +297,14 @@ static void make_question(struct question *question, enum trace_kind kind)
     begin_step(step, kind);
     struct asked asked = asked_for(kind);
     while (!may_ask(kind, trace_policies[asked.policy])) asked = asked_for(kind);
+    bool may_try = kind == TRACE_CHECK || kind == TRACE_PEEK || kind == TRACE_RESET;
+    asked.of_candidate = may_try && trace_policies[asked.policy]->candidate != NULL && once_in(2);
     question->asked[0] = asked;
     question->n_asked = 1;
     switch (kind) {
     case TRACE_MOST: ask_most(step, asked); break;
     case TRACE_ONCE: ask_once(question); break;
-    case TRACE_REFUND: add_members(step, asked, 1 + random_cost(trace_policies[asked.policy]), INT64_MAX); break;
+    case TRACE_REFUND: add_members(step, asked, 1 + random_cost(policy_of(asked)), INT64_MAX); break;
     case TRACE_RESERVE: ask_reserve(step, asked); break;
     case TRACE_SETTLE:
     case TRACE_CANCEL: ask_settle(question); break;
@@ -326,7 +338,7 @@ static void add_sweep(struct trace_step *steps, size_t *n, struct asked asked, b
 static void sweep_if_due(struct trace_step *steps, size_t *n, struct asked asked, bool both)
 {
     struct held *list = &held[asked.policy][asked.key];
-    if (!trace_policies[asked.policy]->reserves || list->first_end_ms > now_us / 1000) return;
+    if (asked.of_candidate || !trace_policies[asked.policy]->reserves || list->first_end_ms > now_us / 1000) return;
     if (!both) {
         add_sweep(steps, n, asked, true);
         return;

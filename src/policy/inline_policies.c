@@ -36,6 +36,7 @@ struct inline_policy {
     struct inline_form written;          /* the label, and the rest by tree_write() */
     struct inline_form forms[FORMS_MAX]; /* by clients */
     unsigned next_form;                  /* to be given up for another */
+    uint16_t listed_at;                  /* in policies->listed, if it is there */
 };
 
 /* Where an answer about a refused policy goes. */
@@ -111,6 +112,7 @@ static void keep(struct inline_policies *policies, struct inline_policy *policy,
 
 static void forget(struct inline_policies *policies, struct inline_policy *policy)
 {
+    if (policies->listed[policy->listed_at] == policy) policies->listed[policy->listed_at] = NULL;
     for (int i = 0; i < FORMS_MAX; i++) unlearn(policies, &policy->forms[i]);
     unlearn(policies, &policy->written);
     map_remove(&policies->by_name, &policy->in_names);
@@ -176,6 +178,7 @@ int inline_policies_configure(struct inline_policies *policies, size_t max, stru
     }
 
     inline_counters.inline_policies = 0;
+    policies->n_listed = 0;
     policies->max = max;
     policies->defaults = defaults;
     return policies->by_form.slots != NULL ? 0 : -1;
@@ -363,14 +366,24 @@ enum error_code inline_policies_named(struct inline_policies *policies, struct s
     return ERROR_NONE;
 }
 
-const struct inline_policy *inline_policies_next(const struct inline_policies *policies,
-                                                 const struct inline_policy *before)
+/* ---- Listed ---- */
+
+void inline_policies_begin_list(struct inline_policies *policies)
 {
-    const struct list *link = before != NULL ? before->link.prev : policies->by_use.prev;
-    return link != &policies->by_use ? LIST_ITEM(link, struct inline_policy, link) : NULL;
+    size_t n = 0;
+    for (struct list *it = policies->by_use.prev; it != &policies->by_use && n < INLINE_LISTED; it = it->prev, n++) {
+        policies->listed[n] = LIST_ITEM(it, struct inline_policy, link);
+        policies->listed[n]->listed_at = (uint16_t)n;
+    }
+    policies->n_listed = n;
+    policies->next_listed = 0;
 }
 
-const struct policy *inline_policy_of(const struct inline_policy *policy)
+const struct policy *inline_policies_next_listed(struct inline_policies *policies)
 {
-    return policy->set->in_order[0];
+    while (policies->next_listed < policies->n_listed) {
+        const struct inline_policy *policy = policies->listed[policies->next_listed++];
+        if (policy != NULL) return policy->set->in_order[0];
+    }
+    return NULL;
 }

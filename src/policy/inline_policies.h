@@ -27,7 +27,10 @@
 
 COUNTERS_DECLARE(inline, INLINE_COUNTERS);
 
-enum { INLINE_BYTES_MAX = 4096 /* of one policy's settings, packed */ };
+enum {
+    INLINE_BYTES_MAX = 4096, /* of one policy's settings, packed */
+    INLINE_LISTED = 1000,    /* of one list: the last used ones */
+};
 
 struct inline_policy;
 
@@ -39,6 +42,8 @@ struct inline_policies {
     size_t n, max;
     uint64_t n_read;      /* maps that were not known and had to be read, ever */
     struct list replaced; /* struct inline_policy, owned: of an earlier configuration, to be freed bit by bit */
+    struct inline_policy *listed[INLINE_LISTED]; /* of the list that was begun last; NULL: given up since */
+    size_t n_listed, next_listed;
     struct policy_defaults defaults;
 };
 
@@ -61,10 +66,9 @@ enum error_code inline_policies_find(struct inline_policies *policies, struct sl
 enum error_code inline_policies_named(struct inline_policies *policies, struct slice name, struct policy_set **ret_set,
                                       char *text, size_t size);
 
-/* The next one to be listed: the most recently used first, `before` it the last that was returned (NULL: none yet).
- * NULL: no more. Borrowed. */
-const struct inline_policy *inline_policies_next(const struct inline_policies *policies,
-                                                 const struct inline_policy *before);
-const struct policy *inline_policy_of(const struct inline_policy *policy);
+/* A list of those that are kept now, the last used first, to be read a few at a time; the one before it ends. */
+void inline_policies_begin_list(struct inline_policies *policies);
+/* The next one of the list that is still kept, borrowed; NULL: no more. */
+const struct policy *inline_policies_next_listed(struct inline_policies *policies);
 
 #endif

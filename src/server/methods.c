@@ -15,11 +15,10 @@
 #include "server/members.h"
 #include "server/params.h"
 #include "server/policies.h"
+#include "server/policy_list.h"
 #include "server/reply.h"
 #include "server/request.h"
 #include "server/reserve.h"
-
-enum { POLICY_UNITS = 4 }; /* of work, to write one of `policies` */
 
 struct method {
     const char *name;
@@ -294,15 +293,9 @@ static int run_hello(struct params *params)
 
 static int run_policies(struct params *params)
 {
-    struct session *session = params->session;
     struct policies_page page = {0};
     if (params_page(params, &page) != 0) return -1;
-
-    struct packer *packer = session_begin_answer(session, params->msgid);
-    uint32_t n = policies_reply(packer, params_policies(params), session->sessions->options.inline_policies, &page);
-    session_end_answer(session);
-    sessions_spend(session->sessions, n * POLICY_UNITS);
-    return 0;
+    return policy_list_begin(params, &page);
 }
 
 static int run_stats(struct params *params)

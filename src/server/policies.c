@@ -13,10 +13,12 @@
 
 enum {
     OVERRIDES_SPACE = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
+    INLINE_OVERRIDES_SPACE = 1 << 18, /* the same of inline policies */
     OVERRIDE_SIZE = 48,        /* bytes of one besides its text and its limits, at most */
     CHANGE_SIZE = 176,         /* of one limit that it changes */
     NAME_SIZE = 32,            /* of a setting, and its unit */
-    INLINE_LISTED = 1000,      /* inline policies of one answer, the last used ones */
+    POLICY_UNITS = 4,          /* of work, to pack one policy */
+    OVERRIDES_AT_ONCE = 16,    /* each about a unit of work */
 };
 
 /* Durations are in whole milliseconds, rounded up, and their names say so. */
@@ -94,8 +96,8 @@ static void pack_override(struct packer *packer, const struct override *item)
     }
 }
 
-/* As many as the answer has space for. */
-static void pack_overrides(struct packer *packer, const struct overrides *overrides, size_t *space)
+/* How many of them the answer has space for. */
+static size_t count_overrides(const struct overrides *overrides, size_t *space)
 {
     size_t n = 0;
     for (; n < overrides->n; n++) {
@@ -104,11 +106,7 @@ static void pack_overrides(struct packer *packer, const struct overrides *overri
         if (len > *space) break;
         *space -= len;
     }
-
-    pack_uint_field(packer, "overrides", overrides->n);
-    pack_text(packer, "override_list");
-    pack_array(packer, (uint32_t)n);
-    for (size_t i = 0; i < n; i++) pack_override(packer, &overrides->items[i]);
+    return n;
 }
 
 static void pack_limits(struct packer *packer, const char *name, const struct policy *policy)
@@ -118,23 +116,31 @@ static void pack_limits(struct packer *packer, const char *name, const struct po
     for (uint16_t i = 0; i < policy->n_limits; i++) policies_pack_limit(packer, &policy->limits[i], 0);
 }
 
-static void pack_policy(struct packer *packer, const struct policy *policy, bool is_inline, size_t *overrides_space)
+/* What comes before its overrides, of which so many are listed. */
+static void pack_head(struct packer *packer, const struct policy *policy, bool is_inline, size_t n_overrides)
 {
     struct setting_value values[N_POLICY_FIELDS];
     size_t n = policy_setting_values(policy, NULL, USE_ANSWER, values);
-    const struct policy *candidate = policy->candidate;
     bool has_overrides = policy->overrides != NULL;
-
     bool has_label = strcmp(policy->label, policy->name) != 0;
 
-    pack_map(packer,
-             (uint32_t)n + 6U + is_inline + has_label + (has_overrides ? 2U : 0U) + (candidate != NULL ? 5U : 0U));
+    pack_map(packer, (uint32_t)n + 6U + is_inline + has_label + (has_overrides ? 2U : 0U) +
+                         (policy->candidate != NULL ? 5U : 0U));
     pack_text_field(packer, "name", policy->name);
     if (is_inline) pack_bool_field(packer, "inline", true);
     if (has_label) pack_text_field(packer, "label", policy->label);
     pack_uint_field(packer, "version", policy->version);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], policy);
-    if (has_overrides) pack_overrides(packer, policy->overrides, overrides_space);
+    if (!has_overrides) return;
+
+    pack_uint_field(packer, "overrides", policy->overrides->n);
+    pack_text(packer, "override_list");
+    pack_array(packer, (uint32_t)n_overrides);
+}
+
+static void pack_tail(struct packer *packer, const struct policy *policy)
+{
+    const struct policy *candidate = policy->candidate;
     pack_limits(packer, "limits", policy);
     pack_uint_field(packer, "allowed", policy->counts->allowed);
     pack_uint_field(packer, "denied", policy->counts->denied);
@@ -148,26 +154,57 @@ static void pack_policy(struct packer *packer, const struct policy *policy, bool
     pack_uint_field(packer, "candidate_only_denied", candidate->counts->candidate_only_denied);
 }
 
-uint32_t policies_reply(struct packer *packer, const struct policy_set *set, const struct inline_policies *inlines,
-                        const struct policies_page *page)
+uint32_t policies_pack_inline(struct policies_pieces *pieces, struct packer *packer, const struct policy *policy)
 {
-    size_t overrides_space = OVERRIDES_SPACE;
-    bool is_page = page->max > 0;
-    struct policy *const *items = is_page ? set->by_bytes : set->in_order;
-    size_t first = is_page ? policy_set_after(set, page->after) : 0;
-    size_t n = set->n - first, n_inline = inlines != NULL ? inlines->n : 0;
-    if (n_inline > INLINE_LISTED) n_inline = INLINE_LISTED;
-    if (is_page && n >= page->max) {
-        n = page->max;
-        n_inline = 0;
-    }
+    const struct overrides *overrides = policy->overrides;
+    size_t n = overrides != NULL ? count_overrides(overrides, &pieces->inline_overrides_space) : 0;
+    pack_head(packer, policy, true, n);
+    for (size_t i = 0; i < n; i++) pack_override(packer, &overrides->items[i]);
+    pack_tail(packer, policy);
+    return POLICY_UNITS + (uint32_t)n;
+}
 
-    const struct inline_policy *item = NULL;
-    pack_array(packer, (uint32_t)(n + n_inline));
-    for (size_t i = 0; i < n; i++) pack_policy(packer, items[first + i], false, &overrides_space);
-    for (size_t i = 0; i < n_inline; i++) {
-        item = inline_policies_next(inlines, item);
-        pack_policy(packer, inline_policy_of(item), true, &overrides_space);
-    }
-    return (uint32_t)(n + n_inline);
+/* ---- in pieces ---- */
+
+bool policies_begin(struct policies_pieces *pieces, const struct policy_set *set, const struct policies_page *page)
+{
+    bool is_page = page->max > 0;
+    size_t first = is_page ? policy_set_after(set, page->after) : 0;
+    *pieces = (struct policies_pieces){.policies = (is_page ? set->by_bytes : set->in_order) + first,
+                                       .n = set->n - first,
+                                       .overrides_space = OVERRIDES_SPACE,
+                                       .inline_overrides_space = INLINE_OVERRIDES_SPACE};
+    if (!is_page || pieces->n < page->max) return true;
+    pieces->n = page->max;
+    return false;
+}
+
+/* Some of the overrides, and with the last one what comes after them. */
+static uint32_t pack_some_overrides(struct policies_pieces *pieces, struct packer *packer, const struct policy *policy)
+{
+    size_t end = pieces->next_override + OVERRIDES_AT_ONCE, first = pieces->next_override;
+    if (end > pieces->n_overrides) end = pieces->n_overrides;
+    for (; pieces->next_override < end; pieces->next_override++)
+        pack_override(packer, &policy->overrides->items[pieces->next_override]);
+    if (end < pieces->n_overrides) return OVERRIDES_AT_ONCE;
+
+    pack_tail(packer, policy);
+    pieces->next++;
+    pieces->next_override = pieces->n_overrides = 0;
+    return (uint32_t)(end - first) + POLICY_UNITS;
+}
+
+uint32_t policies_next(struct policies_pieces *pieces, struct packer *packer)
+{
+    if (pieces->next == pieces->n) return 0;
+    const struct policy *policy = pieces->policies[pieces->next];
+    if (pieces->n_overrides > 0) return pack_some_overrides(pieces, packer, policy);
+
+    if (policy->overrides != NULL) pieces->n_overrides = count_overrides(policy->overrides, &pieces->overrides_space);
+    pack_head(packer, policy, false, pieces->n_overrides);
+    if (pieces->n_overrides > 0) return POLICY_UNITS + (uint32_t)pieces->n_overrides / OVERRIDES_AT_ONCE;
+
+    pack_tail(packer, policy);
+    pieces->next++;
+    return POLICY_UNITS;
 }

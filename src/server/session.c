@@ -26,6 +26,7 @@
 #include "proto/rpc.h"
 #include "server/check_list.h"
 #include "server/methods.h"
+#include "server/policy_list.h"
 #include "server/request.h"
 #include "server/server_counters.h"
 
@@ -93,7 +94,8 @@ static void on_closed(uv_handle_t *handle)
 {
     struct session *session = handle->data;
     struct sessions *sessions = session->sessions;
-    CHECK(session->state == SESSION_CLOSED && session->list == NULL && list_empty(&session->requests));
+    CHECK(session->state == SESSION_CLOSED && session->list == NULL && session->policy_list == NULL);
+    CHECK(list_empty(&session->requests));
     buffer_pool_take_back(&sessions->buffer_pool, &session->in);
     buffer_pool_take_back(&sessions->buffer_pool, &session->out);
     buffer_pool_take_back(&sessions->buffer_pool, &session->writing);
@@ -118,6 +120,7 @@ void session_close(struct session *session, const char *why)
         request_drop(LIST_ITEM(link, struct request, link));
     slots_end(&session->slots);
     if (session->list != NULL) check_list_drop(session->list);
+    if (session->policy_list != NULL) policy_list_drop(session->policy_list);
 
     list_remove(&session->link);
     list_remove(&session->dirty_link);
@@ -204,15 +207,24 @@ static bool must_pause(struct session *session)
 }
 
 /* The state in which the next message must wait; SESSION_READING if it can be taken now. In a drain no message waits,
- * because each is refused at once. */
+ * because each is refused at once; but nothing may come into the answer of a list of policies. */
 static enum session_state obstacle(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    if (sessions->draining) return SESSION_READING;
+    if (sessions->draining && session->policy_list == NULL) return SESSION_READING;
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (must_pause(session)) return SESSION_PAUSED;
-    if (session->list != NULL) return SESSION_LISTED;
+    if (session->list != NULL || session->policy_list != NULL) return SESSION_LISTED;
     return sessions->spent < sessions->turn_end ? SESSION_READING : SESSION_RUNNABLE;
+}
+
+/* All work since `spent` was `before` is its turn in this round, or a part of it. */
+static void note_work(struct session *session, uint32_t before)
+{
+    const struct sessions *sessions = session->sessions;
+    if (session->turn_round != sessions->round) session->turn_units = 0;
+    session->turn_round = sessions->round;
+    session->turn_units += sessions->spent - before;
 }
 
 /* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). Returns the number of bytes
@@ -228,6 +240,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         [SCAN_BROKEN] = {ERROR_BAD_REQUEST, "this is no MessagePack-RPC message"},
     };
     enum session_state next = SESSION_READING;
+    uint32_t before = session->sessions->spent;
     size_t used = 0;
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
         struct rpc_request request;
@@ -245,6 +258,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         used += (size_t)n;
     }
 
+    if (used > 0) note_work(session, before);
     if (next == SESSION_READING && must_pause(session)) next = SESSION_PAUSED;
     become(session, next);
     return used;
@@ -281,6 +295,20 @@ static int keep(struct session *session, const uint8_t *bytes, size_t len)
 
 /* ---- in later ticks ---- */
 
+/* Of a message whose first part came when a tick's work was done, the rest is read in the session's turn: else it would
+ * need one turn for each small read. */
+static void read_rest(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0) return;
+    ssize_t n = recv(fd, sessions->read_buffer, READ_BUFFER_SIZE, MSG_DONTWAIT);
+    if (n <= 0) return; /* the next read reports an end or an error */
+
+    sessions_spend(sessions, (uint32_t)n / READ_BYTES);
+    if (keep(session, sessions->read_buffer, (size_t)n) == 0) take_from_in(session);
+}
+
 void session_run(struct session *session)
 {
     if (session->fault != NULL) {
@@ -288,11 +316,18 @@ void session_run(struct session *session)
         return;
     }
     if (session->list != NULL) check_list_maybe_start(session->list);
-    sessions_begin_turn(session->sessions);
+    sessions_begin_turn(session->sessions, session->sessions->share);
+    if (session->policy_list != NULL) {
+        uint32_t before = session->sessions->spent;
+        policy_list_run(session->policy_list);
+        note_work(session, before);
+        if (session->policy_list == NULL && session->sessions->draining) session_drain(session);
+    }
 
     bool may_go_on = session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
     if (session->state == SESSION_PAUSED) may_go_on = !session_is_half_full(session);
     if (may_go_on) take_from_in(session);
+    if (may_go_on && session->state == SESSION_READING && buffer_len(&session->in) > 0) read_rest(session);
     close_if_ended(session);
 }
 
@@ -305,7 +340,7 @@ void session_end_tick(struct session *session)
     }
     if (session->state == SESSION_READING && session->n_counted > 0 && session_is_full(session))
         become(session, SESSION_PAUSED);
-    if (session->state == SESSION_PAUSED && !session_is_half_full(session)) session_wake(session);
+    session_note_less(session);
     close_if_ended(session);
 }
 
@@ -314,6 +349,7 @@ void session_drain(struct session *session)
     if (session->state == SESSION_LINGERING) session_close(session, session->why_ended);
     if (session->state >= SESSION_ENDING) return;
     if (session->list != NULL) check_list_drain(session->list);
+    if (session->policy_list != NULL && !policy_list_drain(session->policy_list)) return; /* its end leads here again */
     if (session->state != SESSION_READING) take_from_in(session);
     if (session->state < SESSION_ENDING) end(session, SESSION_STOPPING);
     close_if_ended(session);
@@ -351,7 +387,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
     const uint8_t *bytes = (const uint8_t *)buf->base;
     if (n > 0) sessions_spend(sessions, (uint32_t)n / READ_BYTES);
-    sessions_begin_turn(sessions);
+    bool must_wait = session_had_turn(session) && sessions_have_waiting(sessions);
+    sessions_begin_turn(sessions, must_wait ? 0 : sessions->share);
     if (n == UV_EOF && !is_hung_up(session)) {
         end(session, CLIENT_CLOSED);
     } else if (n < 0) {
@@ -382,6 +419,8 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
 
     session->sessions = sessions;
     session->party = ++sessions->n_made;
+    session->turn_round = sessions->round;
+    session->turn_units = SHARE_MIN;
     session->asked_us = sessions->clock->mono_us;
     list_init(&session->requests);
     slot_owner_init(&session->slots);

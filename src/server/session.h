@@ -16,8 +16,8 @@
  *   session_close, from any ─▶ CLOSED ─▶ libuv's close callback frees it
  *
  * Calls go down: session.c to the methods and the list of a check_many, those to session_output.c. What happens below
- * and concerns the input (less is in flight, a list is over, an answer found no memory) puts the session into
- * sessions->runnable, and the next tick looks at it. So nothing is closed while a method runs.
+ * and concerns the input (less is in flight, a list is over, an answer found no memory) wakes the session, and the next
+ * tick looks at it. So nothing is closed while a method runs.
  */
 #ifndef RL_SERVER_SESSION_H
 #define RL_SERVER_SESSION_H
@@ -44,7 +44,7 @@ enum { SESSION_LINGER_MS = 1000 };
 enum session_state {
     SESSION_READING,   /* every whole message was taken; the rest is taken as it comes */
     SESSION_RUNNABLE,  /* it took as much as it may in one tick; a later one goes on */
-    SESSION_LISTED,    /* a list is under way (check_list.h): goes on when it is handed over */
+    SESSION_LISTED,    /* a list is under way (check_list.h, policy_list.h): goes on when it is handed over or written */
     SESSION_PAUSED,    /* too much is in flight or unread: no message is taken until half of it is gone */
     SESSION_ENDING,    /* no more input is taken; it closes once every request is answered */
     SESSION_LINGERING, /* framing was lost and the final error is written; input is read and dropped */
@@ -52,6 +52,7 @@ enum session_state {
 };
 
 struct check_list;
+struct policy_list;
 
 /* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
 struct peer {
@@ -68,6 +69,7 @@ struct session {
     struct list stall_link;
     struct list requests;    /* struct request: asked and not answered */
     struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
+    struct policy_list *policy_list; /* owned; under way: no message is taken; else NULL */
     struct slot_owner slots;
     struct buffer in;          /* part of a message, or messages that wait; empty: it has no memory */
     struct buffer out;         /* answers of this tick; empty: it has no memory */
@@ -76,9 +78,12 @@ struct session {
     uint64_t party;            /* the number of this connection, from 1 */
     int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;          /* when the peer last took some of `writing` */
+    size_t n_gathered;         /* bytes of policy_list that are not in `out` yet */
     size_t n_untaken;          /* bytes of `writing` at that time */
     size_t n_counted;          /* of its unread bytes, in sessions->n_unread */
     uint32_t n_inflight;       /* checks */
+    uint32_t turn_round;       /* the last one in which it took messages (sessions.h), */
+    uint32_t turn_units;       /* and the work that this was */
     struct decision_form form; /* hello: of its decisions */
     enum error_code last_code;
     const char *fault;       /* static; why it cannot go on, and closes in the next tick; else NULL */
@@ -99,8 +104,14 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener);
 void session_close(struct session *session, const char *why); /* `why` is for the log */
 void session_drain(struct session *session);    /* takes no more bytes, refuses the messages that wait, and closes once
                                                    every request is answered */
-void session_run(struct session *session);      /* from sessions->runnable: take messages that waited, or end */
+void session_run(struct session *session);      /* it was woken: take messages that waited, or end */
 void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
+
+/* Has it had its share of this round? Then it waits for the next one, if others wait (sessions.h). */
+static inline bool session_had_turn(const struct session *session)
+{
+    return session->turn_round == session->sessions->round && session->turn_units >= SHARE_MIN;
+}
 
 static inline uv_stream_t *session_stream(struct session *session)
 {

@@ -35,7 +35,9 @@ static size_t n_unread(const struct session *session)
 
 void session_wake(struct session *session)
 {
-    if (list_empty(&session->run_link)) list_push_back(&session->sessions->runnable, &session->run_link);
+    struct sessions *sessions = session->sessions;
+    struct list *queue = session_had_turn(session) ? &sessions->runnable : &sessions->fresh;
+    if (list_empty(&session->run_link)) list_push_back(queue, &session->run_link);
 }
 
 void session_fail(struct session *session, const char *why)
@@ -49,7 +51,8 @@ void session_fail(struct session *session, const char *why)
 bool session_is_busy(const struct session *session)
 {
     bool messages_wait = session->state > SESSION_READING && session->state < SESSION_ENDING;
-    return !list_empty(&session->requests) || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
+    bool is_asked = !list_empty(&session->requests) || session->policy_list != NULL;
+    return is_asked || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
 }
 
 /* Is too much unread over all sessions, and more than an equal share by this peer? The peer with the most unread bytes
@@ -77,23 +80,24 @@ bool session_is_half_full(const struct session *session)
            is_crowding(session, unread);
 }
 
-/* Less is in flight or unread than before: wakes the session if it waits for that. */
-static void note_less(struct session *session)
+void session_note_less(struct session *session)
 {
-    switch (session->state) {
-    case SESSION_PAUSED:
-        if (!session_is_half_full(session)) session_wake(session);
-        break;
-    case SESSION_ENDING: session_wake(session); break;
-    default: break;
-    }
+    bool waits_for_half = session->state == SESSION_PAUSED || session->policy_list != NULL;
+    if (waits_for_half && !session_is_half_full(session)) session_wake(session);
+}
+
+/* The same, and something has ended, which it may also wait for. */
+static void note_end(struct session *session)
+{
+    if (session->state == SESSION_ENDING) session_wake(session);
+    session_note_less(session);
 }
 
 void session_checks_ended(struct session *session, uint32_t n)
 {
     session->n_inflight -= n;
-    if (session->list != NULL) session_wake(session); /* it may wait for less in flight */
-    note_less(session);
+    if (session->list != NULL || session->policy_list != NULL) session_wake(session); /* it may wait for less in flight */
+    note_end(session);
 }
 
 /* ---- answers ---- */
@@ -116,6 +120,11 @@ struct packer *session_begin_answer(struct session *session, uint64_t msgid)
     struct packer *packer = begin_message(session);
     rpc_pack_result(packer, msgid);
     return packer;
+}
+
+struct packer *session_continue_answer(struct session *session)
+{
+    return begin_message(session);
 }
 
 void session_end_answer(struct session *session)
@@ -157,7 +166,7 @@ void session_emit_final_error(struct session *session)
 void session_update_unread(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    size_t n = session->state == SESSION_CLOSED ? 0 : n_unread(session);
+    size_t n = session->state == SESSION_CLOSED ? 0 : n_unread(session) + session->n_gathered;
     if (n == session->n_counted) return;
     sessions->n_leaving += (n > 0) - (session->n_counted > 0);
     sessions->n_unread += n - session->n_counted;
@@ -180,7 +189,7 @@ static void on_written(uv_write_t *write, int status)
     buffer_pool_take_back(&session->sessions->buffer_pool, &session->writing);
     session_update_unread(session);
     if (buffer_len(&session->out) > 0) mark_dirty(session);
-    note_less(session);
+    note_end(session);
 }
 
 void session_flush(struct session *session)

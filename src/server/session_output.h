@@ -22,6 +22,8 @@ struct session;
  */
 struct packer *session_begin_answer(struct session *session, uint64_t msgid);
 void session_end_answer(struct session *session);
+/* The next piece of an answer that was begun and ended, which no other answer may come between; end it, too. */
+struct packer *session_continue_answer(struct session *session);
 /* The same, with an error as the answer. */
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
 
@@ -30,13 +32,14 @@ void session_checks_ended(struct session *session, uint32_t n); /* so many fewer
 /* ---- from session.c and sessions.c, too ---- */
 
 void session_wake(struct session *session);                  /* the next tick looks at it */
+void session_note_less(struct session *session); /* less is unread than before: wakes it if it waits for that */
 void session_fail(struct session *session, const char *why); /* it cannot go on: the next tick closes it */
 
 void session_emit_final_error(struct session *session); /* why the framing was lost */
 void session_flush(struct session *session);            /* write what is in `out` */
 
 bool session_is_busy(const struct session *session);      /* a message waits or is being answered, or output waits */
-bool session_is_full(const struct session *session);      /* too much is in flight or unread for another message */
+bool session_is_full(const struct session *session);      /* too much is in flight or unread for more of it */
 bool session_is_half_full(const struct session *session); /* more than half of that */
 void session_update_unread(struct session *session);      /* in sessions->n_unread: the peer took some, or it closed */
 int64_t session_stalled_us(struct session *session);      /* how long the peer has taken nothing of what waits for it */

@@ -13,29 +13,60 @@ enum {
     UNREAD_LOOKS = 64,        /* at peers, a tick */
 };
 
-/* The share of each session in `waiting`: small enough that all have their turn in this tick, if they are not too many
- * for that. */
-static uint32_t share_of(const struct list *waiting)
+/* How many links has the list? Counts up to `max`. */
+static uint32_t count(const struct list *list, uint32_t max)
 {
     uint32_t n = 0;
-    LIST_FOREACH (link, waiting)
-        if (++n == TICK_UNITS / SHARE_MIN) return SHARE_MIN;
+    for (const struct list *it = list->next; it != list && n < max; it = it->next) n++;
+    return n;
+}
+
+/* The share of each session that waits: small enough that all have their turn in this tick, if they are not too many
+ * for that. */
+static uint32_t share_of_each(const struct sessions *sessions)
+{
+    const uint32_t most = TICK_UNITS / SHARE_MIN;
+    uint32_t n = count(&sessions->fresh, most) + count(&sessions->waiting, most) + count(&sessions->runnable, most);
+    if (n >= most) return SHARE_MIN;
     return n * SHARE_MAX < TICK_UNITS ? SHARE_MAX : TICK_UNITS / n;
+}
+
+/* All of `first` to the front of `list`; `first` is empty afterwards. */
+static void put_before(struct list *list, struct list *first)
+{
+    list_append(first, list);
+    list_append(list, first);
+}
+
+/* Whoever comes into `queue` meanwhile waits for the next tick; so do those left over, before them. */
+static void run_queue(struct sessions *sessions, struct list *queue)
+{
+    struct list now, *link;
+    list_init(&now);
+    list_append(&now, queue);
+    while (!sessions_is_tick_spent(sessions) && (link = list_pop_front(&now)) != NULL)
+        session_run(LIST_ITEM(link, struct session, run_link));
+    put_before(queue, &now);
 }
 
 static void on_runner(uv_idle_t *handle)
 {
     struct sessions *sessions = handle->data;
-    struct list now, *link;
     clock_update(sessions->clock);
 
-    list_init(&now); /* who becomes runnable meanwhile waits for the next tick */
-    list_append(&now, &sessions->runnable);
-    sessions->share = share_of(&now);
-    while (!sessions_is_tick_spent(sessions) && (link = list_pop_front(&now)) != NULL)
-        session_run(LIST_ITEM(link, struct session, run_link));
-    list_append(&now, &sessions->runnable); /* the rest was here first */
-    list_append(&sessions->runnable, &now);
+    struct list next; /* who comes to `runnable` from here on had a turn in this tick */
+    list_init(&next);
+    sessions->share = share_of_each(sessions);
+    list_append(&next, &sessions->runnable);
+
+    run_queue(sessions, &sessions->fresh);
+    run_queue(sessions, &sessions->waiting);
+    if (list_empty(&sessions->waiting)) {
+        list_append(&sessions->waiting, &next);
+        sessions->round++;
+        run_queue(sessions, &sessions->waiting);
+    }
+    put_before(&sessions->runnable, &next);
 
     sessions->share = SHARE_MAX; /* of those that are read */
     check_lists_run(sessions);
@@ -66,6 +97,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->idle_requests);
     list_init(&sessions->all);
     list_init(&sessions->dirty);
+    list_init(&sessions->fresh);
+    list_init(&sessions->waiting);
     list_init(&sessions->runnable);
     list_init(&sessions->reading);
     list_init(&sessions->handing);
@@ -80,6 +113,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 void sessions_fini(struct sessions *sessions)
 {
     CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
+    CHECK(sessions->gathering == NULL);
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
     request_pool_fini(&sessions->idle_requests);
     buffer_pool_fini(&sessions->buffer_pool);
@@ -125,7 +159,8 @@ void sessions_tick_end(struct sessions *sessions)
     if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
     sessions->spent = 0;
 
-    if (!list_empty(&sessions->runnable) || check_lists_have_work(sessions))
+    if (!sessions_have_waiting(sessions)) sessions->round++;
+    if (sessions_have_waiting(sessions) || check_lists_have_work(sessions))
         uv_idle_start(&sessions->runner, on_runner);
     else
         uv_idle_stop(&sessions->runner);

@@ -3,7 +3,8 @@
  * left over, who has been silent too long.
  *
  *   dirty     answers wait in the output buffer: written once, at the end of the tick
- *   runnable  to be looked at in the next tick: input that the tick or a pause left over, or what it waited for came
+ *   fresh, waiting, runnable   to be looked at in the next tick: input that the tick or a pause left over, or what it
+ *             waited for came; which of them is said below
  *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
@@ -13,9 +14,14 @@
  *
  * The work of a tick is counted in units, each about what one check costs: a message, a member of a list, a part of a
  * long message or answer, a method's own weight. A session may do its share of them, and then it is the next one's
- * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick, in the order of `runnable`. So
- * neither a flood on one connection nor many connections keep the loop from anybody else. A tick has some more work
- * than that: the last message, the pieces of long lists (check_list.h), and a few new connections.
+ * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick. So neither a flood on one connection
+ * nor many connections keep the loop from anybody else. A tick has some more work than that: the last message, the
+ * pieces of long lists (check_list.h), and a few new connections.
+ *
+ * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who had
+ * it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message comes: it
+ * is `fresh`, and served before them. So a single check does not wait for a round of all those that have more than a
+ * tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H
@@ -30,6 +36,8 @@
 #include "server/buffer_pool.h"
 #include "server/denial_log.h"
 #include "server/server.h"
+
+struct policy_list;
 
 enum {
     READ_BUFFER_SIZE = 64 * 1024,
@@ -49,11 +57,12 @@ struct sessions {
     struct list idle_requests; /* the pool of struct request */
     struct list all;
     struct list dirty;
-    struct list runnable;
+    struct list fresh, waiting, runnable;
     struct list reading, handing; /* of struct check_list */
     struct list stalled;
     int64_t started_us; /* CLOCK_MONOTONIC */
     uint64_t n_made;    /* sessions, ever */
+    struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
     size_t n_handed;    /* members of lists that the engine has and has not answered */
     size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
     size_t n_unread;    /* bytes that all peers have not taken from us, as of each one's last count */
@@ -62,6 +71,7 @@ struct sessions {
     uint32_t spent;     /* units of work in this tick */
     uint32_t turn_end;  /* `spent` at which the next session has its turn */
     uint32_t share;     /* of one session, in units */
+    uint32_t round;     /* its number */
     bool draining;
     uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
@@ -79,16 +89,22 @@ static inline void sessions_spend(struct sessions *sessions, uint32_t units)
     sessions->spent += units;
 }
 
+/* Does a session wait for its turn? */
+static inline bool sessions_have_waiting(const struct sessions *sessions)
+{
+    return !list_empty(&sessions->waiting) || !list_empty(&sessions->runnable) || !list_empty(&sessions->fresh);
+}
+
 /* Is all work that a tick may have done? */
 static inline bool sessions_is_tick_spent(const struct sessions *sessions)
 {
     return sessions->spent >= TICK_UNITS;
 }
 
-/* One session's share begins. */
-static inline void sessions_begin_turn(struct sessions *sessions)
+/* One session's turn begins, with so many units. */
+static inline void sessions_begin_turn(struct sessions *sessions, uint32_t share)
 {
-    uint32_t end = sessions->spent + sessions->share;
+    uint32_t end = sessions->spent + share;
     sessions->turn_end = end < TICK_UNITS ? end : TICK_UNITS;
 }
 

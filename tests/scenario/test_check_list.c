@@ -1,19 +1,6 @@
 /* test_check_list.c: long lists: what many of them at once do to a tick, and to everybody else. */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-
-#include <cmocka.h>
-
-#include "engine/check.h"
 #include "engine/engine_counters.h"
-#include "fakes/server_fixture.h"
-#include "server/server_counters.h"
+#include "fakes/flood_fixture.h"
 
 enum {
     N_FLOODS = 8,
@@ -22,39 +9,17 @@ enum {
     HANDED_MAX = 1024,    /* the same, without an answer */
 };
 
-static struct server_fixture fixture;
-static struct client polite, floods[N_FLOODS];
-static struct heard heard;
-
-static void open_clients(void)
-{
-    client_open(&polite, &fixture);
-    for (int i = 0; i < N_FLOODS; i++) client_open(&floods[i], &fixture);
-    server_fixture_ticks(&fixture, N_FLOODS + 2); /* libuv may accept one a tick */
-}
-
 static int set_up(void **state)
 {
     (void)state;
-    server_fixture_open_memory(&fixture, &server_fixture_options);
-    open_clients();
+    flood_fixture_open(&server_fixture_options, true, N_FLOODS);
     return 0;
 }
 
 static int set_up_scripted(void **state)
 {
     (void)state;
-    server_fixture_open(&fixture, &server_fixture_options);
-    open_clients();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    client_close(&polite);
-    for (int i = 0; i < N_FLOODS; i++) client_close(&floods[i]);
-    server_fixture_close(&fixture);
+    flood_fixture_open(&server_fixture_options, false, N_FLOODS);
     return 0;
 }
 
@@ -71,14 +36,12 @@ static void build_list(struct buffer *out, uint64_t msgid, unsigned n, const cha
     }
 }
 
-/* Into the socket; no tick runs. */
 static void put_list(struct client *client, uint64_t msgid, unsigned n, const char *key)
 {
     struct buffer out;
     buffer_init(&out, 0);
     build_list(&out, msgid, n, key, "api");
-    assert_int_equal(send(client->fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
-    buffer_fini(&out);
+    put_built(client, &out);
 }
 
 static void send_list(struct client *client, uint64_t msgid, unsigned n, const char *last)
@@ -90,31 +53,12 @@ static void send_list(struct client *client, uint64_t msgid, unsigned n, const c
     buffer_fini(&out);
 }
 
-static struct slice key_of(struct list *link)
-{
-    return CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key;
-}
-
-/* How many of the checks that the store holds are of this key. */
-static size_t n_held_of(const char *key)
-{
-    size_t n = 0;
-    LIST_FOREACH (link, &fixture.engine.scripted.held) n += slice_is(key_of(link), key);
-    return n;
-}
-
 static void tick_until_held(size_t n)
 {
     for (int i = 0; fixture.engine.scripted.n_held < n; i++) {
         assert_true(i < 1000);
         server_fixture_tick(&fixture);
     }
-}
-
-static bool has_answer(const struct client *client)
-{
-    uint8_t byte;
-    return recv(client->fd, &byte, 1, MSG_PEEK) == 1;
 }
 
 static void assert_list_answer(struct client *client, uint64_t msgid, unsigned n)
@@ -213,11 +157,7 @@ static void another_clients_check_is_answered_before_the_floods(void **state)
     for (int i = 0; i < N_FLOODS; i++) put_list(&floods[i], 1, LONG_LIST, "k");
     server_fixture_ticks(&fixture, 2);
 
-    struct buffer out;
-    buffer_init(&out, 0);
-    client_build(&out, 7, "check", 2, "ss", "api", "mine");
-    assert_int_equal(send(polite.fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
-    buffer_fini(&out);
+    put_check(&polite, 7, "mine");
     server_fixture_tick(&fixture);
     assert_true(has_answer(&polite));
     for (int i = 0; i < N_FLOODS; i++) assert_false(has_answer(&floods[i]));
@@ -234,8 +174,7 @@ static void many_short_lists_of_one_connection_share_its_budget(void **state)
     struct buffer out;
     buffer_init(&out, 0);
     for (unsigned i = 0; i < N_LISTS; i++) build_list(&out, i, N, "k", "api");
-    assert_int_equal(send(floods[0].fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
-    buffer_fini(&out);
+    put_built(&floods[0], &out);
 
     server_fixture_tick(&fixture);
     assert_in_range(fixture.engine.scripted.n_submitted, N, 2 * (CHECKS_PER_TURN + N)); /* libuv's tick ends twice */
@@ -329,8 +268,7 @@ static void a_drain_finishes_a_list_that_is_being_handed_over(void **state)
     buffer_init(&out, 0);
     build_list(&out, 1, LONG_LIST, "k", "api");
     client_build(&out, 2, "ping", 0, "");
-    assert_int_equal(send(polite.fd, buffer_data(&out), buffer_len(&out), 0), buffer_len(&out));
-    buffer_fini(&out);
+    put_built(&polite, &out);
     tick_until_held(1);
     assert_true(fixture.engine.scripted.n_held < LONG_LIST);
 
@@ -413,12 +351,11 @@ static void of_two_lists_that_are_too_much_together_one_is_served(void **state)
     assert_nothing_is_left();
 }
 
-#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up_scripted, tear_down)
+#define TEST(name)          cmocka_unit_test_setup_teardown(name, set_up, flood_fixture_close)
+#define TEST_SCRIPTED(name) cmocka_unit_test_setup_teardown(name, set_up_scripted, flood_fixture_close)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST_SCRIPTED(eight_floods_hand_over_a_bounded_number_of_checks_a_tick),
         TEST_SCRIPTED(floods_do_not_fill_the_stores_queue),

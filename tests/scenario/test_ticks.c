@@ -1,17 +1,6 @@
 /* test_ticks.c: how much one tick of the loop does for all connections together. What is left over goes on in the next
  * one, each connection in its turn. */
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/socket.h>
-
-#include <cmocka.h>
-
-#include "fakes/server_fixture.h"
-#include "server/server_counters.h"
+#include "fakes/flood_fixture.h"
 #include "server/sessions.h"
 
 enum {
@@ -20,22 +9,10 @@ enum {
     UNITS_MAX = TICKS_OF_LOOP * (TICK_UNITS + 2 * SHARE_MAX), /* of one, with what the last message costs beyond it */
 };
 
-static struct server_fixture fixture;
-static struct client polite, floods[N_FLOODS];
-static struct heard heard;
-
-static void open_clients(void)
-{
-    client_open(&polite, &fixture);
-    for (int i = 0; i < N_FLOODS; i++) client_open(&floods[i], &fixture);
-    server_fixture_ticks(&fixture, N_FLOODS + 2);
-}
-
 static int set_up(void **state)
 {
     (void)state;
-    server_fixture_open(&fixture, &server_fixture_options);
-    open_clients();
+    flood_fixture_open(&server_fixture_options, false, N_FLOODS);
     return 0;
 }
 
@@ -44,24 +21,8 @@ static int set_up_memory(void **state)
     (void)state;
     struct server_options options = server_fixture_options;
     options.max_output_total = 1024 * 1024;
-    server_fixture_open_memory(&fixture, &options);
-    open_clients();
+    flood_fixture_open(&options, true, N_FLOODS);
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    client_close(&polite);
-    for (int i = 0; i < N_FLOODS; i++) client_close(&floods[i]);
-    server_fixture_close(&fixture);
-    return 0;
-}
-
-/* Into the socket, as much as it takes; no tick runs. */
-static void put(struct client *client, const struct buffer *bytes)
-{
-    assert_true(send(client->fd, buffer_data(bytes), buffer_len(bytes), MSG_NOSIGNAL) > 0);
 }
 
 static void build_check(struct buffer *out, uint64_t msgid, const char *key)
@@ -145,18 +106,107 @@ static void a_polite_check_waits_for_one_round_of_the_floods_at_most(void **stat
     tick_until_taken(4 * TICK_UNITS, UNITS_MAX);
 
     uint64_t before = server_counters.requests;
-    buffer_consume(&one, buffer_len(&one));
-    build_check(&one, 7, "mine");
-    put(&polite, &one);
+    put_check(&polite, 7, "mine");
     for (bool is_decided = false; !is_decided;) {
         server_fixture_tick(&fixture);
-        is_decided = false;
-        LIST_FOREACH (link, &fixture.engine.scripted.held)
-            is_decided |=
-                slice_is(CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key, "mine");
+        is_decided = n_held_of("mine") > 0;
         scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     }
     assert_true(server_counters.requests - before <= UNITS_MAX);
+    buffer_fini(&one);
+}
+
+/* The floods have more than a tick can do, in messages of which each is more than a turn. */
+static void flood_with_long_messages(void)
+{
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_list(&one, "check_many", 60, 200);
+    flood(&one, 10);
+    tick_until_taken(N_FLOODS, UNITS_MAX / 100);
+    buffer_fini(&one);
+}
+
+static int ticks_until_held(const char *key)
+{
+    int ticks = 0;
+    for (bool is_held = false; !is_held; ticks++) {
+        assert_true(ticks < 1000);
+        server_fixture_tick(&fixture);
+        is_held = n_held_of(key) > 0;
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    }
+    return ticks;
+}
+
+static void a_single_check_does_not_wait_for_a_round_of_long_messages(void **state)
+{
+    (void)state;
+    flood_with_long_messages();
+    for (int i = 0; i < 10; i++) {
+        put_check(&polite, 1, "mine");
+        assert_int_equal(ticks_until_held("mine"), 1);
+    }
+    assert_true(server_counters.requests < N_FLOODS * 10); /* they have work left */
+}
+
+/* Nor does one that is not read at once: what the tick leaves of it has its turn before the floods. */
+static void a_single_long_message_does_not_wait_for_a_round_of_others(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    flood_with_long_messages();
+    build_list(&one, "check_many", 30, 500);
+    put(&polite, &one);
+    int ticks = 0;
+    for (uint64_t party = 1; party != 0; ticks++) { /* the polite one is the first connection */
+        assert_true(ticks <= 5);
+        server_fixture_tick(&fixture);
+        LIST_FOREACH (link, &fixture.engine.scripted.held)
+            if (LIST_ITEM(link, struct op, link)->party == 1) party = 0;
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    }
+    assert_true(server_counters.requests < N_FLOODS * 5);
+    buffer_fini(&one);
+}
+
+/* As soon as it is answered it sends the next one. */
+static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void **state)
+{
+    (void)state;
+    enum { PARTIES = N_FLOODS + 2, ALTERNATING = 20, TICKS = 60 };
+    size_t n_of[PARTIES] = {0};
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_list(&one, "check_many", 60, 200);
+    for (int i = ALTERNATING; i < N_FLOODS; i++)
+        for (int j = 0; j < 10; j++) put(&floods[i], &one);
+
+    bool is_asking[ALTERNATING] = {false};
+    size_t least = SIZE_MAX, most = 0;
+    for (int ticks = 0; ticks < TICKS && least != 10; ticks++) {
+        for (int i = 0; i < ALTERNATING; i++) {
+            if (!is_asking[i]) put(&floods[i], &one);
+            is_asking[i] = true;
+        }
+        server_fixture_tick(&fixture);
+        LIST_FOREACH (link, &fixture.engine.scripted.held) {
+            const struct op *op = LIST_ITEM(link, struct op, link);
+            assert_true(op->party < PARTIES);
+            n_of[op->party] += key_of(link).data[0] == 'a'; /* the first member */
+            if (op->party - 2 < ALTERNATING) is_asking[op->party - 2] = false;
+        }
+        scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+
+        least = SIZE_MAX, most = 0;
+        for (int i = 0; i < N_FLOODS; i++) {
+            if (i < ALTERNATING && n_of[i + 2] > most) most = n_of[i + 2];
+            if (i >= ALTERNATING && n_of[i + 2] < least) least = n_of[i + 2];
+        }
+        assert_true(most <= 2 * least + 4); /* a long message may need two reads, and a turn passes */
+    }
+    assert_int_equal(least, 10);
     buffer_fini(&one);
 }
 
@@ -169,15 +219,14 @@ static void each_of_many_connections_has_its_turn_in_every_tick(void **state)
         char key[2] = {(char)('0' + i), '\0'};
         buffer_init(&one, 0);
         for (unsigned j = 0; j < 1000; j++) build_check(&one, j, key);
-        put(&floods[i], &one);
-        buffer_fini(&one);
+        put_built(&floods[i], &one);
     }
 
     server_fixture_ticks(&fixture, 2); /* all of them were read */
     scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     server_fixture_tick(&fixture);
     LIST_FOREACH (link, &fixture.engine.scripted.held)
-        of_flood[CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key.data[0] - '0']++;
+        of_flood[key_of(link).data[0] - '0']++;
     for (int i = 0; i < N_FLOODS; i++) assert_in_range(of_flood[i], SHARE_MIN, 2 * TICK_UNITS / N_FLOODS);
 }
 
@@ -190,11 +239,10 @@ static void a_check_all_weighs_as_much_as_its_members(void **state)
     buffer_init(&out, 0);
     build_list(&one, "check_all", MEMBERS, 4);
     for (int i = 0; i < N; i++) buffer_append(&out, buffer_data(&one), buffer_len(&one));
-    put(&floods[0], &out);
+    put_built(&floods[0], &out);
 
     tick_until_taken(N, TICKS_OF_LOOP * (SHARE_MAX / MEMBERS + 1));
     buffer_fini(&one);
-    buffer_fini(&out);
 }
 
 static void long_messages_are_taken_by_what_they_cost(void **state)
@@ -218,8 +266,7 @@ static void a_message_as_long_as_may_be_takes_a_connections_share(void **state)
     struct buffer one;
     buffer_init(&one, 0);
     build_list(&one, "check_many", 60, 1000);
-    for (int i = 0; i < N_FLOODS; i++)
-        assert_int_equal(send(floods[i].fd, buffer_data(&one), buffer_len(&one), 0), buffer_len(&one));
+    for (int i = 0; i < N_FLOODS; i++) put(&floods[i], &one);
     tick_until_taken(N_FLOODS, UNITS_MAX / (60 + 60000 / 256));
     buffer_fini(&one);
 }
@@ -307,15 +354,17 @@ static void answers_of_one_tick_count_as_unread_before_it_ends(void **state)
     assert_true(server_counters.unread_bytes > TOTAL / 2);
 }
 
-#define TEST(name)        cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define TEST_MEMORY(name) cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
+#define TEST(name)        cmocka_unit_test_setup_teardown(name, set_up, flood_fixture_close)
+#define TEST_MEMORY(name) cmocka_unit_test_setup_teardown(name, set_up_memory, flood_fixture_close)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(many_connections_that_pipeline_checks_share_the_work_of_a_tick),
         TEST(a_polite_check_waits_for_one_round_of_the_floods_at_most),
+        TEST(a_single_check_does_not_wait_for_a_round_of_long_messages),
+        TEST(a_single_long_message_does_not_wait_for_a_round_of_others),
+        TEST(clients_that_ask_one_by_one_do_not_starve_those_that_pipeline),
         TEST(each_of_many_connections_has_its_turn_in_every_tick),
         TEST(a_check_all_weighs_as_much_as_its_members),
         TEST(long_messages_are_taken_by_what_they_cost),

@@ -108,7 +108,10 @@ static void each_setting_that_is_answered_is_in_the_answer(void **state)
         struct buffer bytes;
         buffer_init(&bytes, 0);
         struct packer packer = packer_of(&bytes);
-        policies_reply(&packer, config->policies, NULL, &(struct policies_page){0});
+        struct policies_pieces pieces;
+        policies_begin(&pieces, config->policies, &(struct policies_page){0});
+        while (policies_next(&pieces, &packer) > 0) {
+        }
         bool is_there = memmem(buffer_data(&bytes), buffer_len(&bytes), name, strlen(name)) != NULL;
         if (!is_there && policy_settings[i].uses & (USE_ANSWER | USE_ANSWER_SET)) fail_msg("%s", name);
         buffer_fini(&bytes);

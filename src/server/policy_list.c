@@ -1,0 +1,168 @@
+#include "server/policy_list.h"
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "server/params.h"
+#include "server/policies.h"
+#include "server/session.h"
+
+enum {
+    LOOK_UNITS = 128,     /* of work, to find the inline policies that are to be gathered */
+    COPIED_BYTES = 16384, /* of gathered ones in a piece */
+};
+
+struct policy_list {
+    struct session *session; /* not owned */
+    uint64_t msgid;
+    struct policy_set *set; /* one reference */
+    struct policies_pieces pieces;
+    struct inline_policies *inlines; /* not owned; NULL: none are listed */
+    uint32_t n_gathered;
+    struct buffer gathered; /* owned; inline policies as in the answer */
+    enum { BEGINNING, GATHERING, WRITING } state;
+};
+
+/* ---- its end ---- */
+
+void policy_list_drop(struct policy_list *list)
+{
+    struct session *session = list->session;
+    struct sessions *sessions = session->sessions;
+    if (sessions->gathering == list) sessions->gathering = NULL;
+    session->policy_list = NULL;
+    session->n_gathered = 0;
+    session_update_unread(session);
+
+    policy_set_unref(list->set);
+    buffer_fini(&list->gathered);
+    mem_free(list);
+}
+
+static void refuse(struct policy_list *list, const struct request_fault *fault)
+{
+    struct session *session = list->session;
+    session_answer_error(session, list->msgid, fault->code, fault->text);
+    policy_list_drop(list);
+}
+
+bool policy_list_drain(struct policy_list *list)
+{
+    static const struct request_fault stopping = {ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again"};
+    if (list->state == WRITING) return false;
+    refuse(list, &stopping);
+    return true;
+}
+
+/* ---- its beginning ---- */
+
+int policy_list_begin(struct params *params, const struct policies_page *page)
+{
+    struct session *session = params->session;
+    CHECK(session->policy_list == NULL);
+    struct policy_list *list = mem_zalloc(sizeof *list);
+    if (list == NULL) return params_fail_overloaded(params);
+
+    list->session = session;
+    list->msgid = params->msgid;
+    list->set = policy_set_ref(params_policies(params));
+    list->state = BEGINNING;
+    buffer_init(&list->gathered, 0);
+    if (policies_begin(&list->pieces, list->set, page)) list->inlines = session->sessions->options.inline_policies;
+
+    session->policy_list = list;
+    policy_list_run(list);
+    return 0;
+}
+
+static void begin_writing(struct policy_list *list)
+{
+    struct session *session = list->session;
+    list->state = WRITING;
+    pack_array(session_begin_answer(session, list->msgid), (uint32_t)list->pieces.n + list->n_gathered);
+    session_end_answer(session);
+}
+
+/* ---- its work ---- */
+
+static bool has_turn(const struct session *session)
+{
+    const struct sessions *sessions = session->sessions;
+    return session->fault == NULL && sessions->spent < sessions->turn_end;
+}
+
+/* One list at a time does this, because the others' would only be more of the same in memory. */
+static void begin_gathering(struct policy_list *list)
+{
+    struct sessions *sessions = list->session->sessions;
+    if (sessions->gathering != NULL) return;
+    sessions->gathering = list;
+    sessions_spend(sessions, LOOK_UNITS);
+    inline_policies_begin_list(list->inlines);
+    list->state = GATHERING;
+}
+
+static void gather(struct policy_list *list)
+{
+    struct session *session = list->session;
+    struct packer packer = packer_of(&list->gathered);
+    const struct policy *policy = NULL;
+    while (has_turn(session) && (policy = inline_policies_next_listed(list->inlines)) != NULL) {
+        sessions_spend(session->sessions, policies_pack_inline(&list->pieces, &packer, policy));
+        list->n_gathered++;
+    }
+
+    session->n_gathered = buffer_len(&list->gathered);
+    session_update_unread(session);
+    if (packer.failed) {
+        struct request_fault fault;
+        struct params params = params_of(session, list->msgid, &fault);
+        params_fail_overloaded(&params);
+        refuse(list, &fault);
+    } else if (policy == NULL && has_turn(session)) {
+        session->sessions->gathering = NULL;
+        begin_writing(list);
+    }
+}
+
+/* The next bytes of the answer; false: there are no more. */
+static bool write_piece(struct policy_list *list)
+{
+    struct session *session = list->session;
+    size_t n = buffer_len(&list->gathered);
+    struct packer *packer = session_continue_answer(session);
+    uint32_t units = policies_next(&list->pieces, packer);
+    if (units == 0 && n > 0) {
+        if (n > COPIED_BYTES) n = COPIED_BYTES;
+        packer->failed |= buffer_append(packer->out, buffer_data(&list->gathered), n) != 0;
+        buffer_consume(&list->gathered, n);
+        session->n_gathered -= n;
+        units = 1;
+    }
+    sessions_spend(session->sessions, units);
+    session_end_answer(session);
+    return units > 0;
+}
+
+void policy_list_run(struct policy_list *list)
+{
+    struct session *session = list->session;
+    if (list->state == BEGINNING) {
+        if (!list_empty(&session->requests)) return; /* their end wakes the session */
+        if (list->inlines != NULL)
+            begin_gathering(list);
+        else
+            begin_writing(list);
+    }
+    if (list->state == GATHERING) gather(list);
+    if (session->policy_list == NULL) return;
+    if (list->state != WRITING) {
+        session_wake(session);
+        return;
+    }
+
+    while (has_turn(session) && !session_is_full(session)) {
+        if (write_piece(list)) continue;
+        policy_list_drop(list);
+        return;
+    }
+}

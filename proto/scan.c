@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "proto/form.h"
 
 static void start_over(struct scanner *scanner)

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/log_key.h"
 #include "daemon/daemon.h"

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 
 struct buffer {
     uint8_t *bytes; /* owned; NULL while nothing was ever appended */

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 
 struct counter_group {
     const char *const *names; /* as `stats` shows them, e.g. "checks" */

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 void heap_init(struct heap *heap)
 {

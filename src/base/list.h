@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 
 struct list {
     struct list *next;

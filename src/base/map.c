@@ -1,7 +1,7 @@
 #include "base/map.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 int map_init(struct map *map, size_t n_expected)
 {

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 
 #define NUMBER_MAX ((INT64_C(1) << 53) - 1)
 

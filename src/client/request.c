@@ -1,7 +1,7 @@
 #include "client/request.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "client/flow.h"
 #include "client/long_key.h"
 

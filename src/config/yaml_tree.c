@@ -6,7 +6,7 @@
 #include <yaml.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 struct builder {
     struct faults *faults;

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "ctl/json.h"
 #include "ctl/text.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "client/exchange.h"
 #include "client/wait.h"
 #include "ctl/json.h"

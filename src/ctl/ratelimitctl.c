@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/nearest.h"
 #include "base/units.h"
 #include "client/blocking.h"

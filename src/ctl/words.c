@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/units.h"
 #include "ctl/json.h"
 #include "ctl/text.h"

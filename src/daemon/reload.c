@@ -4,7 +4,7 @@
 #include <malloc.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/log_key.h"
 #include "daemon/daemon.h"

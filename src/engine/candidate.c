@@ -1,6 +1,6 @@
 #include "engine/candidate.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
 

@@ -4,7 +4,7 @@
 #include "engine/check.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/decimal.h"
 #include "base/exact.h"
 #include "engine/engine_counters.h"

@@ -1,6 +1,6 @@
 #include "engine/deadlines.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 
 void deadlines_init(struct deadlines *deadlines)
 {

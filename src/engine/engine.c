@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/exact.h"
 #include "base/hash.h"
 #include "engine/candidate.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "engine/engine_counters.h"
 #include "store/store.h"
 

@@ -29,7 +29,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/exact.h"
 #include "limit/limit.h"
 

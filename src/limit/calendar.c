@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 enum {
     HOUR_S = 3600,

@@ -18,7 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 
 #define SHIFT      (INT64_C(1) << 26) /* above TTL_MAX_US in ms */
 #define SLOTS_MAX  INT64_C(10000)

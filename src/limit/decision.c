@@ -3,7 +3,7 @@
  */
 #include "limit/decision.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "limit/limit.h"
 
 const char *source_name(enum source source)

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 
 static int find(const struct key_format *format, struct slice name)
 {

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/units.h"
 #include "limit/lease_list.h"

@@ -19,7 +19,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "limit/native.h"
 #include "limit/time_ring.h"
 

@@ -5,7 +5,7 @@
 #include "limit/time_ring.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 enum { FIRST_CAP = 4 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/nearest.h"
 #include "base/units.h"
 #include "policy/faults.h"

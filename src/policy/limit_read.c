@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/nearest.h"
 #include "limit/calendar.h"
 #include "policy/hints.h"

@@ -1,7 +1,7 @@
 #include "policy/override.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "policy/policy.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 /* ---- one pattern ---- */
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/exact.h"
 #include "base/hash.h"
 #include "limit/calendar.h"

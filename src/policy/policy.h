@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/exact.h"
 #include "base/list.h"
 #include "base/map.h"

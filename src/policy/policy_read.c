@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "policy/reading.h"
 
 /* ---- Settings of the whole policy ---- */

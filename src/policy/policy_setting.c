@@ -1,6 +1,6 @@
 #include "policy/policy_setting.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "limit/calendar.h"
 #include "limit/concurrency.h"
 #include "policy/policy.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/nearest.h"
 #include "policy/hints.h"
 #include "policy/value.h"

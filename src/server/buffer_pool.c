@@ -1,6 +1,6 @@
 #include "server/buffer_pool.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 
 void buffer_pool_init(struct buffer_pool *pool)
 {

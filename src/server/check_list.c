@@ -1,7 +1,7 @@
 #include "server/check_list.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "engine/engine_counters.h"
 #include "server/members.h"
 #include "server/session.h"

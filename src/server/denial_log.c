@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/log_key.h"

@@ -8,7 +8,7 @@
 
 #include <inttypes.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/counters.h"
 #include "base/log.h"
 #include "server/check_list.h"

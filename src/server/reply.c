@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "engine/check.h"
 #include "limit/lease_list.h"
 #include "policy/policy.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "engine/engine_counters.h"
 #include "server/explain.h"
 #include "server/params.h"

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "server/server_counters.h"
 #include "server/session.h"

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/clock.h"
 
 enum { FIRST_LISTEN_FD = 3, TEXT_MAX = 512 };

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/check_list.h"

@@ -12,7 +12,7 @@
  */
 #include "server/session_output.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/server_counters.h"

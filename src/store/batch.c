@@ -16,7 +16,7 @@
 #include "store/batch.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "policy/policy.h"
 #include "store/batch_private.h"

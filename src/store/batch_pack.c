@@ -14,7 +14,7 @@
 
 #include <endian.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/decimal.h"
 
 enum {

@@ -6,7 +6,7 @@
  * added. A state that no script leaves makes its ops OP_STORE_ERROR: the server lies, and so would every answer that
  * follows from it.
  */
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/exact.h"
 #include "store/batch_private.h"
 #include "store/redis_counters.h"

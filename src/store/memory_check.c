@@ -15,7 +15,7 @@
  */
 #include "store/memory_check.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/units.h"
 
 enum { TAKE_MAX = 64 };

@@ -7,7 +7,7 @@
 #include "store/memory_store.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "limit/concurrency.h"
 #include "store/memory_check.h"
 #include "store/memory_counters.h"

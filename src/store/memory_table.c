@@ -1,7 +1,7 @@
 #include "store/memory_table.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/random.h"
 #include "base/units.h"

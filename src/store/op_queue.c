@@ -1,7 +1,7 @@
 #include "store/op_queue.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 
 enum {
     PARTIES_EXPECTED = 16384, /* places of the table; more parties than this make its chains longer */

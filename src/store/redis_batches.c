@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "policy/policy.h"

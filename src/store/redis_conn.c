@@ -25,7 +25,7 @@
 
 #include <hiredis/adapters/libuv.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/decimal.h"
 #include "store/redis_counters.h"
 

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log.h"
 #include "store/backoff.h"
 #include "store/redis_counters.h"

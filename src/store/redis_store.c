@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/log_key.h"
 #include "policy/policy.h"
 #include "store/deny_cache.h"

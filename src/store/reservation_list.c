@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "store/store.h"
 
 enum { FIRST_CAP = 4, FORGET_AT_ONCE = RESERVATIONS_PER_KEY_MAX / 16 };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "policy/policy.h"
 #include "replay/script_call.h"
 

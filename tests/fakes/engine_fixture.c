@@ -1,7 +1,7 @@
 #include "fakes/engine_fixture.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "engine/engine_counters.h"
 
 const struct engine_options fixture_options = {

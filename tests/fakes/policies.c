@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "limit/calendar.h"
 #include "policy/policy_setting.h"
 

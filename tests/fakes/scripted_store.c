@@ -1,6 +1,6 @@
 #include "fakes/scripted_store.h"
 
-#include "base/check.h"
+#include "base/assert.h"
 
 void scripted_init(struct scripted_store *scripted)
 {

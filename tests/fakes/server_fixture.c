@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "fakes/all_counters.h"
 #include "server/server_counters.h"
 

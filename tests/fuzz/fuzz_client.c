@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "client/exchange.h"
 #include "proto/pull.h"
 

@@ -8,7 +8,7 @@
 
 #include <msgpack.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "proto/pull.h"
 #include "proto/scan.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "policy/inline_policies.h"
 #include "proto/pull.h"
 #include "proto/scan.h"

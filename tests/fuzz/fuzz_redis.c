@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "fakes/natives.h"
 #include "limit/calendar.h"
 #include "policy/policy.h"

@@ -3,7 +3,7 @@
  * byte too many, and a response that we pack from it is one that we can parse. Its end is the one that the scanner
  * finds alone.
  */
-#include "base/check.h"
+#include "base/assert.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "proto/pull.h"
 #include "proto/scan.h"
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "store/op_queue.h"
 
 enum { N_OPS = 8000 };

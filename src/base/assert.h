@@ -1,11 +1,11 @@
 /*
- * check.h: assertions for our own bugs, in every build.
+ * assert.h: assertions for our own bugs, in every build.
  *
  * CHECK() states what a function believes at its door. It never guards what a peer, a file or a
  * server can break: those get an answer (see ARCHITECTURE.md, "Errors").
  */
-#ifndef RL_BASE_CHECK_H
-#define RL_BASE_CHECK_H
+#ifndef RL_BASE_ASSERT_H
+#define RL_BASE_ASSERT_H
 
 #include <stdio.h>
 #include <stdlib.h>

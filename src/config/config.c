@@ -21,52 +21,83 @@
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE = 65536 };
 
+enum { RESTART = 0, RELOAD = USE_RELOAD };
+
+const struct setting daemon_settings[N_SETTINGS] = {
+#define SETTING(kind, field, path, default_, min, max, choices, reloads, help)                                         \
+    {.name = path,                                                                                                     \
+     .form = {VALUE_##kind, min, max, choices},                                                                        \
+     .offset = offsetof(struct config, field),                                                                         \
+     .size = sizeof((struct config *)0)->field,                                                                        \
+     .fallback = default_,                                                                                             \
+     .uses = reloads},
+#include "config/settings.def"
+#undef SETTING
+};
+
 struct loader {
     struct config *config;
     struct faults *faults;
     bool is_trial;
     const struct tree_node *policies; /* NULL = not written */
-    uint32_t lines[N_SETTINGS];       /* by place in the table; 0 = not written */
+    uint32_t lines[N_SETTINGS];       /* 0 = not written */
 };
+
+/* Records a fault of a setting, on its line; if it is not written, on the line of the setting `other`. */
+__attribute__((format(printf, 4, 5))) static void refuse(struct loader *loader, size_t setting, size_t other,
+                                                         const char *format, ...)
+{
+    uint32_t line = loader->lines[setting] > 0 ? loader->lines[setting] : loader->lines[other];
+    va_list args;
+    va_start(args, format);
+    faults_record_va(loader->faults, FAULT_INVALID, line, daemon_settings[setting].name, format, args);
+    va_end(args);
+}
 
 /* ---- Keys: known, planned, or a slip of the pen ---- */
 
-static void refuse_key(struct loader *loader, const struct tree_node *node, const char *path, const char *above)
+/* `above` is the section with the unknown key; "" = the file. */
+static void refuse_key(struct loader *loader, const struct tree_node *key, const char *path, const char *above)
 {
-    char names[64][64];
+    char names[N_SETTINGS][64];
     size_t n = 0, len = strlen(above);
-    const char *meant = hint_key(path);
-    if (meant != NULL) {
-        faults_add(loader->faults, node->line, path, "no such setting; write %s", meant);
-        return;
-    }
+    const char *text = hint_refusal(path, NULL);
 
     /* The names that are known in this section. */
-    struct nearest nearest = nearest_to(node->key);
-    for (size_t i = 0; i < N_SETTINGS && n < 64; i++) {
-        const char *name = setting_table[i].path;
+    struct nearest nearest = nearest_to(key->key);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const char *name = daemon_settings[i].name;
         if (strncmp(name, above, len) != 0 || (len > 0 && name[len] != '.')) continue;
         name += len + (len > 0);
         snprintf(names[n], sizeof names[n], "%.*s", (int)strcspn(name, "."), name);
         nearest_offer(&nearest, names[n++]);
     }
     if (above[0] == '\0') nearest_offer(&nearest, "policies");
-    if (nearest.name != NULL) {
-        faults_add(loader->faults, node->line, path, "no such setting; did you mean %s?", nearest.name);
-        return;
-    }
 
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const char *leaf = strrchr(setting_table[i].path, '.') + 1;
-        if (strcmp(leaf, node->key) != 0 && strcmp(setting_table[i].path, node->key) != 0) continue;
-        faults_add(loader->faults, node->line, path,
-                   "no such setting here; did you mean %s, each part on a line of its own?", setting_table[i].path);
+    for (size_t i = 0; i < N_SETTINGS && text == NULL && nearest.name == NULL; i++) {
+        const char *known = daemon_settings[i].name, *leaf = strrchr(known, '.') + 1;
+        if (strcmp(leaf, key->key) != 0 && strcmp(known, key->key) != 0) continue;
+        faults_add(loader->faults, key->line, path,
+                   "no such setting here; did you mean %s, each part on a line of its own?", known);
         return;
     }
-    faults_add(loader->faults, node->line, path, "no such setting; ratelimitd.yaml(5) lists them all");
+    map_refuse_key(MAP_SECTION, key, path, text, nearest.name, loader->faults);
 }
 
 static void load_section(struct loader *loader, const struct tree_node *node, const char *above);
+
+static void load_setting(struct loader *loader, size_t at, const struct tree_node *node)
+{
+    const struct setting *setting = &daemon_settings[at];
+    const char *value = node->kind == TREE_TEXT ? node->text : NULL;
+    const char *refusal = value != NULL ? hint_refusal(setting->name, value) : NULL;
+    if (refusal != NULL) {
+        faults_add(loader->faults, node->line, setting->name, "%s", refusal);
+        return;
+    }
+    loader->lines[at] = node->line;
+    setting_read(setting, setting->name, node, loader->faults, loader->config);
+}
 
 static void load_key(struct loader *loader, const struct tree_node *node, const char *above)
 {
@@ -74,48 +105,29 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
     snprintf(path, sizeof path, "%s%s%s", above, above[0] != '\0' ? "." : "", node->key);
 
     bool is_dotted = strchr(node->key, '.') != NULL, is_section = false;
-    const struct setting *setting = NULL;
     for (size_t i = 0, len = strlen(path); i < N_SETTINGS && !is_dotted; i++) {
-        const char *known = setting_table[i].path;
+        const char *known = daemon_settings[i].name;
         if (strncmp(known, path, len) != 0) continue;
-        if (known[len] == '\0') setting = &setting_table[i];
-        if (known[len] == '.') is_section = true; /* it goes on below it */
+        if (known[len] == '\0') {
+            load_setting(loader, i, node);
+            return;
+        }
+        is_section |= known[len] == '.'; /* it goes on below it */
     }
 
-    /* A value of a setting may be planned, and so may a key that is not a setting yet. */
-    const char *value = setting != NULL && node->kind == TREE_TEXT ? node->text : NULL, *advice = NULL;
-    if (!is_dotted && (setting == NULL || value != NULL)) advice = hint_not_built(path, value);
-
-    if (setting != NULL && advice != NULL) {
-        faults_add(loader->faults, node->line, path, "%s is not built yet; %s", value, advice);
-    } else if (setting != NULL) {
-        loader->lines[setting - setting_table] = node->line;
-        setting_parse(setting, loader->config, node, loader->faults);
-    } else if (advice != NULL) {
-        faults_add(loader->faults, node->line, path, "not built yet; %s", advice);
-    } else if (strcmp(path, "policies") == 0) {
+    if (strcmp(path, "policies") == 0)
         loader->policies = node;
-    } else if (strcmp(path, "store.redis.password") == 0) {
-        faults_add(loader->faults, node->line, path,
-                   "a password does not belong in this file; write it into a file of its own and that one's name as "
-                   "password_file");
-    } else if (is_section) {
+    else if (is_section)
         load_section(loader, node, path);
-    } else {
+    else
         refuse_key(loader, node, path, above);
-    }
 }
 
 static void load_section(struct loader *loader, const struct tree_node *node, const char *above)
 {
-    if (node->kind == TREE_REFUSED || node->is_null) return;
-    if (node->kind != TREE_MAP) {
-        faults_add(loader->faults, node->line, above[0] != '\0' ? above : "yaml",
-                   "is not a map of settings; write `key: value` lines%s",
-                   above[0] != '\0' ? " below it, indented" : ", e.g. policies:");
+    const bool is_file = above[0] == '\0';
+    if (node->is_null || !map_is_one(is_file ? MAP_FILE : MAP_SECTION, node, is_file ? "yaml" : above, loader->faults))
         return;
-    }
-
     for (const struct tree_node *child = node->first; child != NULL; child = child->next)
         load_key(loader, child, above);
 }
@@ -124,7 +136,8 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
 
 static void check_store(struct loader *loader)
 {
-    static const char key[] = "store.redis.addresses", section[] = "store.redis.";
+    static const char section[] = "store.redis.";
+    const size_t addresses = SETTING_AT_store_redis_addresses, type = SETTING_AT_store_type;
     const uint32_t *lines = loader->lines;
     const char *address = loader->config->store_redis_addresses, *wrong = NULL;
     struct redis_address parsed;
@@ -132,46 +145,44 @@ static void check_store(struct loader *loader)
     if (address != NULL)
         wrong = strstr(address, "://") != NULL ? "is a URL; write host:port, and user and password_file as settings"
                                                : redis_address_parse(address, &parsed);
-    if (wrong != NULL)
-        faults_add(loader->faults, lines[SETTING_AT_store_redis_addresses], key, "%s: %s", faults_shown(shown, address),
-                   wrong);
-    if (loader->config->store_type == STORE_TYPE_REDIS && lines[SETTING_AT_store_redis_addresses] == 0)
-        faults_add(loader->faults, lines[SETTING_AT_store_type], key,
-                   "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
+    if (wrong != NULL) refuse(loader, addresses, addresses, "%s: %s", faults_shown(shown, address), wrong);
+    if (loader->config->store_type == STORE_TYPE_REDIS && lines[addresses] == 0)
+        refuse(loader, addresses, type,
+               "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
 
     /* A file with settings of Redis but without store.type: redis would quietly count in memory, which is noticed much
      * later. With type: memory written, the settings of Redis may stay for later use. */
     size_t first = N_SETTINGS;
-    for (size_t i = 0; i < N_SETTINGS && lines[SETTING_AT_store_type] == 0; i++) {
-        if (strncmp(setting_table[i].path, section, strlen(section)) != 0 || lines[i] == 0) continue;
+    for (size_t i = 0; i < N_SETTINGS && lines[type] == 0; i++) {
+        if (strncmp(daemon_settings[i].name, section, strlen(section)) != 0 || lines[i] == 0) continue;
         if (first == N_SETTINGS || lines[i] < lines[first]) first = i;
     }
     if (first < N_SETTINGS)
-        faults_add(loader->faults, lines[first], setting_table[first].path,
-                   "has no effect without store.type, and counters would stay in memory; add the line `type: redis` "
-                   "below store: (or `type: memory`, to keep them there)");
+        refuse(loader, first, first,
+               "has no effect without store.type, and counters would stay in memory; add the line `type: redis` "
+               "below store: (or `type: memory`, to keep them there)");
 }
 
 static void check_values(struct loader *loader)
 {
     const struct config *config = loader->config;
+    const size_t group = SETTING_AT_listen_group, socket = SETTING_AT_listen_socket;
+    const size_t prefix = SETTING_AT_store_redis_key_prefix;
     const uint32_t *lines = loader->lines;
     char shown[FAULTS_SHOWN_MAX];
     gid_t gid;
 
     bool has_group = config->listen_group == NULL || group_find(config->listen_group, &gid);
     if (!has_group) /* reported here too, because otherwise only the start would notice */
-        faults_add(loader->faults, lines[SETTING_AT_listen_group], "listen.group",
-                   "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
-                   "or write one that exists",
-                   faults_shown(shown, config->listen_group));
+        refuse(loader, group, group,
+               "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
+               "or write one that exists",
+               faults_shown(shown, config->listen_group));
     if (config->listen_socket[0] != '/')
-        faults_add(loader->faults, lines[SETTING_AT_listen_socket], "listen.socket",
-                   "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
+        refuse(loader, socket, socket, "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
 
     if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
-        faults_add(loader->faults, lines[SETTING_AT_store_redis_key_prefix], "store.redis.key_prefix",
-                   "has a brace, and the first braces of a key are the daemon's own; leave it out");
+        refuse(loader, prefix, prefix, "has a brace, and the first braces of a key are the daemon's own; leave it out");
     if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
         faults_add(loader->faults,
                    lines[SETTING_AT_store_redis_reconnect_min_ms] > 0 ? lines[SETTING_AT_store_redis_reconnect_min_ms]
@@ -179,30 +190,31 @@ static void check_values(struct loader *loader)
                    "store.redis.reconnect", "min is above max; write a min that is not");
 
     if (config->caps_max_key + FRAME_OVERHEAD > config->caps_max_frame)
-        faults_add(loader->faults,
-                   lines[SETTING_AT_caps_max_frame] > 0 ? lines[SETTING_AT_caps_max_frame]
-                                                        : lines[SETTING_AT_caps_max_key],
-                   "caps.max_frame",
-                   "is too small for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
-                   config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
+        refuse(loader, SETTING_AT_caps_max_frame, SETTING_AT_caps_max_key,
+               "is too small for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
+               config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
+}
+
+/* The content of the file that a setting names, or NULL. */
+static char *read_secret(struct loader *loader, const char *what, size_t setting)
+{
+    const struct setting *row = &daemon_settings[setting];
+    const char *file = *setting_text(row, loader->config);
+    if (file == NULL) return NULL;
+    return secret_read(what, file, loader->is_trial, loader->lines[setting], row->name, loader->faults);
 }
 
 static void read_secrets(struct loader *loader)
 {
-    static const char password[] = "store.redis.password_file", secret[] = "keys.secret_file";
+    const size_t username = SETTING_AT_store_redis_username;
     struct config *config = loader->config;
-    const uint32_t *lines = loader->lines;
-    bool is_redis = config->store_type == STORE_TYPE_REDIS;
-    if (is_redis && config->store_redis_password_file != NULL)
-        config->redis_password = secret_read("password", config->store_redis_password_file, loader->is_trial,
-                                             lines[SETTING_AT_store_redis_password_file], password, loader->faults);
-    else if (is_redis && config->store_redis_username != NULL)
-        faults_add(loader->faults, lines[SETTING_AT_store_redis_username], "store.redis.username",
+    if (config->store_type == STORE_TYPE_REDIS) {
+        config->redis_password = read_secret(loader, "password", SETTING_AT_store_redis_password_file);
+        if (config->store_redis_password_file == NULL && config->store_redis_username != NULL)
+            refuse(loader, username, username,
                    "is of no use without a password; write store.redis.password_file as well");
-
-    if (config->keys_secret_file != NULL)
-        config->keys_secret = secret_read("secret", config->keys_secret_file, loader->is_trial,
-                                          lines[SETTING_AT_keys_secret_file], secret, loader->faults);
+    }
+    config->keys_secret = read_secret(loader, "secret", SETTING_AT_keys_secret_file);
 }
 
 /* What shares the keys of another limiter shares nothing in this process' memory. */
@@ -239,7 +251,9 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
 {
     struct config *config = mem_zalloc(sizeof *config);
     struct loader loader = {.config = config, .faults = faults, .is_trial = use == CONFIG_TRIAL};
-    if (config == NULL || setting_set_defaults(config) < 0) {
+    bool is_set = config != NULL;
+    for (size_t i = 0; i < N_SETTINGS && is_set; i++) is_set = setting_set_default(&daemon_settings[i], config);
+    if (!is_set) {
         faults_no_memory(faults, 0, NULL, "out of memory; give the daemon more");
         config_free(config);
         return NULL;
@@ -331,7 +345,10 @@ void config_free(struct config *config)
     if (config == NULL) return;
     config_forget_secrets(config);
     policy_set_unref(config->policies);
-    setting_free_all(config);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        char **text = setting_text(&daemon_settings[i], config);
+        if (text != NULL) mem_free(*text);
+    }
     mem_free(config);
 }
 

@@ -1,8 +1,8 @@
 /*
  * config.h: the whole configuration, as one immutable value.
  *
- *   bytes of the file ─▶ yaml_tree ─▶ setting (scalars) ─┬▶ checks of values against each other ─▶ struct config
- *                                     policy_read        ┘
+ *   bytes of the file ─▶ yaml_tree ─▶ settings.def ─┬▶ checks of values against each other ─▶ struct config
+ *                                     policy_read   ┘
  *
  * Faults gather on the way, all of them; with any error there is no configuration, so a reload that
  * fails leaves the old one untouched. Nothing here opens sockets or knows who uses the values.
@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "config/setting.h"
 #include "policy/faults.h"
 #include "policy/policy.h"
 #include "policy/policy_read.h"
+#include "policy/setting.h"
 
 enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 
@@ -41,6 +41,15 @@ struct config {
     bool has_policies;           /* the file has some; else they are the default, or there are none */
     int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
+
+enum {
+#define SETTING(kind, field, ...) SETTING_AT_##field,
+#include "config/settings.def"
+#undef SETTING
+    N_SETTINGS
+};
+
+extern const struct setting daemon_settings[N_SETTINGS]; /* by SETTING_AT_; their fields are in struct config */
 
 enum { CONFIG_FILE_MAX = 16 << 20 };
 

@@ -54,7 +54,7 @@ static void print_values(FILE *out, const char *indent, const struct setting_val
                          const struct policy *policy)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct policy_setting *setting = &policy_settings[values[i].field];
+        const struct setting *setting = &policy_settings[values[i].field];
         /* The algorithm may hold a smaller number than can be written: the burst of a limit of 0. */
         if (values[i].kind == VALUE_COUNT && values[i].number < setting->form.min) continue;
         fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent, setting->name);
@@ -150,7 +150,7 @@ static int print_sections(FILE *out, const char *before, const char *path)
 
 static void print_setting(FILE *out, const struct setting *setting, const struct config *config, int depth)
 {
-    const char *name = strrchr(setting->path, '.') + 1;
+    const char *name = strrchr(setting->name, '.') + 1;
     char **text = setting_text(setting, config);
     bool is_list = setting->form.kind == VALUE_LIST;
     if (text != NULL && *text == NULL) {
@@ -163,7 +163,7 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
         print_quoted(out, slice_of(*text));
     } else {
         char number[UNITS_TEXT_MAX];
-        fputs(value_print(&setting->form, *setting_number(setting, config), number), out);
+        fputs(value_print(&setting->form, setting_number(setting, config), number), out);
     }
     fputs(is_list ? "]\n" : "\n", out);
 }
@@ -172,9 +172,9 @@ void config_print(FILE *out, const struct config *config)
 {
     const char *before = "";
     for (size_t i = 0; i < N_SETTINGS; i++) {
-        const struct setting *setting = &setting_table[i];
-        print_setting(out, setting, config, print_sections(out, before, setting->path));
-        before = setting->path;
+        const struct setting *setting = &daemon_settings[i];
+        print_setting(out, setting, config, print_sections(out, before, setting->name));
+        before = setting->name;
     }
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");
     for (size_t i = 0; i < config->policies->n; i++) print_policy(out, config->policies->in_order[i]);

@@ -70,8 +70,9 @@ static void warn_of_restart(const char *path)
 /* Hand every part the values that may change while it runs. */
 static void apply(struct daemon *daemon, struct config *next)
 {
-    for (const struct setting *setting = setting_table; setting < setting_table + N_SETTINGS; setting++)
-        if (!setting->reloads && !setting_equal(setting, daemon->started, next)) warn_of_restart(setting->path);
+    for (const struct setting *setting = daemon_settings; setting < daemon_settings + N_SETTINGS; setting++)
+        if (!(setting->uses & USE_RELOAD) && !setting_equal(setting, daemon->started, next))
+            warn_of_restart(setting->name);
     if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
         warn_of_restart("store.memory.max_keys beyond what it was at start");
 
@@ -150,7 +151,7 @@ static void on_read(uv_work_t *work, int status)
     const struct faults *faults = &reload->faults;
     log_debug("reload: the file was read, with %zu mistakes", faults->n_errors);
     for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
-        log_line(faults->items[i].code == DIAG_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
+        log_line(faults->items[i].code == FAULT_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
                  faults_line(line, sizeof line, file, &faults->items[i]));
     if (faults->n > RELOAD_FAULTS_SHOWN)
         log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,

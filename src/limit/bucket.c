@@ -59,14 +59,14 @@ static int64_t largest_burst(int64_t tokens, int64_t per_us)
 static int configure(struct limit *limit, struct diag *diag)
 {
     if (limit->count_denied)
-        return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for buckets; leave it out, or use fixed_window");
+        return diag_invalid(diag, "count_denied", "is not for buckets; leave it out, or use fixed_window");
     if (limit->debt && limit->max_wait_us > 0)
-        return diag_invalid(diag, FIELD_DEBT, "is not for policies with max_wait; leave one of them out");
+        return diag_invalid(diag, "debt", "is not for policies with max_wait; leave one of them out");
     if (limit->limit == 0) {
         if (limit->burst != 0)
-            return diag_invalid(diag, FIELD_BURST, "with limit 0 means nothing; leave burst out, or raise limit");
+            return diag_invalid(diag, "burst", "with limit 0 means nothing; leave burst out, or raise limit");
         if (limit->max_wait_us != 0)
-            return diag_invalid(diag, FIELD_MAX_WAIT, "with limit 0 means nothing; leave it out, or raise limit");
+            return diag_invalid(diag, "max_wait", "with limit 0 means nothing; leave it out, or raise limit");
 
         limit->constants = (struct constants){.bucket = {.tokens = 1, .per_us = 1}};
         limit->full = limit->max_cost = 0;
@@ -81,10 +81,10 @@ static int configure(struct limit *limit, struct diag *diag)
     limit->constants = (struct constants){.bucket = {.tokens = tokens, .per_us = per_us}};
     int64_t largest = largest_burst(tokens, per_us) / (limit->debt ? 2 : 1);
     if (largest < 1)
-        return diag_invalid(diag, FIELD_WINDOW,
+        return diag_invalid(diag, "window",
                             "is too long for a bucket with debt; write a shorter one, or leave debt out");
     if (limit->burst < 0 || limit->burst > largest)
-        return diag_invalid(diag, FIELD_BURST,
+        return diag_invalid(diag, "burst",
                             "%" PRId64 " (default: limit) cannot be counted exactly with this limit and window; "
                             "write burst: 1 to %" PRId64 "%s",
                             limit->burst, largest, ", or a rounder limit");
@@ -93,7 +93,7 @@ static int configure(struct limit *limit, struct diag *diag)
     int64_t burst_level = limit->burst * per_us, by_level = (EXACT_MAX - burst_level) / tokens;
     int64_t by_time = REFILL_MAX_US - burst_level / tokens, longest_us = by_level < by_time ? by_level : by_time;
     if (limit->max_wait_us < 0 || limit->max_wait_us > longest_us)
-        return diag_invalid(diag, FIELD_MAX_WAIT,
+        return diag_invalid(diag, "max_wait",
                             "cannot be counted exactly with this limit, window and burst; write at most %" PRId64 "us",
                             longest_us);
 

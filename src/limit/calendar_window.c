@@ -22,11 +22,9 @@ enum { COUNT_BITS = 40 }; /* five bytes in Redis */
 static int configure(struct limit *limit, struct diag *diag)
 {
     if (limit->calendar == NULL)
-        return diag_invalid(diag, FIELD_WINDOW, "must be one of " CALENDAR_UNITS " with calendar_window");
-    if (limit->burst != 0)
-        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
+        return diag_invalid(diag, "window", "must be one of " CALENDAR_UNITS " with calendar_window");
     if (limit->count_denied)
-        return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for calendar_window; leave it out, or use fixed_window");
+        return diag_invalid(diag, "count_denied", "is not for calendar_window; leave it out, or use fixed_window");
 
     limit->window_us = calendar_longest_s(limit->calendar) * 1000000;
     limit->full = limit->max_cost = limit->limit;

@@ -28,12 +28,11 @@
 static int configure(struct limit *limit, int64_t step_us, int64_t largest, bool count_denied, struct diag *diag)
 {
     if (step_us == SECOND_US && limit->window_us % SECOND_US != 0)
-        return diag_invalid(diag, FIELD_WINDOW, "must be whole seconds, as its keys expire; write e.g. 1s");
-    if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for compat policies; leave it out");
+        return diag_invalid(diag, "window", "must be whole seconds, as its keys expire; write e.g. 1s");
     if (limit->limit > largest)
-        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " for %s", largest, limit_ops(limit)->name);
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " for %s", largest, limit_ops(limit)->name);
     if (limit->window_us % MS_US != 0)
-        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
+        return diag_invalid(diag, "window", "must be whole milliseconds; write e.g. 1ms");
 
     limit->count_denied = count_denied;
     limit->full = limit->limit;

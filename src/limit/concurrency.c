@@ -27,15 +27,14 @@
 
 static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for concurrency; leave it out");
     if (limit->limit > SLOTS_MAX)
-        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " for concurrency, which stores each slot",
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " for concurrency, which stores each slot",
                             SLOTS_MAX);
 
     if (limit->debt)
-        return diag_invalid(diag, FIELD_DEBT, "is not for policies with a concurrency limit; leave one of them out");
+        return diag_invalid(diag, "debt", "is not for policies with a concurrency limit; leave one of them out");
     if (limit->window_us < TTL_MIN_US || limit->window_us > TTL_MAX_US || limit->window_us % 1000 != 0)
-        return diag_invalid(diag, FIELD_SLOT_TTL, "must be 1s to 12h, in whole milliseconds");
+        return diag_invalid(diag, "slot_ttl", "must be 1s to 12h, in whole milliseconds");
 
     limit->full = limit->limit;
     limit->max_cost = limit->limit > 0 ? 1 : 0;

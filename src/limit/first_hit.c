@@ -16,14 +16,11 @@
 
 static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0)
-        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
-    if (limit->window_us % 1000 != 0)
-        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
+    if (limit->window_us % 1000 != 0) return diag_invalid(diag, "window", "must be whole milliseconds; write e.g. 1ms");
 
     int64_t most = UINT32_MAX / (limit->debt ? 2 : 1); /* four bytes in Redis */
     if (limit->limit > most)
-        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64 " with start: first_hit%s", most,
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " with start: first_hit%s", most,
                             limit->debt ? " and debt" : "");
 
     limit->full = limit->max_cost = limit->limit;

@@ -18,10 +18,7 @@
 
 static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0)
-        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
-    if (limit->window_us % 1000 != 0)
-        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
+    if (limit->window_us % 1000 != 0) return diag_invalid(diag, "window", "must be whole milliseconds; write e.g. 1ms");
 
     limit->full = limit->max_cost = limit->limit;
     limit->constants = (struct constants){.window = {limit->limit, limit->window_us / 1000, 0, limit->count_denied}};

@@ -5,6 +5,7 @@
 #include "limit/limit.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,6 @@
 #include "base/units.h"
 #include "limit/lease_list.h"
 #include "limit/time_ring.h"
-#include "policy/policy.h"
 
 /* Redis keys and the script's arithmetic stay exact below these (see algorithm files for their own bounds). */
 #define WINDOW_MAX_US INT64_C(1000000000000000) /* 31 years */
@@ -43,6 +43,16 @@ int compat_of_name(const char *name)
     return -1;
 }
 
+int diag_invalid(struct diag *diag, const char *setting, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    diag->setting = setting;
+    vsnprintf(diag->text, sizeof diag->text, format, args);
+    va_end(args);
+    return -1;
+}
+
 /* A full bucket drains in window * burst / limit, and before that its debt and what waits; a window ends in its length.
  */
 static uint32_t life_s(const struct limit *limit)
@@ -55,38 +65,36 @@ static uint32_t life_s(const struct limit *limit)
     return is_endless ? UINT32_MAX : (uint32_t)(life_us / SECOND_US) + 1;
 }
 
-int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag)
+int limit_prepare(struct limit *limit, struct diag *diag)
 {
     const struct algo_ops *ops = limit_ops(limit);
     bool has_window = limit->algo != ALGO_CONCURRENCY; /* that one knows its slot_ttl */
     if (limit->calendar != NULL) limit->window_us = 1; /* it sets its own, see calendar_window.c */
     if (has_window && (limit->window_us < 1 || limit->window_us > WINDOW_MAX_US))
-        return diag_invalid(diag, FIELD_WINDOW, "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
+        return diag_invalid(diag, "window", "must be 1us to %" PRId64 "d", WINDOW_MAX_US / 86400 / 1000000);
 
     limit->window_ms = has_window ? div_up(limit->window_us, 1000) : 0;
+    if (limit->burst != 0 && !limit_is_bucket(limit))
+        return diag_invalid(diag, "burst", "is for buckets; leave it out, or use token_bucket");
     if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
-        return diag_invalid(diag, FIELD_MAX_WAIT, "is for leaky_bucket; leave it out");
+        return diag_invalid(diag, "max_wait", "is for leaky_bucket; leave it out");
     if (ops->configure(limit, diag) != 0) return -1;
     if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
-        return diag_invalid(diag, FIELD_LIMIT, "must be 0 to %" PRId64, LIMIT_MAX);
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64, LIMIT_MAX);
     limit->life_s = life_s(limit);
+    return 0;
+}
 
-    int len;
-    if (ops->is_compat) {
-        len = snprintf(limit->key_head, sizeof limit->key_head,
-                       "%s:", compat_prefix != NULL ? compat_prefix : ops->compat_prefix);
-    } else {
-        CHECK(compat_prefix == NULL);
-        /* no policy's name has a plus sign, so a candidate's counters are its own */
-        len = snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s%s:", ops->key_tag, limit->policy->name,
-                       limit->policy->is_candidate ? "+candidate" : "", limit->name[0] != '\0' ? "/" : "", limit->name);
-    }
-    if (len < 0 || (size_t)len >= sizeof limit->key_head)
-        return diag_invalid(diag, FIELD_KEY_PREFIX, "is too long; write at most %d bytes", KEY_HEAD_MAX - 2);
+void limit_set_key_head(struct limit *limit, const char *owner)
+{
+    const struct algo_ops *ops = limit_ops(limit);
+    int len = ops->is_compat ? snprintf(limit->key_head, sizeof limit->key_head, "%s:", owner)
+                             : snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s:", ops->key_tag, owner,
+                                        limit->name[0] != '\0' ? "/" : "", limit->name);
 
+    CHECK(len > 0 && (size_t)len < sizeof limit->key_head);
     limit->key_head_len = (uint16_t)len;
     limit->head_hash = hash_stable(HASH_STABLE_START + limit->algo, limit->key_head, limit->key_head_len);
-    return 0;
 }
 
 int64_t limit_phase(const struct limit *limit, struct slice key)

@@ -26,7 +26,6 @@
 
 #include "base/slice.h"
 #include "limit/decision.h"
-#include "limit/diag.h"
 #include "limit/key_format.h"
 
 enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
@@ -91,7 +90,7 @@ struct limit {
     key_parts parts;           /* where shared: which, of the policy's format */
     bool debt; /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
 
-    /* Set by limit_prepare(): */
+    /* Set by limit_prepare(), key_head and its hash by limit_set_key_head(): */
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
@@ -162,6 +161,16 @@ struct state_terms {
         int64_t value;
     } at[STATE_TERMS_MAX];
 };
+
+/* What is wrong with a limit's settings: which one, for the program; and a text for the operator, which no code reads.
+ */
+struct diag {
+    const char *setting; /* its name, as in a file; static */
+    char text[256];      /* "is wrong like this; write that" */
+};
+
+/* `setting` is wrong. Returns -1. */
+int diag_invalid(struct diag *diag, const char *setting, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 struct algo_ops {
     const char *name;    /* in the configuration, e.g. "fixed_window" */
@@ -235,9 +244,10 @@ static inline bool limit_is_bucket(const struct limit *limit)
 int algo_of_name(const char *name);
 int compat_of_name(const char *name);
 
-/* Complete a limit whose upper half is filled: checks its values, sets the lower half (key_head too; limit->policy
- * and both names must be set; `compat_prefix` replaces the preset's, NULL = its own). 0, or -1 with `diag` filled. */
-int limit_prepare(struct limit *limit, const char *compat_prefix, struct diag *diag);
+/* Checks the values of the upper half, and sets the lower half but for its key_head. 0, or -1 with `diag` filled. */
+int limit_prepare(struct limit *limit, struct diag *diag);
+/* Sets key_head and its hash. `owner`: what the policy's counters go by, or the prefix of a compat limit. */
+void limit_set_key_head(struct limit *limit, const char *owner);
 
 /*
  * The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host

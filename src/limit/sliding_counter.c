@@ -23,17 +23,14 @@
 static int configure(struct limit *limit, struct diag *diag)
 {
     if (limit->count_denied)
-        return diag_invalid(diag, FIELD_COUNT_DENIED, "is not for sliding_counter; leave it out, or use sliding_log");
-    if (limit->burst != 0)
-        return diag_invalid(diag, FIELD_BURST, "is not for windows; leave it out, or use token_bucket");
-    if (limit->window_us % 1000 != 0)
-        return diag_invalid(diag, FIELD_WINDOW, "must be whole milliseconds; write e.g. 1ms");
+        return diag_invalid(diag, "count_denied", "is not for sliding_counter; leave it out, or use sliding_log");
+    if (limit->window_us % 1000 != 0) return diag_invalid(diag, "window", "must be whole milliseconds; write e.g. 1ms");
 
     int64_t window_ms = limit->window_us / 1000, count_max = EXACT_MAX / window_ms;
     if (count_max > UINT32_MAX) count_max = UINT32_MAX; /* four bytes in Redis */
     int64_t most = count_max / (limit->debt ? 2 : 1);
     if (limit->limit > most)
-        return diag_invalid(diag, FIELD_LIMIT,
+        return diag_invalid(diag, "limit",
                             "%" PRId64 " cannot be counted exactly with this window; write limit: 0 to %" PRId64
                             ", or a shorter window",
                             limit->limit, most);

@@ -28,10 +28,9 @@
 
 static int configure(struct limit *limit, struct diag *diag)
 {
-    if (limit->burst != 0) return diag_invalid(diag, FIELD_BURST, "is not for logs; leave it out, or use token_bucket");
     if (limit->limit > UNITS_MAX)
-        return diag_invalid(diag, FIELD_LIMIT,
-                            "must be 0 to %" PRId64 " for sliding_log, which stores each unit's time", UNITS_MAX);
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " for sliding_log, which stores each unit's time",
+                            UNITS_MAX);
 
     limit->full = limit->limit;
     limit->max_cost = limit->limit < COST_MAX ? limit->limit : COST_MAX;

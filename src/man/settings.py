@@ -70,7 +70,7 @@ def settings():
 
 def policy_settings():
     lines = []
-    for _id, name, *_columns, takers, text in rows("limit/policy_settings.def", "POLICY_SETTING"):
+    for _id, name, *_columns, takers, text in rows("policy/policy_settings.def", "POLICY_SETTING"):
         where = [] if takers == "every policy" else [f"In {takers}."]
         lines += [f".It Cm {name}", *where, roff(text)]
     return lines

@@ -21,12 +21,12 @@ void faults_fini(struct faults *faults)
     faults_init(faults);
 }
 
-void faults_record_va(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format,
+void faults_record_va(struct faults *faults, enum fault_code code, uint32_t line, const char *key, const char *format,
                       va_list args)
 {
     char text[FAULT_TEXT_MAX];
     size_t at = 0;
-    faults->n_errors += code != DIAG_WARNING;
+    faults->n_errors += code != FAULT_WARNING;
     if (key != NULL) {
         log_escape(text, FAULTS_KEY_MAX, key, strlen(key));
         at = strlen(text);
@@ -48,7 +48,7 @@ void faults_record_va(struct faults *faults, enum diag_code code, uint32_t line,
     faults->n++;
 }
 
-void faults_record(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format, ...)
+void faults_record(struct faults *faults, enum fault_code code, uint32_t line, const char *key, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -56,15 +56,15 @@ void faults_record(struct faults *faults, enum diag_code code, uint32_t line, co
     va_end(args);
 }
 
-enum diag_code faults_first_error(const struct faults *faults, const char **ret_text)
+enum fault_code faults_first_error(const struct faults *faults, const char **ret_text)
 {
     for (size_t i = 0; i < faults->n; i++) {
-        if (faults->items[i].code == DIAG_WARNING) continue;
+        if (faults->items[i].code == FAULT_WARNING) continue;
         *ret_text = faults->items[i].text;
         return faults->items[i].code;
     }
     *ret_text = NULL;
-    return DIAG_NO_MEMORY;
+    return FAULT_NO_MEMORY;
 }
 
 static int by_line(const void *left, const void *right)
@@ -83,7 +83,7 @@ const char *faults_line(char *out, size_t size, const char *file, const struct f
 {
     char line[16] = "";
     if (fault->line > 0) snprintf(line, sizeof line, "%u:", fault->line);
-    snprintf(out, size, "%s:%s %s%s", file, line, fault->code == DIAG_WARNING ? "warning: " : "", fault->text);
+    snprintf(out, size, "%s:%s %s%s", file, line, fault->code == FAULT_WARNING ? "warning: " : "", fault->text);
     return out;
 }
 

@@ -12,12 +12,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "limit/diag.h"
+enum fault_code {
+    FAULT_INVALID,   /* the author must change the settings */
+    FAULT_WARNING,   /* the same, but the settings are used as they are */
+    FAULT_NO_MEMORY, /* the settings may be right */
+};
 
 struct fault {
     uint32_t line; /* 1-based; 0 = the file as a whole */
     uint32_t order;
-    enum diag_code code;
+    enum fault_code code;
     char *text; /* owned; "key: what is wrong; what to write instead" */
 };
 
@@ -34,17 +38,17 @@ enum { FAULTS_KEY_MAX = 256 };
 
 /* `key` is the whole path, e.g. "policies.login.window"; NULL = none. Beyond FAULTS_KEY_MAX it is cut, and what is not
  * printable in it is escaped. */
-void faults_record(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format, ...)
+void faults_record(struct faults *faults, enum fault_code code, uint32_t line, const char *key, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-void faults_record_va(struct faults *faults, enum diag_code code, uint32_t line, const char *key, const char *format,
+void faults_record_va(struct faults *faults, enum fault_code code, uint32_t line, const char *key, const char *format,
                       va_list args) __attribute__((format(printf, 5, 0)));
 
-#define faults_add(faults, line, key, ...)       faults_record(faults, DIAG_INVALID, line, key, __VA_ARGS__)
-#define faults_warn(faults, line, key, ...)      faults_record(faults, DIAG_WARNING, line, key, __VA_ARGS__)
-#define faults_no_memory(faults, line, key, ...) faults_record(faults, DIAG_NO_MEMORY, line, key, __VA_ARGS__)
+#define faults_add(faults, line, key, ...)       faults_record(faults, FAULT_INVALID, line, key, __VA_ARGS__)
+#define faults_warn(faults, line, key, ...)      faults_record(faults, FAULT_WARNING, line, key, __VA_ARGS__)
+#define faults_no_memory(faults, line, key, ...) faults_record(faults, FAULT_NO_MEMORY, line, key, __VA_ARGS__)
 
-/* The code of the first error; DIAG_NO_MEMORY where none could be kept. `ret_text`: its text, else NULL. */
-enum diag_code faults_first_error(const struct faults *faults, const char **ret_text);
+/* The code of the first error; FAULT_NO_MEMORY where none could be kept. `ret_text`: its text, else NULL. */
+enum fault_code faults_first_error(const struct faults *faults, const char **ret_text);
 
 void faults_sort(struct faults *faults); /* by line; within a line as they were found */
 

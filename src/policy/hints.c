@@ -24,15 +24,6 @@ static const struct {
 };
 
 static const struct {
-    const char *path;
-    const char *meant;
-} keys[] = {
-    {"store.redis.host", "addresses: [\"HOST:PORT\"]"},    {"store.redis.port", "addresses: [\"HOST:PORT\"]"},
-    {"store.redis.address", "addresses: [\"HOST:PORT\"]"}, {"store.redis.url", "addresses: [\"HOST:PORT\"]"},
-    {"store.redis.socket", "addresses: [\"unix:/PATH\"]"},
-};
-
-static const struct {
     const char *unit;
     const char *window;
 } rates[] = {
@@ -40,10 +31,15 @@ static const struct {
     {"minute", "1m"}, {"h", "1h"},   {"hour", "1h"},   {"d", "1d"}, {"day", "1d"},
 };
 
-const char *hint_value(const char *path, const char *word, const char *choices, char *out)
+static const char *last_part(const char *path)
 {
     const char *dot = strrchr(path, '.');
-    const char *setting = dot != NULL ? dot + 1 : path;
+    return dot != NULL ? dot + 1 : path;
+}
+
+const char *hint_value(const char *path, const char *word, const char *choices, char *out)
+{
+    const char *setting = last_part(path);
     for (size_t i = 0; i < N_OF(values); i++)
         if (strcmp(values[i].setting, setting) == 0 && strcmp(values[i].word, word) == 0) return values[i].meant;
 
@@ -59,18 +55,11 @@ const char *hint_value(const char *path, const char *word, const char *choices, 
     return nearest.name != NULL ? out : NULL;
 }
 
-const char *hint_key(const char *path)
-{
-    for (size_t i = 0; i < N_OF(keys); i++)
-        if (strcmp(keys[i].path, path) == 0) return keys[i].meant;
-    return NULL;
-}
-
-const char *hint_rate(const char *text, char *out)
+const char *hint_rate(const char *path, const char *text, char *out)
 {
     int64_t us;
     size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || digits > 15 || text[digits] != '/') return NULL;
+    if (strcmp(last_part(path), "limit") != 0 || digits == 0 || digits > 15 || text[digits] != '/') return NULL;
 
     const char *per = text + digits + 1, *window = NULL;
     for (size_t i = 0; i < N_OF(rates); i++)
@@ -119,34 +108,41 @@ bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1])
     return found;
 }
 
-/* ---- What comes later ---- */
+/* ---- Keys and values that are refused by name ---- */
 
-/* What the interface names but this version lacks; a configuration that relies on it is refused. `*` stands for a
- * policy's name; `path: value` is one value of a setting. */
+/* What the interface names and this version lacks, on which no configuration may rely; and what has another place.
+ * `path: value` is one value of a setting. */
 static const struct {
     const char *path;
-    const char *advice;
-} not_built[] = {
-    {"admin", "ask through the socket: ratelimitctl stats"},
-    {"busy_poll", "leave it out"},
-    {"store.redis.topology: sentinel", "write single and the address of the master"},
-    {"store.redis.topology: cluster", "write single and the address of one server"},
-    {"store.redis.master_name", "write the master's address under addresses"},
-    {"store.redis.tls", "reach Redis over a Unix socket or a network you trust"},
-    {"store.redis.buckets", "leave it out"},
-    {"store.redis.breaker", "leave it out; while Redis is away checks are answered at once"},
-    {"defaults.local_share", "leave it out; a local answer has the whole limit"},
-    {"policies.*.local_share", "leave it out; a local answer has the whole limit"},
-    {"policies.*.merge_back", "leave it out"},
-    {"policies.*.lease", "leave it out"},
+    const char *text;
+} refused[] = {
+    {"admin", "not built yet; ask through the socket: ratelimitctl stats"},
+    {"busy_poll", "not built yet; leave it out"},
+    {"store.redis.host", "no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store.redis.port", "no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store.redis.address", "no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store.redis.url", "no such setting; write addresses: [\"HOST:PORT\"]"},
+    {"store.redis.socket", "no such setting; write addresses: [\"unix:/PATH\"]"},
+    {"store.redis.password", "a password does not belong in this file; write it into a file of its own and that one's "
+                             "name as password_file"},
+    {"store.redis.topology: sentinel", "sentinel is not built yet; write single and the address of the master"},
+    {"store.redis.topology: cluster", "cluster is not built yet; write single and the address of one server"},
+    {"store.redis.master_name", "not built yet; write the master's address under addresses"},
+    {"store.redis.tls", "not built yet; reach Redis over a Unix socket or a network you trust"},
+    {"store.redis.buckets", "not built yet; leave it out"},
+    {"store.redis.breaker", "not built yet; leave it out; while Redis is away checks are answered at once"},
+    {"defaults.local_share", "not built yet; leave it out; a local answer has the whole limit"},
+    {"policies.*.local_share", "not built yet; leave it out; a local answer has the whole limit"},
+    {"policies.*.merge_back", "not built yet; leave it out"},
+    {"policies.*.lease", "not built yet; leave it out"},
 };
 
-const char *hint_not_built(const char *path, const char *value)
+const char *hint_refusal(const char *path, const char *value)
 {
     char asked[FAULTS_KEY_MAX + FAULTS_SHOWN_MAX];
     snprintf(asked, sizeof asked, "%.*s%s%.*s", FAULTS_KEY_MAX - 1, path, value != NULL ? ": " : "",
              FAULTS_SHOWN_MAX - 3, value != NULL ? value : "");
-    for (size_t i = 0; i < N_OF(not_built); i++)
-        if (strcmp(not_built[i].path, asked) == 0) return not_built[i].advice;
+    for (size_t i = 0; i < N_OF(refused); i++)
+        if (strcmp(refused[i].path, asked) == 0) return refused[i].text;
     return NULL;
 }

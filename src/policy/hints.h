@@ -15,18 +15,15 @@
 enum { HINT_MAX = 128 };
 const char *hint_value(const char *path, const char *word, const char *choices, char *out);
 
-/* What to write in place of the key at `path`, or NULL. */
-const char *hint_key(const char *path);
-
-/* "5/m", which other systems call a rate: as the two settings it is, into `out`; or NULL. */
-const char *hint_rate(const char *text, char *out);
+/* "5/m" as the `limit` at `path`, which other systems call a rate: as the two settings it is, into `out`; or NULL. */
+const char *hint_rate(const char *path, const char *text, char *out);
 
 /* The zone of the system's zone.tab with the same city ("Berlin", "europe/berlin"), or the one with the most similar
  * name. False if no name is similar. */
 bool hint_zone(const char *written, char ret_name[CALENDAR_ZONE_MAX + 1]);
 
-/* What to do instead of using a setting of the interface that this version lacks, or NULL. `value` is NULL for the
- * setting as a whole. */
-const char *hint_not_built(const char *path, const char *value);
+/* The refusal of the key at `path`, or with `value` of this value of a setting: what this version lacks, and what is
+ * written elsewhere. NULL: none of these. `*` in a path stands for a policy's name. */
+const char *hint_refusal(const char *path, const char *value);
 
 #endif

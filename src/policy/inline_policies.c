@@ -215,7 +215,7 @@ static enum error_code answer_no_memory(struct answer answer)
 static enum error_code answer_fault(const struct faults *faults, struct answer answer)
 {
     const char *text;
-    if (faults_first_error(faults, &text) == DIAG_NO_MEMORY) return answer_no_memory(answer);
+    if (faults_first_error(faults, &text) == FAULT_NO_MEMORY) return answer_no_memory(answer);
     snprintf(answer.text, answer.size, "%s", text);
     return ERROR_BAD_REQUEST;
 }

@@ -35,9 +35,7 @@ static const char *known_names(enum policy_field field, char *out, size_t size)
 
 static void refuse_name(struct reading *reading, enum policy_field field, const char *text)
 {
-    char shown[FAULTS_SHOWN_MAX], any[64], known[256], near[HINT_MAX];
-    snprintf(any, sizeof any, "policies.*.%s", policy_settings[field].name);
-    const char *advice = hint_not_built(any, text);
+    char shown[FAULTS_SHOWN_MAX], known[256], near[HINT_MAX];
     const char *meant = hint_value(reading->path, text, NULL, near);
 
     struct nearest nearest = nearest_to(text);
@@ -46,9 +44,7 @@ static void refuse_name(struct reading *reading, enum policy_field field, const 
     if (meant == NULL) meant = nearest.name;
 
     faults_shown(shown, text);
-    if (advice != NULL)
-        reading_refuse(reading, field, "%s is not built yet; %s", shown, advice);
-    else if (meant != NULL)
+    if (meant != NULL)
         reading_refuse(reading, field, "%s is not known; did you mean %s?", shown, meant);
     else
         reading_refuse(reading, field, "%s is not known; write one of %s", shown,
@@ -79,7 +75,7 @@ static int read_algo(struct reading *reading)
 
     if (algo < 0) {
         refuse_name(reading, field, text);
-    } else if (reading->kind == READING_LIMIT && algo_table[algo]->is_compat) {
+    } else if (reading->kind == MAP_LIMIT && algo_table[algo]->is_compat) {
         reading_refuse(reading, field,
                        "shares another system's keys, which are decided apart; write it as a policy of its own");
         return -1;
@@ -156,18 +152,12 @@ static void read_calendar(struct reading *reading, struct limit *limit)
 
 static void read_by(struct reading *reading, struct limit *limit)
 {
-    const struct tree_node *node = reading->given[FIELD_BY];
     const struct key_format *format = limit->policy->format;
     struct faults *faults = reading->faults;
-    if (node == NULL || node->kind == TREE_REFUSED) return;
+    if (!reading_is_list(reading, FIELD_BY)) return;
 
+    const struct tree_node *node = reading->given[FIELD_BY];
     const char *path = reading_path(reading, FIELD_BY);
-    if (node->kind != TREE_LIST) {
-        reading_refuse(
-            reading, FIELD_BY,
-            "is not a list; write the parts of the key in brackets, e.g. [tenant], or [] for one counter of all");
-        return;
-    }
     if (format == NULL)
         reading_refuse(reading, FIELD_BY, "needs key_format; write for instance key_format: \"{tenant}:{user}\"");
     if (format == NULL || format->n_parts == 0) return;
@@ -195,17 +185,11 @@ static const char *read_prefix(struct reading *reading)
 {
     const struct value_form *form = &policy_settings[FIELD_KEY_PREFIX].form;
     const char *text = reading_text(reading, FIELD_KEY_PREFIX);
-    if (text == NULL) return NULL;
-
-    int64_t len = (int64_t)strlen(text);
-    if (len < form->min || len > form->max)
-        reading_refuse(reading, FIELD_KEY_PREFIX, "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64, len,
-                       form->min, form->max);
-    else if (text[len - 1] == ':')
-        reading_refuse(reading, FIELD_KEY_PREFIX,
-                       "ends in a colon, which is put behind it anyway; leave the last colon out");
-    else
-        return text;
+    if (text == NULL || !value_fits_length(form, reading->path, reading->given[FIELD_KEY_PREFIX], reading->faults))
+        return NULL;
+    if (text[strlen(text) - 1] != ':') return text;
+    reading_refuse(reading, FIELD_KEY_PREFIX,
+                   "ends in a colon, which is put behind it anyway; leave the last colon out");
     return NULL;
 }
 
@@ -219,7 +203,7 @@ static field_bits read_fields(struct reading *reading, struct limit *limit, fiel
     field_bits bad = 0;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const enum policy_field field = (enum policy_field)i;
-        const struct policy_setting *setting = &policy_settings[i];
+        const struct setting *setting = &policy_settings[i];
         if (setting->place != IN_LIMIT || setting->holder != HELD_BY_LIMIT || foreign & bit(field)) continue;
 
         size_t n_errors = reading->faults->n_errors;
@@ -227,11 +211,11 @@ static field_bits read_fields(struct reading *reading, struct limit *limit, fiel
         if (field == FIELD_WINDOW && limit->algo == ALGO_CALENDAR_WINDOW) {
             read_calendar(reading, limit);
         } else {
-            int64_t value = setting->fallback;
-            if (field == FIELD_BURST && reading->given[field] == NULL) value = limit->limit;
-            if (!takes || setting->required[0] == '\0' || reading_has(reading, field))
-                reading_value(reading, field, &value);
-            if (takes) policy_setting_store(field, limit, value);
+            int64_t value;
+            if (takes) setting_set_default(setting, limit);
+            if (takes && field == FIELD_BURST && reading->given[field] == NULL) limit->burst = limit->limit;
+            bool is_there = !takes || setting->required[0] == '\0' || reading_has(reading, field);
+            if (is_there && reading_value(reading, field, &value) && takes) setting_store(setting, limit, value);
         }
         if (reading->faults->n_errors > n_errors) bad |= bit(field);
     }
@@ -247,7 +231,7 @@ static void stand_in(struct limit *limit, field_bits bad)
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const enum policy_field field = (enum policy_field)i;
         if (bad & bit(field) && policy_settings[i].holder == HELD_BY_LIMIT && policy_setting_takes(field, limit))
-            policy_setting_store(field, limit, policy_settings[i].fallback);
+            setting_set_default(&policy_settings[i], limit);
     }
 }
 
@@ -263,17 +247,16 @@ static void prepare(struct reading *reading, struct limit *limit, const char *pr
 
     for (;;) {
         stand_in(limit, bad);
-        if (limit_prepare(limit, prefix, &diag) == 0) return;
-        if (bad & bit(diag.field)) return; /* reported before: no other value helps */
-
-        const struct tree_node *node = reading->given[diag.field];
-        if (node == NULL) {
-            faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s %s",
-                       policy_settings[diag.field].name, diag.text);
+        if (policy_prepare_limit(limit, prefix, &diag) == 0) return;
+        const enum policy_field field = policy_field_of(diag.setting);
+        if (bad & bit(field)) return; /* reported before: no other value helps */
+        if (reading->given[field] == NULL) {
+            faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s %s", diag.setting,
+                       diag.text);
             return;
         }
-        reading_refuse(reading, diag.field, "%s", diag.text);
-        bad |= bit(diag.field);
+        reading_refuse(reading, field, "%s", diag.text);
+        bad |= bit(field);
     }
 }
 

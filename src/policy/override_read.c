@@ -101,7 +101,7 @@ static void read_number(struct entry *entry, enum policy_field field, struct lim
         faults_add(faults, node->line, path,
                    "would differ for keys that share one %s (by); leave it out, or override a limit of the whole key",
                    limit_ops(limit)->name);
-    policy_setting_store(field, limit, value);
+    setting_store(&policy_settings[field], limit, value);
 }
 
 static void refuse_limit(struct entry *entry, enum policy_field field, const struct tree_node *node)
@@ -157,7 +157,7 @@ static void settle(struct entry *entry, struct limit *limit, size_t index)
         if (given[i] != NULL)
             faults_add(entry->map.faults, given[i]->line, path_of(entry, field, limit),
                        "means nothing with limit: 0, which denies always; leave it out");
-        policy_setting_store(field, limit, 0);
+        setting_store(&policy_settings[i], limit, 0);
     }
 
     bool is_default = given[FIELD_BURST] == NULL && !(entry->own_bursts & 1U << index);
@@ -175,17 +175,16 @@ static void read_variant(struct entry *entry, struct policy *variant)
     /* What only the algorithm knows. */
     for (uint16_t i = 0; i < variant->n_limits && faults->n_errors == n_errors; i++) {
         struct limit *limit = &variant->limits[i];
-        char prefix[KEY_HEAD_MAX];
         struct diag diag;
-        snprintf(prefix, sizeof prefix, "%.*s", (int)limit->key_head_len - 1, limit->key_head);
-        if (limit_prepare(limit, limit_ops(limit)->is_compat ? prefix : NULL, &diag) == 0) continue;
+        if (limit_prepare(limit, &diag) == 0) continue; /* its keys begin as the base's */
 
-        const struct tree_node *node = entry->given[i][diag.field];
+        const enum policy_field field = policy_field_of(diag.setting);
+        const struct tree_node *node = entry->given[i][field];
         if (node != NULL)
-            faults_add(faults, node->line, path_of(entry, diag.field, limit), "%s", diag.text);
+            faults_add(faults, node->line, path_of(entry, field, limit), "%s", diag.text);
         else
-            faults_add(faults, entry->map.node->line, reading_path_to(&entry->map, NULL), "%s %s",
-                       policy_settings[diag.field].name, diag.text);
+            faults_add(faults, entry->map.node->line, reading_path_to(&entry->map, NULL), "%s %s", diag.setting,
+                       diag.text);
     }
 }
 
@@ -220,14 +219,7 @@ static void read_entry(struct entry *entry, struct policy *policy, bool is_sound
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound)
 {
     const struct tree_node *list = reading->given[FIELD_OVERRIDES];
-    if (list == NULL || list->kind == TREE_REFUSED) return;
-    if (list->kind != TREE_LIST) {
-        reading_refuse(reading, FIELD_OVERRIDES,
-                       "is not a list; write a line below it for each, - {key: ..., limit: ...}");
-        return;
-    }
-
-    size_t n = tree_count(list), i = 0;
+    size_t n = reading_is_list(reading, FIELD_OVERRIDES) ? tree_count(list) : 0, i = 0;
     if (n == 0) return;
     policy->overrides = overrides_new(n);
     if (policy->overrides == NULL) {
@@ -235,7 +227,7 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
         return;
     }
     for (const struct tree_node *node = list->first; node != NULL; node = node->next) {
-        struct entry entry = {.map = {.kind = READING_OVERRIDE, .node = node, .faults = reading->faults},
+        struct entry entry = {.map = {.kind = MAP_OVERRIDE, .node = node, .faults = reading->faults},
                               .policy = policy,
                               .own_bursts = reading->own_bursts};
         snprintf(entry.map.base, sizeof entry.map.base, "%.88s.overrides[%zu]", reading->base, i++);

@@ -88,6 +88,22 @@ void policy_free(struct policy *policy)
     mem_free(policy);
 }
 
+int policy_prepare_limit(struct limit *limit, const char *compat_prefix, struct diag *diag)
+{
+    const struct policy *policy = limit->policy;
+    const struct algo_ops *ops = limit_ops(limit);
+    char owner[NAME_MAX_LEN + sizeof "+candidate"]; /* no policy's name has a plus sign */
+
+    CHECK(compat_prefix == NULL || ops->is_compat);
+    if (limit_prepare(limit, diag) != 0) return -1;
+    snprintf(owner, sizeof owner, "%s%s", policy->name, policy->is_candidate ? "+candidate" : "");
+    if (ops->is_compat)
+        limit_set_key_head(limit, compat_prefix != NULL ? compat_prefix : ops->compat_prefix);
+    else
+        limit_set_key_head(limit, owner);
+    return 0;
+}
+
 struct policy *policy_variant(const struct policy *base, bool unlimited)
 {
     CHECK(base->base == NULL);
@@ -128,7 +144,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 static uint64_t hash_settings(uint64_t hash, enum setting_holder held_by, const void *holder, enum setting_use use)
 {
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        const struct policy_setting *setting = &policy_settings[i];
+        const struct setting *setting = &policy_settings[i];
         if (setting->holder != held_by || !(setting->uses & use)) continue;
 
         int64_t number = policy_setting_number((enum policy_field)i, holder);

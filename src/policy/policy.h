@@ -105,6 +105,9 @@ void policy_free(struct policy *policy);
 void policy_set_label(struct policy *policy, const char *label);
 /* Give `policy` a candidate of n limits, its name, format and back pointers set. 0, or -1 without memory. */
 int policy_add_candidate(struct policy *policy, uint16_t n_limits);
+/* Completes a limit whose settings and names are set: limit_prepare(), and what its keys begin with. `compat_prefix`
+ * replaces the preset's; NULL: its own. */
+int policy_prepare_limit(struct limit *limit, const char *compat_prefix, struct diag *diag);
 /* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
  * `unlimited`: without its limits. NULL without memory. */
 struct policy *policy_variant(const struct policy *base, bool unlimited);

@@ -37,10 +37,10 @@ static void read_fields(struct reading *reading, struct policy *policy)
     policy->idempotency_ms = (uint32_t)reading->defaults->idempotency_ms;
 
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        int64_t value;
-        if (policy_settings[i].holder != HELD_BY_POLICY || i == FIELD_UNLIMITED) continue;
-        if (reading_value(reading, (enum policy_field)i, &value))
-            policy_setting_store((enum policy_field)i, policy, value);
+        const struct setting *setting = &policy_settings[i];
+        const struct tree_node *node = reading->given[i];
+        if (setting->holder == HELD_BY_POLICY && i != FIELD_UNLIMITED && node != NULL)
+            setting_read(setting, reading_path(reading, (enum policy_field)i), node, reading->faults, policy);
     }
 }
 
@@ -75,7 +75,7 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
     const struct tree_node *node = reading->given[list]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
         struct reading item = {
-            .kind = READING_LIMIT, .node = node, .is_inline = reading->is_inline, .faults = reading->faults};
+            .kind = MAP_LIMIT, .node = node, .is_inline = reading->is_inline, .faults = reading->faults};
         snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, policy_settings[list].name, i);
         if (!reading_gather(&item)) continue;
 
@@ -88,22 +88,14 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
 /* The number of limits in a list, at most `most`; 0 with the fault recorded. */
 static uint16_t count_list(struct reading *reading, enum policy_field field, uint16_t most)
 {
-    const struct tree_node *list = reading->given[field];
-    if (list->kind == TREE_REFUSED) return 0;
-    size_t n = list->kind == TREE_LIST ? tree_count(list) : 0;
-    if (n >= 1 && n <= most) return (uint16_t)n;
-
-    if (list->kind != TREE_LIST)
-        reading_refuse(reading, field,
-                       "is not a list; write a line below it for each limit, - {name: ..., algorithm: ..., limit: ..., "
-                       "window: ...}");
-    else if (n == 0 || field == FIELD_LIMITS)
-        reading_refuse(reading, field, "has %zu entries; write 1 to %d", n, POLICY_LIMITS_MAX);
-    else
+    size_t n = tree_count(reading->given[field]);
+    if (reading->given[field]->kind == TREE_LIST && n > most && most < POLICY_LIMITS_MAX)
         reading_refuse(
             reading, field,
             "has %zu entries; write 1 to %u, because a policy has at most %d limits, including those of its candidate",
             n, most, POLICY_LIMITS_MAX);
+    else if (reading_is_list(reading, field))
+        return (uint16_t)n;
     return 0;
 }
 
@@ -228,8 +220,7 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
                                    struct faults *faults)
 {
     size_t n = tree_count(policies), n_foreign = 0;
-    if (policies->kind != TREE_MAP && !policies->is_null && policies->kind != TREE_REFUSED)
-        faults_add(faults, policies->line, "policies", "is not a map; write each policy's name below it, indented");
+    bool is_map = !policies->is_null && map_is_one(MAP_POLICIES, policies, "policies", faults);
     struct policy_set *set = policy_set_new(n);
     struct foreign *foreign = mem_alloc(n * sizeof *foreign);
     if (set == NULL || foreign == NULL) {
@@ -239,9 +230,9 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
         return NULL;
     }
 
-    const struct tree_node *first = policies->kind == TREE_MAP ? policies->first : NULL;
+    const struct tree_node *first = is_map ? policies->first : NULL;
     for (const struct tree_node *node = first; node != NULL; node = node->next) {
-        struct reading reading = {.node = node, .defaults = defaults, .faults = faults};
+        struct reading reading = {.kind = MAP_POLICY, .node = node, .defaults = defaults, .faults = faults};
         struct policy *policy = read_policy(&reading);
         if (policy == NULL) continue;
 
@@ -259,7 +250,7 @@ struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, 
                                       struct faults *faults)
 {
     struct reading reading = {
-        .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
+        .kind = MAP_POLICY, .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
     struct policy_set *set = policy_set_new(1);
     tree->key = mem_strdup(name);
     struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;

@@ -20,9 +20,10 @@
 #define WINDOWED (EVERY & ~SLOTTED)
 #define EVERY    ((1u << N_ALGOS) - 1)
 
-#define BY_LIMIT(field)  HELD_BY_LIMIT, offsetof(struct limit, field), sizeof((struct limit *)0)->field
-#define BY_POLICY(field) HELD_BY_POLICY, offsetof(struct policy, field), sizeof((struct policy *)0)->field
-#define DERIVED          HELD_DERIVED, 0, 0
+#define FIELD(type, field) .offset = offsetof(type, field), .size = sizeof((type *)0)->field
+#define BY_LIMIT(field)    .holder = HELD_BY_LIMIT, FIELD(struct limit, field)
+#define BY_POLICY(field)   .holder = HELD_BY_POLICY, FIELD(struct policy, field)
+#define DERIVED            .holder = HELD_DERIVED
 
 #define PRINT      USE_PRINT
 #define PRINT_SET  USE_PRINT_SET
@@ -32,44 +33,37 @@
 #define HASH_SET   USE_HASH_SET
 #define OVERRIDE   USE_OVERRIDE
 
-const struct policy_setting policy_settings[N_POLICY_FIELDS] = {
-#define POLICY_SETTING(NAME, name, place, kind, held, algos, min, max, fallback, choices, uses, required, takers, ...) \
-    {name, place, {VALUE_##kind, min, max, choices}, held, algos, fallback, uses, required, takers},
-#include "limit/policy_settings.def"
+const struct setting policy_settings[N_POLICY_FIELDS] = {
+#define POLICY_SETTING(NAME, name_, place_, kind, held, algos_, min, max, fallback_, choices, uses_, required_,        \
+                       takers_, help)                                                                                  \
+    {.name = name_,                                                                                                    \
+     .place = place_,                                                                                                  \
+     .form = {VALUE_##kind, min, max, choices},                                                                        \
+     held,                                                                                                             \
+     .algos = algos_,                                                                                                  \
+     .fallback = fallback_,                                                                                            \
+     .uses = uses_,                                                                                                    \
+     .required = required_,                                                                                            \
+     .takers = takers_},
+#include "policy/policy_settings.def"
 #undef POLICY_SETTING
 };
+
+enum policy_field policy_field_of(const char *name)
+{
+    size_t i = 0;
+    while (i < N_POLICY_FIELDS && strcmp(policy_settings[i].name, name) != 0) i++;
+    return (enum policy_field)i;
+}
 
 bool policy_setting_takes(enum policy_field field, const struct limit *limit)
 {
     return policy_settings[field].algos >> limit->algo & 1U;
 }
 
-/* ---- Fields ---- */
-
 int64_t policy_setting_number(enum policy_field field, const void *holder)
 {
-    const struct policy_setting *setting = &policy_settings[field];
-    const char *at = (const char *)holder + setting->offset;
-
-    switch (setting->size) {
-    case sizeof(bool): return *(const bool *)at;
-    case sizeof(uint32_t): return *(const uint32_t *)(const void *)at;
-    case sizeof(int64_t): return *(const int64_t *)(const void *)at;
-    default: CHECK(false); return 0;
-    }
-}
-
-void policy_setting_store(enum policy_field field, void *holder, int64_t number)
-{
-    const struct policy_setting *setting = &policy_settings[field];
-    char *at = (char *)holder + setting->offset;
-
-    switch (setting->size) {
-    case sizeof(bool): *(bool *)at = number != 0; break;
-    case sizeof(uint32_t): *(uint32_t *)(void *)at = (uint32_t)number; break;
-    case sizeof(int64_t): *(int64_t *)(void *)at = number; break;
-    default: CHECK(false);
-    }
+    return setting_number(&policy_settings[field], holder);
 }
 
 /* ---- Values ---- */
@@ -77,7 +71,7 @@ void policy_setting_store(enum policy_field field, void *holder, int64_t number)
 /* Fills in the limit's value of ret->field. False: the limit has no such value. */
 static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
 {
-    const struct policy_setting *setting = &policy_settings[ret->field];
+    const struct setting *setting = &policy_settings[ret->field];
 
     switch (ret->field) {
     case FIELD_NAME: ret->text = slice_of(limit->name); return ret->text.len > 0;
@@ -133,7 +127,7 @@ size_t policy_setting_values(const struct policy *policy, const struct limit *li
     size_t n = 0;
 
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        const struct policy_setting *setting = &policy_settings[i];
+        const struct setting *setting = &policy_settings[i];
         if ((setting->place == IN_POLICY) != (limit == NULL)) continue;
         if (limit != NULL && !policy_setting_takes((enum policy_field)i, limit)) continue;
 

@@ -12,45 +12,24 @@
 #include <stdint.h>
 
 #include "base/slice.h"
-#include "limit/policy_field.h"
-#include "policy/value.h"
+#include "policy/setting.h"
 
-enum setting_place { IN_POLICY, IN_LIMIT, IN_LIST };
-enum setting_holder { HELD_BY_LIMIT, HELD_BY_POLICY, HELD_DERIVED };
-
-enum setting_use {
-    USE_PRINT = 1, /* each followed by the bit for: only where it is not 0 */
-    USE_PRINT_SET = 2,
-    USE_ANSWER = 4,
-    USE_ANSWER_SET = 8,
-    USE_HASH = 16,
-    USE_HASH_SET = 32,
-    USE_OVERRIDE = 64,
+enum policy_field {
+#define POLICY_SETTING(NAME, ...) FIELD_##NAME,
+#include "policy/policy_settings.def"
+#undef POLICY_SETTING
+    N_POLICY_FIELDS
 };
 
-struct policy_setting {
-    const char *name;
-    enum setting_place place;
-    struct value_form form;
-    enum setting_holder holder;
-    size_t offset, size; /* of the field in its holder */
-    uint32_t algos;      /* bits: who takes it */
-    int64_t fallback;
-    unsigned uses;
-    const char *required; /* "" = it may be missing */
-    const char *takers;   /* algos, for people */
-};
-
-extern const struct policy_setting policy_settings[N_POLICY_FIELDS];
+extern const struct setting policy_settings[N_POLICY_FIELDS];
 
 struct limit;
 struct policy;
 
+/* The field of that name; N_POLICY_FIELDS: there is none. */
+enum policy_field policy_field_of(const char *name);
 bool policy_setting_takes(enum policy_field field, const struct limit *limit); /* does its algorithm? */
-
-/* Read or write the field of a setting in its holder: a limit or a policy. */
-int64_t policy_setting_number(enum policy_field field, const void *holder);
-void policy_setting_store(enum policy_field field, void *holder, int64_t number);
+int64_t policy_setting_number(enum policy_field field, const void *holder);    /* a limit's, or a policy's */
 
 /* What a limit or a policy has for one setting. */
 struct setting_value {

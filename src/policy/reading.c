@@ -25,7 +25,7 @@ void reading_refuse(struct reading *reading, enum policy_field field, const char
     const struct tree_node *node = reading->given[field] != NULL ? reading->given[field] : reading->node;
     va_list args;
     va_start(args, format);
-    faults_record_va(reading->faults, DIAG_INVALID, node->line, reading_path(reading, field), format, args);
+    faults_record_va(reading->faults, FAULT_INVALID, node->line, reading_path(reading, field), format, args);
     va_end(args);
 }
 
@@ -42,86 +42,49 @@ void reading_no_memory(struct faults *faults, uint32_t line)
 
 /* ---- Which settings are there ---- */
 
-static const struct {
-    const char *not_a_map, *misplaced, *unknown;
-} refusals[] = {
-    [READING_POLICY] =
-        {
-            "is not a map of settings; write algorithm, limit and window below it, indented",
-            "names one of several limits; leave it out, or write the limit into a list limits",
-            "no such setting; a policy has algorithm (or compat), limit, window and others of ratelimitd.yaml(5)",
-        },
-    [READING_LIMIT] =
-        {
-            "is not a map; write {name: ..., algorithm: ..., limit: ..., window: ...}",
-            "is the policy's, not a limit's; write it next to limits",
-            "no such setting; a limit has name, algorithm, limit, window and others of ratelimitd.yaml(5)",
-        },
-    [READING_OVERRIDE] =
-        {
-            "is not a map; write {key: ..., limit: ...} or {match: ..., unlimited: true}",
-            "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true",
-            "no such setting; an override has key or match, and limit, window, burst, max_wait or unlimited",
-        },
-};
-
 static bool may_stand(const struct reading *reading, size_t field)
 {
     switch (reading->kind) {
-    case READING_POLICY: return policy_settings[field].place != IN_LIST;
-    case READING_LIMIT: return policy_settings[field].place != IN_POLICY;
-    case READING_OVERRIDE: return policy_settings[field].uses & USE_OVERRIDE || field == FIELD_UNLIMITED;
+    case MAP_POLICY: return policy_settings[field].place != IN_LIST;
+    case MAP_LIMIT: return policy_settings[field].place != IN_POLICY;
+    case MAP_OVERRIDE: return policy_settings[field].uses & USE_OVERRIDE || field == FIELD_UNLIMITED;
+    default: CHECK(false); return false;
     }
-    return false;
 }
 
-static void refuse_unknown(struct reading *reading, const struct tree_node *node)
+static void refuse_unknown(struct reading *reading, const struct tree_node *key)
 {
     static const char *const first_of_override[] = {"key", "match", "unlimited"};
     char any[FAULTS_KEY_MAX];
-    const bool is_override = reading->kind == READING_OVERRIDE;
-    snprintf(any, sizeof any, "policies.*.%.64s", node->key);
-    const char *advice = is_override ? NULL : hint_not_built(any, NULL);
+    const bool is_override = reading->kind == MAP_OVERRIDE;
+    snprintf(any, sizeof any, "policies.*.%.64s", key->key);
+    const char *text = is_override ? NULL : hint_refusal(any, NULL);
 
-    struct nearest nearest = nearest_to(node->key);
+    struct nearest nearest = nearest_to(key->key);
     for (size_t i = 0; is_override && i < N_OF(first_of_override); i++) nearest_offer(&nearest, first_of_override[i]);
     for (size_t i = 0; i < N_POLICY_FIELDS; i++)
         if (may_stand(reading, i)) nearest_offer(&nearest, policy_settings[i].name);
-
-    reading_path_to(reading, node->key);
-    if (advice != NULL)
-        faults_add(reading->faults, node->line, reading->path, "not built yet; %s", advice);
-    else if (nearest.name != NULL)
-        faults_add(reading->faults, node->line, reading->path, "no such setting; did you mean %s?", nearest.name);
-    else
-        faults_add(reading->faults, node->line, reading->path, "%s", refusals[reading->kind].unknown);
+    map_refuse_key(reading->kind, key, reading_path_to(reading, key->key), text, nearest.name, reading->faults);
 }
 
 bool reading_gather(struct reading *reading)
 {
     const struct tree_node *node = reading->node;
-    const bool is_override = reading->kind == READING_OVERRIDE;
-    if (node->kind == TREE_REFUSED) return false;
-    if (node->kind != TREE_MAP) {
-        faults_add(reading->faults, node->line, reading_path_to(reading, NULL), "%s",
-                   refusals[reading->kind].not_a_map);
-        return false;
-    }
+    const bool is_override = reading->kind == MAP_OVERRIDE;
+    if (!map_is_one(reading->kind, node, reading_path_to(reading, NULL), reading->faults)) return false;
 
     for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
-        size_t i = 0;
-        while (i < N_POLICY_FIELDS && strcmp(policy_settings[i].name, child->key) != 0) i++;
+        enum policy_field field = policy_field_of(child->key);
         if (is_override && strcmp(child->key, "key") == 0)
             reading->key = child;
         else if (is_override && strcmp(child->key, "match") == 0)
             reading->match = child;
-        else if (i == N_POLICY_FIELDS)
+        else if (field == N_POLICY_FIELDS)
             refuse_unknown(reading, child);
-        else if (!may_stand(reading, i))
-            faults_add(reading->faults, child->line, reading_path_to(reading, child->key), "%s",
-                       refusals[reading->kind].misplaced);
+        else if (!may_stand(reading, field))
+            map_refuse_place(reading->kind, child, reading_path(reading, field), reading->faults);
         else
-            reading->given[i] = child; /* if it is written twice, the last one, which the tree has refused */
+            reading->given[field] = child; /* if it is written twice, the last one, which the tree has refused */
     }
 
     /* The limits of a list have settings of their own. */
@@ -141,17 +104,18 @@ bool reading_has(struct reading *reading, enum policy_field field)
 
 /* ---- Values ---- */
 
+bool reading_is_list(struct reading *reading, enum policy_field field)
+{
+    const struct tree_node *node = reading->given[field];
+    const struct value_form *form = &policy_settings[field].form;
+    return node != NULL && value_parse_list(form, reading_path(reading, field), node, reading->faults);
+}
+
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret)
 {
-    char rate[HINT_MAX], shown[FAULTS_SHOWN_MAX];
     const struct tree_node *node = reading->given[field];
-    if (node == NULL) return false;
-    reading_path(reading, field);
-
-    const char *meant = field == FIELD_LIMIT && node->kind == TREE_TEXT ? hint_rate(node->text, rate) : NULL;
-    if (meant == NULL) return value_parse(&policy_settings[field].form, reading->path, node, reading->faults, ret);
-    reading_refuse(reading, field, "%s is a rate; write %s", faults_shown(shown, node->text), meant);
-    return false;
+    const struct value_form *form = &policy_settings[field].form;
+    return node != NULL && value_parse(form, reading_path(reading, field), node, reading->faults, ret);
 }
 
 bool reading_unlimited(struct reading *reading)
@@ -161,7 +125,7 @@ bool reading_unlimited(struct reading *reading)
     for (size_t i = 0; i < N_POLICY_FIELDS && unlimited != 0; i++)
         if (i != FIELD_UNLIMITED && reading->given[i] != NULL)
             reading_refuse(reading, (enum policy_field)i, "does not go with unlimited: true%s; keep one of the two",
-                           reading->kind == READING_POLICY ? ", which leaves nothing to set" : "");
+                           reading->kind == MAP_POLICY ? ", which leaves nothing to set" : "");
     return unlimited != 0;
 }
 

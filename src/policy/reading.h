@@ -15,11 +15,9 @@
 
 enum { PATH_BASE_MAX = 120 };
 
-enum reading_kind { READING_POLICY, READING_LIMIT /* of a list */, READING_OVERRIDE };
-
 /* A policy, a limit of its list or an override of it, while it is read. */
 struct reading {
-    enum reading_kind kind;
+    enum map_kind kind; /* MAP_POLICY, MAP_LIMIT or MAP_OVERRIDE */
     const struct tree_node *node;
     const struct tree_node *given[N_POLICY_FIELDS]; /* NULL = not written */
     const struct tree_node *key, *match;            /* of an override: which keys; NULL = not written */
@@ -43,6 +41,9 @@ void reading_refuse(struct reading *reading, enum policy_field field, const char
 bool reading_gather(struct reading *reading);
 /* Is this required setting written? If not, the fault is recorded. */
 bool reading_has(struct reading *reading, enum policy_field field);
+
+/* Is this setting a list of as many entries as it may have? If not, the fault is recorded if it is written. */
+bool reading_is_list(struct reading *reading, enum policy_field field);
 
 /* A COUNT, SPAN, DURATION, BOOL or CHOICE. False: it is not written, or the fault is recorded. */
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret);

@@ -21,6 +21,33 @@ const char *value_parse_text(const char *path, const struct tree_node *node, str
     return NULL;
 }
 
+bool value_fits_length(const struct value_form *form, const char *path, const struct tree_node *node,
+                       struct faults *faults)
+{
+    int64_t len = (int64_t)strlen(node->text);
+    if (len >= form->min && len <= form->max) return true;
+    faults_add(faults, node->line, path, "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64 " bytes", len,
+               form->min, form->max);
+    return false;
+}
+
+bool value_parse_list(const struct value_form *form, const char *path, const struct tree_node *node,
+                      struct faults *faults)
+{
+    int64_t n = (int64_t)tree_count(node);
+    if (node->kind == TREE_REFUSED) return false;
+    if (node->kind != TREE_LIST)
+        faults_add(faults, node->line, path, "is not a list; write %s", form->choices);
+    else if (n >= form->min && n <= form->max)
+        return true;
+    else if (form->min == form->max)
+        faults_add(faults, node->line, path, "has %" PRId64 " entries; write exactly %" PRId64, n, form->min);
+    else
+        faults_add(faults, node->line, path, "has %" PRId64 " entries; write %" PRId64 " to %" PRId64, n, form->min,
+                   form->max);
+    return false;
+}
+
 struct slice value_choice(const char *choices, int64_t index)
 {
     for (; index > 0; index--) {
@@ -112,10 +139,12 @@ bool value_parse(const struct value_form *form, const char *path, const struct t
     }
 
     const char *wrong = parse_number(form, text, &value);
-    if (wrong != NULL) {
+    const char *meant = wrong != NULL ? hint_rate(path, text, near) : NULL;
+    if (meant != NULL)
+        faults_add(faults, node->line, path, "%s is a rate; write %s", shown, meant);
+    else if (wrong != NULL)
         faults_add(faults, node->line, path, "%s is %s", shown, wrong);
-        return false;
-    }
+    if (wrong != NULL) return false;
     if (value < form->min || value > form->max) {
         faults_add(faults, node->line, path, "%s is too %s; write %s to %s", shown,
                    value < form->min ? "small" : "large", value_print(form, form->min, low),

@@ -29,7 +29,7 @@ enum value_kind {
 struct value_form {
     enum value_kind kind;
     int64_t min, max;    /* of a number; of a text its length, of a list its entries */
-    const char *choices; /* separated by one space each */
+    const char *choices; /* separated by one space each; of a list, what to write where it is none */
 };
 
 /* The name number `index` of choices. */
@@ -40,6 +40,13 @@ bool value_parse(const struct value_form *form, const char *path, const struct t
                  int64_t *ret);
 /* The text of a node, or NULL with the fault recorded (it is a list, a map or empty). Valid as long as the node. */
 const char *value_parse_text(const char *path, const struct tree_node *node, struct faults *faults);
+
+/* Is the text of a node as long as it may be? Is it a list, of as many entries as it may have? If not, the fault is
+ * recorded. */
+bool value_fits_length(const struct value_form *form, const char *path, const struct tree_node *node,
+                       struct faults *faults);
+bool value_parse_list(const struct value_form *form, const char *path, const struct tree_node *node,
+                      struct faults *faults);
 
 /* Writes it into `out` (UNITS_TEXT_MAX bytes) as in a configuration file; returns `out`. */
 const char *value_print(const struct value_form *form, int64_t number, char *out);

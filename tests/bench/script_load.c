@@ -57,7 +57,7 @@ static struct policy *policy_of(const char *name, uint16_t n, const struct numbe
         limit->algo = numbers[i].algo;
         limit->limit = numbers[i].limit;
         limit->window_us = numbers[i].window_us;
-        CHECK(limit_prepare(limit, NULL, &diag) == 0);
+        CHECK(policy_prepare_limit(limit, NULL, &diag) == 0);
     }
     policy_seal(policy);
     return policy;

@@ -41,7 +41,7 @@ static inline struct policy *policy_of(const char *name, enum algo algo, int64_t
     policy->limits[0].limit = limit;
     policy->limits[0].window_us = window_us;
     policy->limits[0].count_denied = count_denied;
-    assert_int_equal(limit_prepare(&policy->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&policy->limits[0], NULL, &diag), 0);
     policy->version = 9;
     return policy;
 }

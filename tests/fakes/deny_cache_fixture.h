@@ -85,7 +85,7 @@ static inline const struct limit *overridden(const struct limit *limit, int64_t 
     struct diag diag = {0};
     assert_non_null(variant);
     variant->limits[0].limit = instead;
-    assert_int_equal(limit_prepare(&variant->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&variant->limits[0], NULL, &diag), 0);
     if (policy->overrides == NULL) policy->overrides = overrides_new(2);
     char text[8];
     snprintf(text, sizeof text, "o%zu", policy->overrides->n);

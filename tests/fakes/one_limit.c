@@ -8,7 +8,6 @@
 
 #include "fakes/one_limit.h"
 #include "fakes/policies.h"
-#include "policy/policy_setting.h"
 
 static int make(struct policy **ret_policy, enum algo algo, int64_t limit, int64_t window_us, int64_t burst,
                 bool count_denied, int64_t max_wait_us, struct diag *diag)
@@ -23,7 +22,7 @@ static int make(struct policy **ret_policy, enum algo algo, int64_t limit, int64
     only->burst = burst;
     only->count_denied = count_denied;
     only->max_wait_us = max_wait_us;
-    int status = limit_prepare(only, NULL, diag);
+    int status = policy_prepare_limit(only, NULL, diag);
     policy_seal(policy);
     *ret_policy = policy;
     return status;
@@ -35,7 +34,7 @@ static struct one_limit one_of(enum algo algo, int64_t limit, int64_t window_us,
     struct diag diag;
     struct one_limit one = {0};
     if (make(&one.policy, algo, limit, window_us, burst, count_denied, max_wait_us, &diag) != 0)
-        fail_msg("%s %s", policy_settings[diag.field].name, diag.text);
+        fail_msg("%s %s", diag.setting, diag.text);
     one.limit = &one.policy->limits[0];
     return one;
 }
@@ -72,7 +71,7 @@ static const char *fault_of(enum algo algo, int64_t limit, int64_t window_us, in
     int status = make(&policy, algo, limit, window_us, burst, count_denied, max_wait_us, &diag);
     policy_free(policy);
     if (status == 0) return NULL;
-    snprintf(text, size, "%s %s", policy_settings[diag.field].name, diag.text);
+    snprintf(text, size, "%s %s", diag.setting, diag.text);
     return text;
 }
 

@@ -5,7 +5,6 @@
 
 #include "base/assert.h"
 #include "limit/calendar.h"
-#include "policy/policy_setting.h"
 
 struct calendar *policies_calendar(int64_t window_us)
 {
@@ -27,8 +26,8 @@ static void fill(struct limit *limit, const struct limit_spec *spec)
     if (spec->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(spec->window_us);
     limit->burst = spec->burst;
     limit->count_denied = spec->count_denied;
-    int status = limit_prepare(limit, NULL, &diag);
-    if (status != 0) fprintf(stderr, "policies: %s %s\n", policy_settings[diag.field].name, diag.text);
+    int status = policy_prepare_limit(limit, NULL, &diag);
+    if (status != 0) fprintf(stderr, "policies: %s %s\n", diag.setting, diag.text);
     CHECK(status == 0);
 }
 

@@ -53,7 +53,7 @@ static const struct limit *make_limit(enum algo algo)
     limit->max_wait_us = algo == ALGO_LEAKY_BUCKET ? 300000 : 0;
     limit->window_us = 1000000;
     if (algo == ALGO_CALENDAR_WINDOW) CHECK(calendar_get("UTC", CALENDAR_DAY, 0, true, &limit->calendar) == 0);
-    CHECK(limit_prepare(limit, NULL, &diag) == 0);
+    CHECK(policy_prepare_limit(limit, NULL, &diag) == 0);
     return limit;
 }
 

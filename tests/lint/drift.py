@@ -43,13 +43,13 @@ def every_setting_is_in_its_manual_page():
 
 
 def every_policy_setting_of_an_answer_is_in_the_protocol():
-    table = re.sub(r"/\*.*?\*/", "", document("src/limit/policy_settings.def"), flags=re.S)
+    table = re.sub(r"/\*.*?\*/", "", document("src/policy/policy_settings.def"), flags=re.S)
     settings = re.findall(r'^POLICY_SETTING\(\w+, "(\w+)", \w+, (\w+),(.*?)(?=^POLICY_SETTING|\Z)', table, re.M | re.S)
     section = re.search(r"^### policies$.*?(?=^### )", document("proto/PROTOCOL.md"), re.M | re.S).group()
     names = [name + ("_ms" if kind in ("SPAN", "DURATION") else "") for name, kind, row in settings
              if re.search(r"\bANSWER(_SET)?\b", row)]
     complaints = [f"proto/PROTOCOL.md: policies does not mention {name}" for name in names if f"`{name}`" not in section]
-    return complaints if names else ["src/limit/policy_settings.def: no settings found"]
+    return complaints if names else ["src/policy/policy_settings.def: no settings found"]
 
 
 def every_redis_command_of_the_script_is_in_the_rights():

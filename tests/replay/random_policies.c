@@ -59,7 +59,7 @@ static void prepare(struct policy *policy, bool debt)
     struct diag diag;
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         policy->limits[i].debt = debt;
-        if (limit_prepare(&policy->limits[i], NULL, &diag) != 0) die(diag.text);
+        if (policy_prepare_limit(&policy->limits[i], NULL, &diag) != 0) die(diag.text);
     }
 }
 

@@ -178,7 +178,7 @@ static void read_limit(struct limit *limit, char *text)
     limit->phase = optional_number(&line, 0) != 0;
     char *by = strtok_r(NULL, " \n", &line);
     if (by != NULL) read_by(limit, by);
-    if (limit_prepare(limit, NULL, &diag) != 0) die(diag.text);
+    if (policy_prepare_limit(limit, NULL, &diag) != 0) die(diag.text);
 }
 
 static void read_policy(char **line, char *text)
@@ -227,7 +227,7 @@ static void read_override(char **line)
     for (uint16_t i = 0; i < variant->n_limits; i++) {
         const char *number = next_word(line);
         if (strcmp(number, "-") != 0) variant->limits[i].limit = strtoll(number, NULL, 10);
-        if (limit_prepare(&variant->limits[i], NULL, &diag) != 0) die(diag.text);
+        if (policy_prepare_limit(&variant->limits[i], NULL, &diag) != 0) die(diag.text);
     }
 
     if (policy->overrides == NULL) policy->overrides = overrides_new(OVERRIDES_MAX);

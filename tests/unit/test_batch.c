@@ -411,7 +411,7 @@ static void checks_that_wait_differently_for_one_key_go_in_batches_of_their_own(
     struct policy *leaky = policy_of("q", ALGO_LEAKY_BUCKET, 5, 1000000, false);
     struct diag diag;
     leaky->limits[0].max_wait_us = 400000;
-    assert_int_equal(limit_prepare(&leaky->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&leaky->limits[0], NULL, &diag), 0);
     check(fixture, 0, leaky, "k", 1); /* with a wait of 0 */
     fixture->members[1] =
         (struct op_member){.limit = &leaky->limits[0], .key = slice_of("k"), .cost = 1, .max_wait_us = 400000};

@@ -21,7 +21,7 @@ static struct policy *policy_of(const char *zone, enum calendar_unit unit, int w
     policy->limits[0].algo = ALGO_CALENDAR_WINDOW;
     policy->limits[0].limit = limit;
     assert_int_equal(calendar_get(zone, unit, week_start, true, &policy->limits[0].calendar), 0);
-    assert_int_equal(limit_prepare(&policy->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&policy->limits[0], NULL, &diag), 0);
     policy_seal(policy);
     return policy;
 }

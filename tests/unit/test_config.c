@@ -533,8 +533,8 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         for (size_t j = 0; j < first->policies->n; j++)
             assert_int_equal(first->policies->in_order[j]->version, second->policies->in_order[j]->version);
         for (size_t j = 0; j < N_SETTINGS; j++) {
-            assert_true(setting_equal(&setting_table[j], first, second));
-            assert_non_null(strstr(once, strrchr(setting_table[j].path, '.') + 1));
+            assert_true(setting_equal(&daemon_settings[j], first, second));
+            assert_non_null(strstr(once, strrchr(daemon_settings[j].name, '.') + 1));
         }
         config_free(first);
         config_free(second);
@@ -551,8 +551,8 @@ static void a_reload_names_what_needs_a_restart(void **state)
     struct config *is = config_of("listen: {socket: /x, idle_timeout: 9s}\nstore:\n  type: memory\n  redis: "
                                   "{key_prefix: k, database: 2, merge: false}\n");
     for (size_t i = 0; i < N_SETTINGS; i++)
-        if (!setting_table[i].reloads && !setting_equal(&setting_table[i], was, is))
-            strcat(strcat(names, setting_table[i].path), " ");
+        if (!(daemon_settings[i].uses & USE_RELOAD) && !setting_equal(&daemon_settings[i], was, is))
+            strcat(strcat(names, daemon_settings[i].name), " ");
     assert_string_equal(names, "listen.socket store.redis.key_prefix ");
     config_free(was);
     config_free(is);
@@ -638,7 +638,7 @@ static void a_password_that_everybody_may_read_is_a_warning(void **state)
     struct config *config = config_from(file.yaml, &faults);
     assert_non_null(config);
     assert_int_equal(faults.n, 1);
-    assert_int_equal(faults.items[0].code, DIAG_WARNING);
+    assert_int_equal(faults.items[0].code, FAULT_WARNING);
     assert_int_equal(faults.items[0].line, 5);
     assert_non_null(strstr(faults.items[0].text, "can be read by everybody"));
     faults_fini(&faults);

@@ -146,7 +146,7 @@ static void in_memory_a_preset_shares_nothing_and_that_is_a_warning(void **state
                                         &faults);
     assert_non_null(config);
     assert_int_equal(faults.n, 1);
-    assert_int_equal(faults.items[0].code, DIAG_WARNING);
+    assert_int_equal(faults.items[0].code, FAULT_WARNING);
     assert_int_equal(faults.items[0].line, 3);
     assert_non_null(strstr(faults.items[0].text,
                            "store.type: is memory, so policy b and other compat policies share no "

@@ -69,7 +69,7 @@ static void a_longer_wait_asks_redis(void **state)
     struct limit *limit = (struct limit *)limit_of("p", ALGO_LEAKY_BUCKET, 10, 10 * S);
     struct diag diag = {0};
     limit->max_wait_us = 3 * S; /* three units */
-    assert_int_equal(limit_prepare(limit, NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(limit, NULL, &diag), 0);
     for (int i = 0; i < 11; i++) (void)check(limit, "k", 1, SOURCE_REDIS);
 
     struct question q = question(limit, "k", OP_CHECK, 1);

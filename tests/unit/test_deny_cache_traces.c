@@ -33,7 +33,7 @@ static const struct limit *random_limit(enum algo algo)
     struct limit *limit = (struct limit *)limit_of(name, algo, 1 + below(8), window_us);
     limit->phase = algo == ALGO_FIXED_WINDOW && below(2) == 0;
     if (algo == ALGO_LEAKY_BUCKET) limit->max_wait_us = window_us / 3;
-    assert_int_equal(limit_prepare(limit, NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(limit, NULL, &diag), 0);
     policy_seal((struct policy *)limit->policy);
 
     limits[0] = limit;

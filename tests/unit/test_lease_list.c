@@ -156,19 +156,19 @@ static void what_cannot_be_is_refused(void **state)
     (void)state;
     static const struct {
         int64_t limit, ttl_us;
-        enum policy_field about;
-    } wrong[] = {{10001, 30000000, FIELD_LIMIT},
-                 {5, 999000, FIELD_SLOT_TTL},
-                 {5, 1000001, FIELD_SLOT_TTL},
-                 {5, 43200001000, FIELD_SLOT_TTL},
-                 {5, INT64_MAX, FIELD_SLOT_TTL}};
+        const char *about;
+    } wrong[] = {{10001, 30000000, "limit"},
+                 {5, 999000, "slot_ttl"},
+                 {5, 1000001, "slot_ttl"},
+                 {5, 43200001000, "slot_ttl"},
+                 {5, INT64_MAX, "slot_ttl"}};
     struct policy *policy = policy_new("p", 1);
     struct diag diag;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct limit limit = {
             .policy = policy, .algo = ALGO_CONCURRENCY, .limit = wrong[i].limit, .window_us = wrong[i].ttl_us};
-        assert_int_equal(limit_prepare(&limit, NULL, &diag), -1);
-        assert_int_equal(diag.field, wrong[i].about);
+        assert_int_equal(policy_prepare_limit(&limit, NULL, &diag), -1);
+        assert_string_equal(diag.setting, wrong[i].about);
     }
     policy_free(policy);
 }

@@ -14,7 +14,7 @@ static struct policy *base_policy(void)
     struct diag diag;
     struct policy *policy = policy_new("p", 1);
     policy->limits[0] = (struct limit){.policy = policy, .algo = ALGO_FIXED_WINDOW, .limit = 1, .window_us = 1000};
-    assert_int_equal(limit_prepare(&policy->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&policy->limits[0], NULL, &diag), 0);
     policy->overrides = overrides_new(8);
     return policy;
 }
@@ -25,7 +25,7 @@ static void add(struct policy *policy, const char *text, bool is_pattern, int64_
     struct policy *variant = policy_variant(policy, limit < 0);
     if (limit >= 0) {
         variant->limits[0].limit = limit;
-        assert_int_equal(limit_prepare(&variant->limits[0], NULL, &diag), 0);
+        assert_int_equal(policy_prepare_limit(&variant->limits[0], NULL, &diag), 0);
     }
     assert_int_equal(overrides_add(policy->overrides, text, is_pattern, variant), 0);
 }

@@ -25,7 +25,7 @@ static struct policy *spread(bool phase)
     limit->limit = LIMIT;
     limit->window_us = WINDOW_MS * 1000;
     limit->phase = phase;
-    assert_int_equal(limit_prepare(limit, NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(limit, NULL, &diag), 0);
     policy_seal(policy);
     return policy;
 }

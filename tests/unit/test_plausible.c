@@ -49,7 +49,7 @@ static int prepare(struct limit *limit, enum algo algo, struct key *key, struct 
     limit->count_denied = policy_setting_takes(FIELD_COUNT_DENIED, limit) && draw(key, 3) == 0;
     bool owes = algo != ALGO_CONCURRENCY && algo != ALGO_SLIDING_LOG && limit->max_wait_us == 0;
     limit->debt = owes && draw(key, 2) == 0;
-    return limit_prepare(limit, NULL, diag);
+    return policy_prepare_limit(limit, NULL, diag);
 }
 
 /* New settings, as after a reload, or as another daemon has them. */
@@ -182,7 +182,7 @@ static bool is_plausible(const struct reported *reported)
     limit->limit = LIMIT;
     limit->window_us = WINDOW_MS * INT64_C(1000);
     if (limit->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(HOUR_US);
-    if (limit_prepare(limit, NULL, &diag) != 0) fail_msg("%s", diag.text);
+    if (policy_prepare_limit(limit, NULL, &diag) != 0) fail_msg("%s", diag.text);
     limit_here(&view, limit, slice_of("k"), 0, NOW_US);
     limit_report(&view, reported->used, reported->extra, 0);
     bool plausible = limit_ops(limit)->plausible(&view);

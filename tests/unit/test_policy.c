@@ -19,7 +19,7 @@ static struct policy *sealed(const char *name, int64_t limit)
     policy->limits[0].algo = ALGO_BUCKET;
     policy->limits[0].limit = limit;
     policy->limits[0].window_us = 1000000;
-    assert_int_equal(limit_prepare(&policy->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&policy->limits[0], NULL, &diag), 0);
     policy_seal(policy);
     return policy;
 }
@@ -33,7 +33,7 @@ static void add_candidate(struct policy *policy, int64_t limit)
     candidate->algo = ALGO_BUCKET;
     candidate->limit = limit;
     candidate->window_us = 1000000;
-    assert_int_equal(limit_prepare(candidate, NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(candidate, NULL, &diag), 0);
     policy_seal(policy);
 }
 
@@ -106,8 +106,8 @@ static void a_key_head_names_algorithm_policy_and_limit(void **state)
         policy->limits[i].window_us = 1000;
     }
     snprintf(policy->limits[1].name, sizeof policy->limits[1].name, "day");
-    assert_int_equal(limit_prepare(&policy->limits[0], NULL, &diag), 0);
-    assert_int_equal(limit_prepare(&policy->limits[1], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&policy->limits[0], NULL, &diag), 0);
+    assert_int_equal(policy_prepare_limit(&policy->limits[1], NULL, &diag), 0);
     assert_string_equal(policy->limits[0].key_head, "fw1:login:");
     assert_string_equal(policy->limits[1].key_head, "fw1:login/day:");
     assert_int_equal(policy->limits[1].key_head_len, 14);

@@ -4,11 +4,11 @@
  */
 #include "proto/pull.h"
 
-#include "proto/form.h"
+#include "proto/format.h"
 
 /* The value that stands next. */
 struct value {
-    struct form form;
+    struct format format;
     uint32_t count;      /* bytes of the body, or values (pairs) of a container */
     const uint8_t *body; /* in a container: its first value */
 };
@@ -18,30 +18,30 @@ static inline bool look(const struct pull *pull, struct value *ret)
 {
     size_t here = (size_t)(pull->end - pull->at);
     if (here == 0) return false;
-    struct form form = form_table[*pull->at];
-    if (form.kind == FORM_NEVER || here < form.head) return false;
-    uint32_t count = form_count(form, pull->at);
-    uint64_t least = form.kind == FORM_MAP ? (uint64_t)count * 2 : count;
-    if (least > here - form.head) return false;
-    *ret = (struct value){form, count, pull->at + form.head};
+    struct format format = format_table[*pull->at];
+    if (format.kind == FORMAT_NEVER || here < format.head) return false;
+    uint32_t count = format_count(format, pull->at);
+    uint64_t least = format.kind == FORMAT_MAP ? (uint64_t)count * 2 : count;
+    if (least > here - format.head) return false;
+    *ret = (struct value){format, count, pull->at + format.head};
     return true;
 }
 
 enum pull_type pull_type(const struct pull *pull)
 {
     static const uint8_t types[] = {
-        [FORM_NEVER] = PULL_END, [FORM_NIL] = PULL_NIL,     [FORM_BOOL] = PULL_BOOL, [FORM_UINT] = PULL_INT,
-        [FORM_INT] = PULL_INT,   [FORM_FLOAT] = PULL_FLOAT, [FORM_STR] = PULL_TEXT,  [FORM_BIN] = PULL_TEXT,
-        [FORM_EXT] = PULL_EXT,   [FORM_ARRAY] = PULL_ARRAY, [FORM_MAP] = PULL_MAP,
+        [FORMAT_NEVER] = PULL_END, [FORMAT_NIL] = PULL_NIL,     [FORMAT_BOOL] = PULL_BOOL, [FORMAT_UINT] = PULL_INT,
+        [FORMAT_INT] = PULL_INT,   [FORMAT_FLOAT] = PULL_FLOAT, [FORMAT_STR] = PULL_TEXT,  [FORMAT_BIN] = PULL_TEXT,
+        [FORMAT_EXT] = PULL_EXT,   [FORMAT_ARRAY] = PULL_ARRAY, [FORMAT_MAP] = PULL_MAP,
     };
     struct value value;
-    return look(pull, &value) ? (enum pull_type)types[value.form.kind] : PULL_END;
+    return look(pull, &value) ? (enum pull_type)types[value.format.kind] : PULL_END;
 }
 
 int pull_nil(struct pull *pull)
 {
     struct value value;
-    if (!look(pull, &value) || value.form.kind != FORM_NIL) return -1;
+    if (!look(pull, &value) || value.format.kind != FORMAT_NIL) return -1;
     pull->at = value.body + value.count;
     return 0;
 }
@@ -49,32 +49,32 @@ int pull_nil(struct pull *pull)
 int pull_bool(struct pull *pull, bool *ret)
 {
     struct value value;
-    if (!look(pull, &value) || value.form.kind != FORM_BOOL) return -1;
+    if (!look(pull, &value) || value.format.kind != FORMAT_BOOL) return -1;
     *ret = *pull->at == 0xc3;
     pull->at = value.body + value.count;
     return 0;
 }
 
-/* An unsigned form's value; the fixint is its own first byte. */
+/* The value of an unsigned format; the fixint is its own first byte. */
 static uint64_t unsigned_of(const struct pull *pull, const struct value *value)
 {
-    return value->count > 0 ? form_load(value->body, value->count) : *pull->at;
+    return value->count > 0 ? format_load(value->body, value->count) : *pull->at;
 }
 
 static int64_t signed_of(const struct pull *pull, const struct value *value)
 {
     switch (value->count) {
     case 0: return (int8_t)*pull->at;
-    case 1: return (int8_t)form_load(value->body, 1);
-    case 2: return (int16_t)form_load(value->body, 2);
-    case 4: return (int32_t)form_load(value->body, 4);
-    default: return (int64_t)form_load(value->body, 8);
+    case 1: return (int8_t)format_load(value->body, 1);
+    case 2: return (int16_t)format_load(value->body, 2);
+    case 4: return (int32_t)format_load(value->body, 4);
+    default: return (int64_t)format_load(value->body, 8);
     }
 }
 
 static double float_of(const struct value *value)
 {
-    uint64_t bits = form_load(value->body, value->count);
+    uint64_t bits = format_load(value->body, value->count);
     if (value->count == 4) {
         uint32_t half = (uint32_t)bits;
         float single;
@@ -93,16 +93,16 @@ int pull_int(struct pull *pull, int64_t *ret)
     int64_t number;
     if (!look(pull, &value)) return -1;
 
-    switch (value.form.kind) {
-    case FORM_UINT:
+    switch (value.format.kind) {
+    case FORMAT_UINT:
         if (unsigned_of(pull, &value) > (uint64_t)EXACT_MAX) return -1;
         number = (int64_t)unsigned_of(pull, &value);
         break;
-    case FORM_INT:
+    case FORMAT_INT:
         number = signed_of(pull, &value);
         if (number < -EXACT_MAX || number > EXACT_MAX) return -1;
         break;
-    case FORM_FLOAT: {
+    case FORMAT_FLOAT: {
         double whole = float_of(&value);
         /* Written so that NaN fails the comparison, before anything is converted. */
         if (!(whole >= -(double)EXACT_MAX && whole <= (double)EXACT_MAX)) return -1;
@@ -124,15 +124,15 @@ int pull_long_uint64(struct pull *pull, uint64_t *ret)
     size_t here = (size_t)(pull->end - pull->at);
     if (here > sizeof *ret && (*pull->at & 0xfc) == 0xcc) { /* uint 8 to 64, with more behind it: most ids */
         unsigned size = 1U << (*pull->at & 3);
-        *ret = form_load(pull->at + 1, size);
+        *ret = format_load(pull->at + 1, size);
         pull->at += 1 + size;
         return 0;
     }
 
     if (!look(pull, &value)) return -1;
-    if (value.form.kind == FORM_UINT) {
+    if (value.format.kind == FORMAT_UINT) {
         *ret = unsigned_of(pull, &value);
-    } else if (value.form.kind == FORM_INT && signed_of(pull, &value) >= 0) {
+    } else if (value.format.kind == FORMAT_INT && signed_of(pull, &value) >= 0) {
         *ret = (uint64_t)signed_of(pull, &value);
     } else {
         return -1;
@@ -145,7 +145,7 @@ int pull_msgid(struct pull *pull, uint64_t *ret)
 {
     struct value value;
     if (pull_uint64(pull, ret) == 0) return 0;
-    if (!look(pull, &value) || value.form.kind != FORM_FLOAT) return -1;
+    if (!look(pull, &value) || value.format.kind != FORMAT_FLOAT) return -1;
 
     /* Written so that NaN fails the comparison, before anything is converted. 2^53 itself is exact, and -0.0 is 0. */
     double number = float_of(&value);
@@ -161,17 +161,17 @@ int pull_msgid(struct pull *pull, uint64_t *ret)
 int pull_long_text(struct pull *pull, struct slice *ret)
 {
     struct value value;
-    if (!look(pull, &value) || (value.form.kind != FORM_STR && value.form.kind != FORM_BIN)) return -1;
+    if (!look(pull, &value) || (value.format.kind != FORMAT_STR && value.format.kind != FORMAT_BIN)) return -1;
     *ret = (struct slice){value.body, value.count};
     pull->at = value.body + value.count;
     return 0;
 }
 
 /* Enter a container: its values come next. */
-static int enter(struct pull *pull, enum form_kind kind, uint32_t *ret_n)
+static int enter(struct pull *pull, enum format_kind kind, uint32_t *ret_n)
 {
     struct value value;
-    if (!look(pull, &value) || value.form.kind != kind) return -1;
+    if (!look(pull, &value) || value.format.kind != kind) return -1;
     *ret_n = value.count;
     pull->at = value.body;
     return 0;
@@ -179,12 +179,12 @@ static int enter(struct pull *pull, enum form_kind kind, uint32_t *ret_n)
 
 int pull_long_array(struct pull *pull, uint32_t *ret_n)
 {
-    return enter(pull, FORM_ARRAY, ret_n);
+    return enter(pull, FORMAT_ARRAY, ret_n);
 }
 
 int pull_map(struct pull *pull, uint32_t *ret_n)
 {
-    return enter(pull, FORM_MAP, ret_n);
+    return enter(pull, FORMAT_MAP, ret_n);
 }
 
 int pull_skip(struct pull *pull)
@@ -196,9 +196,9 @@ int pull_skip(struct pull *pull)
         if (!look(&at, &value)) return -1;
 
         at.at = value.body;
-        if (value.form.kind == FORM_ARRAY)
+        if (value.format.kind == FORMAT_ARRAY)
             n += value.count;
-        else if (value.form.kind == FORM_MAP)
+        else if (value.format.kind == FORMAT_MAP)
             n += (uint64_t)value.count * 2;
         else
             at.at += value.count;
@@ -210,5 +210,5 @@ int pull_skip(struct pull *pull)
 bool pull_is_bin(const struct pull *pull)
 {
     struct value value;
-    return look(pull, &value) && value.form.kind == FORM_BIN;
+    return look(pull, &value) && value.format.kind == FORMAT_BIN;
 }

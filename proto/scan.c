@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "base/assert.h"
-#include "proto/form.h"
+#include "proto/format.h"
 
 static void start_over(struct scanner *scanner)
 {
@@ -47,7 +47,7 @@ static inline bool end_value(struct scanner *scanner)
 __attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len)
 {
     CHECK(len >= scanner->at);
-    if (scanner->at == 0 && len > 0 && form_table[bytes[0]].kind != FORM_ARRAY) return -SCAN_BROKEN;
+    if (scanner->at == 0 && len > 0 && format_table[bytes[0]].kind != FORMAT_ARRAY) return -SCAN_BROKEN;
 
     uint32_t at = scanner->at, spare = scanner->spare;
     bool is_whole = false;
@@ -60,36 +60,36 @@ __attribute__((noinline)) int64_t scanner_next(struct scanner *scanner, const ui
     }
 
     while (at < len && !is_whole) {
-        struct form form = form_table[bytes[at]];
+        struct format format = format_table[bytes[at]];
         size_t here = len - at;
-        if (form.kind >= FORM_ARRAY || here < form.head) { /* what the first byte alone rules out */
-            if (form.kind == FORM_NEVER)
+        if (format.kind >= FORMAT_ARRAY || here < format.head) { /* what the first byte alone rules out */
+            if (format.kind == FORMAT_NEVER)
                 found = -SCAN_BROKEN;
-            else if (form.head - 1U > spare)
+            else if (format.head - 1U > spare)
                 found = -SCAN_TOO_LARGE;
-            else if (form.kind >= FORM_ARRAY && scanner->depth == scanner->max_depth)
+            else if (format.kind >= FORMAT_ARRAY && scanner->depth == scanner->max_depth)
                 found = -SCAN_TOO_DEEP;
-            if (found != 0 || here < form.head) break;
+            if (found != 0 || here < format.head) break;
         }
 
-        uint64_t n = form_count(form, bytes + at);
-        if (form.kind == FORM_MAP) n *= 2;
-        uint64_t more = form.head - 1 + n; /* bytes that are known to come from now on */
-        if (more > spare) {
+        uint64_t n = format_count(format, bytes + at);
+        if (format.kind == FORMAT_MAP) n *= 2;
+        uint64_t n_due = format.head - 1 + n; /* bytes that are known to come from now on */
+        if (n_due > spare) {
             found = -SCAN_TOO_LARGE;
             break;
         }
-        spare -= (uint32_t)more;
+        spare -= (uint32_t)n_due;
 
-        if (form.kind >= FORM_ARRAY && n > 0) {
-            at += form.head;
+        if (format.kind >= FORMAT_ARRAY && n > 0) {
+            at += format.head;
             scanner->open[++scanner->depth] = (uint32_t)n;
-        } else if (more < here) {
-            at += 1 + (uint32_t)more;
+        } else if (n_due < here) {
+            at += 1 + (uint32_t)n_due;
             is_whole = end_value(scanner);
         } else {
             at = (uint32_t)len;
-            scanner->skip = (uint32_t)(more + 1 - here);
+            scanner->skip = (uint32_t)(n_due + 1 - here);
         }
     }
 
@@ -106,9 +106,9 @@ int64_t scanner_next_after(struct scanner *scanner, const uint8_t *bytes, size_t
 {
     CHECK(scanner->at == 0 && at <= len);
     for (; n > 0 && at < len; n--) {
-        struct form form = form_table[bytes[at]];
-        if (form.kind >= FORM_ARRAY || len - at < form.head) break;
-        uint64_t size = (uint64_t)form.head + form_count(form, bytes + at);
+        struct format format = format_table[bytes[at]];
+        if (format.kind >= FORMAT_ARRAY || len - at < format.head) break;
+        uint64_t size = (uint64_t)format.head + format_count(format, bytes + at);
         if (size > len - at) break;
         at += size;
     }

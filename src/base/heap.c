@@ -22,7 +22,7 @@ static bool is_before(const struct heap_node *a, const struct heap_node *b)
     return a->at_us < b->at_us || (a->at_us == b->at_us && a->order < b->order);
 }
 
-static void place(struct heap *heap, size_t i, struct heap_node *node)
+static void set_node(struct heap *heap, size_t i, struct heap_node *node)
 {
     heap->nodes[i - 1] = node;
     node->index = i;
@@ -30,8 +30,8 @@ static void place(struct heap *heap, size_t i, struct heap_node *node)
 
 static void sift_up(struct heap *heap, size_t i, struct heap_node *node)
 {
-    for (; i > 1 && is_before(node, heap->nodes[i / 2 - 1]); i /= 2) place(heap, i, heap->nodes[i / 2 - 1]);
-    place(heap, i, node);
+    for (; i > 1 && is_before(node, heap->nodes[i / 2 - 1]); i /= 2) set_node(heap, i, heap->nodes[i / 2 - 1]);
+    set_node(heap, i, node);
 }
 
 static void sift_down(struct heap *heap, size_t i, struct heap_node *node)
@@ -39,9 +39,9 @@ static void sift_down(struct heap *heap, size_t i, struct heap_node *node)
     for (size_t child; (child = 2 * i) <= heap->n; i = child) {
         if (child < heap->n && is_before(heap->nodes[child], heap->nodes[child - 1])) child++;
         if (is_before(node, heap->nodes[child - 1])) break;
-        place(heap, i, heap->nodes[child - 1]);
+        set_node(heap, i, heap->nodes[child - 1]);
     }
-    place(heap, i, node);
+    set_node(heap, i, node);
 }
 
 int heap_reserve(struct heap *heap)

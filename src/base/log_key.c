@@ -8,7 +8,7 @@
 
 enum { HASH_SPARE_BITS = 16 }; /* a hash of 48 bits is 12 hex digits */
 
-static enum log_keys form = LOG_KEYS_HASH;
+static enum log_keys shown_as = LOG_KEYS_HASH;
 static uint64_t drawn[2], secret[2];
 
 void log_keys_seed(uint64_t k0, uint64_t k1)
@@ -20,7 +20,7 @@ void log_keys_seed(uint64_t k0, uint64_t k1)
 void log_keys_set(enum log_keys keys, const char *secret_text)
 {
     static const uint64_t first[2] = {1, 0}, second[2] = {2, 0};
-    form = keys;
+    shown_as = keys;
     secret[0] = drawn[0];
     secret[1] = drawn[1];
     if (secret_text == NULL) return;
@@ -54,10 +54,10 @@ const char *log_key(char out[LOG_KEY_MAX], struct slice key)
     static const char label[] = " key ";
     enum { LABEL = sizeof label - 1 };
     out[0] = '\0';
-    if (form == LOG_KEYS_NONE) return out;
+    if (shown_as == LOG_KEYS_NONE) return out;
 
     memcpy(out, label, sizeof label);
-    if (form == LOG_KEYS_CLEAR)
+    if (shown_as == LOG_KEYS_CLEAR)
         write_clear(out + LABEL, LOG_KEY_MAX - LABEL, key);
     else
         snprintf(out + LABEL, LOG_KEY_MAX - LABEL, "#%012" PRIx64,

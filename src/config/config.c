@@ -26,7 +26,7 @@ enum { RESTART = 0, RELOAD = USE_RELOAD };
 const struct setting daemon_settings[N_SETTINGS] = {
 #define SETTING(kind, field, path, default_, min, max, choices, reloads, help)                                         \
     {.name = path,                                                                                                     \
-     .form = {VALUE_##kind, min, max, choices},                                                                        \
+     .type = {VALUE_##kind, min, max, choices},                                                                        \
      .offset = offsetof(struct config, field),                                                                         \
      .size = sizeof((struct config *)0)->field,                                                                        \
      .fallback = default_,                                                                                             \
@@ -38,14 +38,14 @@ const struct setting daemon_settings[N_SETTINGS] = {
 struct loader {
     struct config *config;
     struct faults *faults;
-    bool is_trial;
+    bool is_dry_run;
     const struct tree_node *policies; /* NULL = not written */
     uint32_t lines[N_SETTINGS];       /* 0 = not written */
 };
 
 /* Records a fault of a setting, on its line; if it is not written, on the line of the setting `other`. */
-__attribute__((format(printf, 4, 5))) static void refuse(struct loader *loader, size_t setting, size_t other,
-                                                         const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void refuse_setting(struct loader *loader, size_t setting, size_t other,
+                                                                 const char *format, ...)
 {
     uint32_t line = loader->lines[setting] > 0 ? loader->lines[setting] : loader->lines[other];
     va_list args;
@@ -145,10 +145,11 @@ static void check_store(struct loader *loader)
     if (address != NULL)
         wrong = strstr(address, "://") != NULL ? "is a URL; write host:port, and user and password_file as settings"
                                                : redis_address_parse(address, &parsed);
-    if (wrong != NULL) refuse(loader, addresses, addresses, "%s: %s", faults_shown(shown, address), wrong);
+    if (wrong != NULL) refuse_setting(loader, addresses, addresses, "%s: %s", faults_shown(shown, address), wrong);
     if (loader->config->store_type == STORE_TYPE_REDIS && lines[addresses] == 0)
-        refuse(loader, addresses, type,
-               "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
+        refuse_setting(
+            loader, addresses, type,
+            "is needed with store.type redis; write [\"127.0.0.1:6379\"] or [\"unix:/run/redis/redis.sock\"]");
 
     /* A file with settings of Redis but without store.type: redis would quietly count in memory, which is noticed much
      * later. With type: memory written, the settings of Redis may stay for later use. */
@@ -158,9 +159,10 @@ static void check_store(struct loader *loader)
         if (first == N_SETTINGS || lines[i] < lines[first]) first = i;
     }
     if (first < N_SETTINGS)
-        refuse(loader, first, first,
-               "has no effect without store.type, and counters would stay in memory; add the line `type: redis` "
-               "below store: (or `type: memory`, to keep them there)");
+        refuse_setting(
+            loader, first, first,
+            "has no effect without store.type, and counters would stay in memory; add the line `type: redis` "
+            "below store: (or `type: memory`, to keep them there)");
 }
 
 static void check_values(struct loader *loader)
@@ -174,15 +176,18 @@ static void check_values(struct loader *loader)
 
     bool has_group = config->listen_group == NULL || group_find(config->listen_group, &gid);
     if (!has_group) /* reported here too, because otherwise only the start would notice */
-        refuse(loader, group, group,
-               "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
-               "or write one that exists",
-               faults_shown(shown, config->listen_group));
+        refuse_setting(
+            loader, group, group,
+            "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
+            "or write one that exists",
+            faults_shown(shown, config->listen_group));
     if (config->listen_socket[0] != '/')
-        refuse(loader, socket, socket, "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
+        refuse_setting(loader, socket, socket,
+                       "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
 
     if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
-        refuse(loader, prefix, prefix, "has a brace, and the first braces of a key are the daemon's own; leave it out");
+        refuse_setting(loader, prefix, prefix,
+                       "has a brace, and the first braces of a key are the daemon's own; leave it out");
     if (config->store_redis_reconnect_min_ms > config->store_redis_reconnect_max_ms)
         faults_add(loader->faults,
                    lines[SETTING_AT_store_redis_reconnect_min_ms] > 0 ? lines[SETTING_AT_store_redis_reconnect_min_ms]
@@ -190,9 +195,10 @@ static void check_values(struct loader *loader)
                    "store.redis.reconnect", "min is above max; write a min that is not");
 
     if (config->caps_max_key + FRAME_OVERHEAD > config->caps_max_frame)
-        refuse(loader, SETTING_AT_caps_max_frame, SETTING_AT_caps_max_key,
-               "is too small for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64 "B",
-               config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
+        refuse_setting(loader, SETTING_AT_caps_max_frame, SETTING_AT_caps_max_key,
+                       "is too small for a check with a key of max_key (%" PRId64 " bytes); write at least %" PRId64
+                       "B",
+                       config->caps_max_key, config->caps_max_key + FRAME_OVERHEAD);
 }
 
 /* The content of the file that a setting names, or NULL. */
@@ -201,7 +207,7 @@ static char *read_secret(struct loader *loader, const char *what, size_t setting
     const struct setting *row = &daemon_settings[setting];
     const char *file = *setting_text(row, loader->config);
     if (file == NULL) return NULL;
-    return secret_read(what, file, loader->is_trial, loader->lines[setting], row->name, loader->faults);
+    return secret_read(what, file, loader->is_dry_run, loader->lines[setting], row->name, loader->faults);
 }
 
 static void read_secrets(struct loader *loader)
@@ -211,8 +217,8 @@ static void read_secrets(struct loader *loader)
     if (config->store_type == STORE_TYPE_REDIS) {
         config->redis_password = read_secret(loader, "password", SETTING_AT_store_redis_password_file);
         if (config->store_redis_password_file == NULL && config->store_redis_username != NULL)
-            refuse(loader, username, username,
-                   "is of no use without a password; write store.redis.password_file as well");
+            refuse_setting(loader, username, username,
+                           "is of no use without a password; write store.redis.password_file as well");
     }
     config->keys_secret = read_secret(loader, "secret", SETTING_AT_keys_secret_file);
 }
@@ -250,7 +256,7 @@ static struct policy_set *default_policies(const struct policy_defaults *default
 static struct config *load_tree(const struct tree_node *root, enum config_use use, struct faults *faults)
 {
     struct config *config = mem_zalloc(sizeof *config);
-    struct loader loader = {.config = config, .faults = faults, .is_trial = use == CONFIG_TRIAL};
+    struct loader loader = {.config = config, .faults = faults, .is_dry_run = use == CONFIG_DRY_RUN};
     bool is_set = config != NULL;
     for (size_t i = 0; i < N_SETTINGS && is_set; i++) is_set = setting_set_default(&daemon_settings[i], config);
     if (!is_set) {

@@ -55,8 +55,8 @@ enum { CONFIG_FILE_MAX = 16 << 20 };
 
 enum config_use {
     CONFIG_START,
-    CONFIG_TRIAL,  /* --check-config, --print-config: a credential that only the service has is not missed */
-    CONFIG_RELOAD, /* never waits for a pipe's other end, and reads regular files only */
+    CONFIG_DRY_RUN, /* --check-config, --print-config: a credential that only the service has is not missed */
+    CONFIG_RELOAD,  /* never waits for a pipe's other end, and reads regular files only */
 };
 
 /* Read `path`. NULL when there was an error; `faults` holds it, sorted, and the warnings of a success.

@@ -31,7 +31,7 @@ static void print_value(FILE *out, const struct setting_value *value, const stru
 {
     char text[UNITS_TEXT_MAX];
     const char *between = "";
-    const struct value_form form = {.kind = value->kind};
+    const struct value_type type = {.kind = value->kind};
 
     switch (value->kind) {
     case VALUE_WORD: fwrite(value->text.data, 1, value->text.len, out); break;
@@ -46,7 +46,7 @@ static void print_value(FILE *out, const struct setting_value *value, const stru
         }
         fputc(']', out);
         break;
-    default: fputs(value_print(&form, value->number, text), out);
+    default: fputs(value_print(&type, value->number, text), out);
     }
 }
 
@@ -56,7 +56,7 @@ static void print_values(FILE *out, const char *indent, const struct setting_val
     for (size_t i = 0; i < n; i++) {
         const struct setting *setting = &policy_settings[values[i].field];
         /* The algorithm may hold a smaller number than can be written: the burst of a limit of 0. */
-        if (values[i].kind == VALUE_COUNT && values[i].number < setting->form.min) continue;
+        if (values[i].kind == VALUE_COUNT && values[i].number < setting->type.min) continue;
         fprintf(out, "%s%s: ", values[i].field == FIELD_NAME ? "      - " : indent, setting->name);
         print_value(out, &values[i], policy);
         fputc('\n', out);
@@ -96,7 +96,7 @@ static void print_overridden(FILE *out, enum policy_field field, const struct po
         const struct limit *limit = &variant->limits[i];
         if (!policy_setting_takes(field, limit) || !is_overridden(field, limit, &variant->base->limits[i])) continue;
 
-        const struct setting_value value = {.kind = policy_settings[field].form.kind,
+        const struct setting_value value = {.kind = policy_settings[field].type.kind,
                                             .number = policy_setting_number(field, limit)};
         if (before[0] == '\0') fprintf(out, "        %s: %s", policy_settings[field].name, is_list ? "{" : "");
         if (is_list) fprintf(out, "%s\"%s\": ", before, limit->name);
@@ -152,7 +152,7 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
 {
     const char *name = strrchr(setting->name, '.') + 1;
     char **text = setting_text(setting, config);
-    bool is_list = setting->form.kind == VALUE_LIST;
+    bool is_list = setting->type.kind == VALUE_LIST;
     if (text != NULL && *text == NULL) {
         fprintf(out, "%*s# %s: not set\n", 2 * depth, "", name);
         return;
@@ -163,7 +163,7 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
         print_quoted(out, slice_of(*text));
     } else {
         char number[UNITS_TEXT_MAX];
-        fputs(value_print(&setting->form, setting_number(setting, config), number), out);
+        fputs(value_print(&setting->type, setting_number(setting, config), number), out);
     }
     fputs(is_list ? "]\n" : "\n", out);
 }

@@ -21,13 +21,13 @@ struct where {
 };
 
 /* 0; 1 if this is a trial and the directory is unknown; -1 with the fault recorded. */
-static int expand(const char *path, bool is_trial, const struct where *where, char *out, size_t size)
+static int expand(const char *path, bool is_dry_run, const struct where *where, char *out, size_t size)
 {
     const char *rest = path, *directory = "";
     if (strncmp(path, CREDENTIALS, strlen(CREDENTIALS)) == 0) {
         rest = path + strlen(CREDENTIALS);
         directory = getenv("CREDENTIALS_DIRECTORY");
-        if (directory == NULL && is_trial) {
+        if (directory == NULL && is_dry_run) {
             faults_warn(where->faults, where->line, where->key,
                         "CREDENTIALS_DIRECTORY is not set here, so the file was not checked; the service sets it");
             return 1;
@@ -88,12 +88,12 @@ static char *read_from(int fd, const char *path, const struct where *where)
     return secret;
 }
 
-char *secret_read(const char *what, const char *path, bool is_trial, uint32_t line, const char *key,
+char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t line, const char *key,
                   struct faults *faults)
 {
     char full[PATH_MAX];
     struct where where = {what, line, key, faults};
-    if (expand(path, is_trial, &where, full, sizeof full) != 0) return NULL;
+    if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
 
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {

@@ -23,18 +23,18 @@ static uint32_t line_of(const yaml_mark_t *mark)
     return (uint32_t)mark->line + 1;
 }
 
-static int no_memory(struct builder *builder, uint32_t line)
+static int refuse_without_memory(struct builder *builder, uint32_t line)
 {
     faults_no_memory(builder->faults, line, NULL, "out of memory while reading the file; give the daemon more");
     return -1;
 }
 
 /* Put a new node where the parser is: under the open map or list, or at the root. NULL without memory. */
-static struct tree_node *place(struct builder *builder, enum tree_kind kind, uint32_t line)
+static struct tree_node *add_node(struct builder *builder, enum tree_kind kind, uint32_t line)
 {
     struct tree_node *node = mem_zalloc(sizeof *node);
     if (node == NULL) {
-        no_memory(builder, line);
+        refuse_without_memory(builder, line);
         return NULL;
     }
 
@@ -61,7 +61,7 @@ static int on_scalar(struct builder *builder, const yaml_event_t *event)
     bool has_nul = strlen(value) != event->data.scalar.length;
     bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     char *text = mem_strdup(value);
-    if (text == NULL) return no_memory(builder, line);
+    if (text == NULL) return refuse_without_memory(builder, line);
     if (has_nul) faults_add(builder->faults, line, "yaml", "a text with a NUL byte in it; write it without");
 
     if (key_is_due(builder)) {
@@ -69,7 +69,7 @@ static int on_scalar(struct builder *builder, const yaml_event_t *event)
         builder->key_line = line;
         return 0;
     }
-    struct tree_node *node = place(builder, has_nul ? TREE_REFUSED : TREE_TEXT, line);
+    struct tree_node *node = add_node(builder, has_nul ? TREE_REFUSED : TREE_TEXT, line);
     if (node == NULL) {
         mem_free(text);
         return -1;
@@ -91,14 +91,14 @@ static int on_open(struct builder *builder, uint32_t line, enum tree_kind kind)
         return -1;
     }
 
-    struct tree_node *node = place(builder, kind, line);
+    struct tree_node *node = add_node(builder, kind, line);
     if (node == NULL) return -1;
     builder->open[builder->depth++] = node;
     return 0;
 }
 
 /* The whole path of `key` within `map`, the map that has just been closed: "policies.login.limit". */
-static const char *path_of(const struct builder *builder, const char *key, char *out, size_t size)
+static const char *path_of_key(const struct builder *builder, const char *key, char *out, size_t size)
 {
     size_t at = 0;
     out[0] = '\0';
@@ -115,12 +115,12 @@ static int refuse_duplicates(struct builder *builder, const struct tree_node *ma
 {
     size_t n = tree_count(map);
     struct tree_node **sorted = tree_by_key(map, n);
-    if (sorted == NULL) return no_memory(builder, map->line);
+    if (sorted == NULL) return refuse_without_memory(builder, map->line);
 
     for (size_t i = 1; i < n; i++) {
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) != 0) continue;
         char path[FAULTS_KEY_MAX];
-        faults_add(builder->faults, sorted[i]->line, path_of(builder, sorted[i]->key, path, sizeof path),
+        faults_add(builder->faults, sorted[i]->line, path_of_key(builder, sorted[i]->key, path, sizeof path),
                    "is written twice, first on line %u; keep one of them", sorted[i - 1]->line);
         sorted[i]->kind = TREE_REFUSED;
     }
@@ -154,7 +154,7 @@ static int on_event(struct builder *builder, const yaml_event_t *event)
         faults_add(builder->faults, line, builder->key,
                    "an alias (*%.40s); aliases are not supported, write the value out",
                    (const char *)event->data.alias.anchor);
-        return !key_is_due(builder) && place(builder, TREE_REFUSED, line) != NULL ? 0 : -1;
+        return !key_is_due(builder) && add_node(builder, TREE_REFUSED, line) != NULL ? 0 : -1;
     case YAML_SCALAR_EVENT:
         refuse_properties(builder, line, event->data.scalar.anchor, event->data.scalar.tag);
         return on_scalar(builder, event);
@@ -177,7 +177,7 @@ static void refuse_syntax(struct builder *builder, const yaml_parser_t *parser)
 {
     uint32_t line = line_of(&parser->problem_mark);
     if (parser->error == YAML_MEMORY_ERROR)
-        no_memory(builder, line);
+        refuse_without_memory(builder, line);
     else if (parser->error == YAML_READER_ERROR)
         faults_add(builder->faults, line_of(&parser->mark), "yaml", "%s; save the file as UTF-8 text", parser->problem);
     else
@@ -193,7 +193,7 @@ struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *
     yaml_parser_t parser;
     bool at_end = false, is_sound = true;
     if (!yaml_parser_initialize(&parser)) {
-        no_memory(&builder, 0);
+        refuse_without_memory(&builder, 0);
         return NULL;
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, len);
@@ -209,7 +209,7 @@ struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *
         at_end = event.type == YAML_STREAM_END_EVENT;
         yaml_event_delete(&event);
     }
-    if (is_sound && builder.root == NULL) place(&builder, TREE_MAP, 1);
+    if (is_sound && builder.root == NULL) add_node(&builder, TREE_MAP, 1);
 
     yaml_parser_delete(&parser);
     mem_free(builder.key);

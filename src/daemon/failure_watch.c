@@ -98,7 +98,7 @@ static bool is_news(const struct failure_watch *watch, const struct failure_view
     return reported->policy[0] != '\0' && strcmp(reason->policy, reported->policy) != 0;
 }
 
-static bool is_over(const struct failure_watch *watch, const struct failure_view *view)
+static bool is_episode_over(const struct failure_watch *watch, const struct failure_view *view)
 {
     if (view->now_us - view->last_us < QUIET_US) return false;
     if (watch->reason.policy[0] == '\0') return view->decided_us > view->last_us;
@@ -136,7 +136,7 @@ bool failure_watch_look(struct failure_watch *watch, const struct failure_view *
     find_reason(watch, view, &reason);
     bool begins = !watch->is_episode && view->n_repeated > watch->seen_repeated;
     bool warns = begins || (watch->is_episode && is_news(watch, view, &reason));
-    bool ends = watch->is_episode && is_over(watch, view);
+    bool ends = watch->is_episode && is_episode_over(watch, view);
 
     if (warns) warn(watch, view, &reason);
     if (begins) watch->is_episode = true;

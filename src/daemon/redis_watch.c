@@ -10,7 +10,7 @@
 
 enum { LOG_REPLY_MAX = 256 };
 
-static void remember(struct redis_watch *watch, const struct redis_store *redis)
+static void remember_state(struct redis_watch *watch, const struct redis_store *redis)
 {
     watch->was_ready = redis_store_ready(redis);
     watch->n_reasons = watch->was_ready ? 0 : watch->n_reasons + 1;
@@ -52,7 +52,7 @@ void redis_watch_start(struct redis_watch *watch, const struct redis_store *redi
 {
     char answers[FAILURE_ANSWERS_MAX];
     *watch = (struct redis_watch){0};
-    remember(watch, redis);
+    remember_state(watch, redis);
     log_events(watch, redis);
     if (watch->was_ready) return;
     log_warning("Redis: %s; until it is ready, checks get their failure answer: %s", watch->reported,
@@ -74,7 +74,7 @@ bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis
     bool is_same = strncmp(watch->reported, redis_store_status(redis), sizeof watch->reported - 1) == 0;
     if (is_ready == watch->was_ready && (is_ready || is_same || watch->n_reasons >= REDIS_WATCH_REASONS_MAX))
         return false;
-    remember(watch, redis);
+    remember_state(watch, redis);
     log_line(is_ready ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "Redis: %s", watch->reported);
     return true;
 }

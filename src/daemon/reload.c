@@ -54,7 +54,7 @@ static void free_in_thread(uv_work_t *work)
 
 /* ---- on the loop ---- */
 
-static void start(struct daemon *daemon, enum reload_phase phase, uv_work_cb work, uv_after_work_cb after)
+static void start_phase(struct daemon *daemon, enum reload_phase phase, uv_work_cb work, uv_after_work_cb after)
 {
     struct reload *reload = &daemon->reload;
     reload->phase = phase;
@@ -135,7 +135,7 @@ static void start_freeing(struct daemon *daemon)
 
     if (n_free + n_used > 0)
         log_debug("reload: of the replaced sets of policies %zu go now, and checks still use %zu", n_free, n_used);
-    start(daemon, RELOAD_FREEING, free_in_thread, on_freed);
+    start_phase(daemon, RELOAD_FREEING, free_in_thread, on_freed);
 }
 
 static void on_read(uv_work_t *work, int status)
@@ -175,7 +175,7 @@ static void on_read(uv_work_t *work, int status)
 static void start_reading(struct daemon *daemon)
 {
     log_debug("reload: reading %s", daemon->arguments.config_path);
-    start(daemon, RELOAD_READING, read_in_thread, on_read);
+    start_phase(daemon, RELOAD_READING, read_in_thread, on_read);
 }
 
 void reload_init(struct daemon *daemon)

@@ -15,14 +15,14 @@ COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 #define NAME_HEAD "inline-" /* of the names that are made here */
 
 enum {
-    FORMS_MAX = 4,          /* of one policy, by clients: those in several languages write it each in its own way */
+    SPELLINGS_MAX = 4,      /* of one policy, by clients: those in several languages write it each in its own way */
     FORMS_EXPECTED = 2,     /* of one policy, for the width of the table: more make its chains longer */
     EVICTION_TRIES = 1000,  /* policies looked at for one that no check holds */
     FREED_FOR_EACH_NEW = 2, /* replaced ones, so that they become fewer faster than new ones come */
 };
 
 /* Settings as bytes: a packed map, or what tree_write() makes of one, which begins as no packed map does. */
-struct inline_form {
+struct spelling {
     struct map_node node;
     struct inline_policy *policy;
     uint8_t *bytes; /* owned; NULL: not used */
@@ -31,12 +31,12 @@ struct inline_form {
 
 struct inline_policy {
     struct list link;
-    struct map_node in_names, in_labels; /* the second one only where it has a label */
-    struct policy_set *set;              /* one reference; holds one policy */
-    struct inline_form written;          /* the label, and the rest by tree_write() */
-    struct inline_form forms[FORMS_MAX]; /* by clients */
-    unsigned next_form;                  /* to be given up for another */
-    uint16_t listed_at;                  /* in policies->listed, if it is there */
+    struct map_node in_names, in_labels;      /* the second one only where it has a label */
+    struct policy_set *set;                   /* one reference; holds one policy */
+    struct spelling written;                  /* the label, and the rest by tree_write() */
+    struct spelling spellings[SPELLINGS_MAX]; /* by clients */
+    unsigned next_spelling;                   /* to be given up for another */
+    uint16_t listed_at;                       /* in policies->listed, if it is there */
 };
 
 /* Where an answer about a refused policy goes. */
@@ -52,39 +52,40 @@ void inline_policies_init(struct inline_policies *policies)
     list_init(&policies->replaced);
 }
 
-/* ---- Forms ---- */
+/* ---- Spellings ---- */
 
-static struct inline_policy *find(const struct inline_policies *policies, struct slice bytes)
+static struct inline_policy *find_spelling(const struct inline_policies *policies, struct slice bytes)
 {
-    struct map_node *node = map_first(&policies->by_form, hash_keyed(bytes.data, bytes.len));
+    struct map_node *node = map_first(&policies->by_spelling, hash_keyed(bytes.data, bytes.len));
     for (; node != NULL; node = map_next_same(node)) {
-        const struct inline_form *form = CONTAINER_OF(node, struct inline_form, node);
-        if (slice_eq((struct slice){form->bytes, form->len}, bytes)) return form->policy;
+        const struct spelling *spelling = CONTAINER_OF(node, struct spelling, node);
+        if (slice_eq((struct slice){spelling->bytes, spelling->len}, bytes)) return spelling->policy;
     }
     return NULL;
 }
 
-static void unlearn(struct inline_policies *policies, struct inline_form *form)
+static void unlearn(struct inline_policies *policies, struct spelling *spelling)
 {
-    if (form->bytes == NULL) return;
-    map_remove(&policies->by_form, &form->node);
-    mem_free(form->bytes);
-    form->bytes = NULL;
+    if (spelling->bytes == NULL) return;
+    map_remove(&policies->by_spelling, &spelling->node);
+    mem_free(spelling->bytes);
+    spelling->bytes = NULL;
 }
 
-/* `form`, in place of what it was, so that its policy is found by these bytes. 0, or -1 without memory. */
-static int learn(struct inline_policies *policies, struct inline_form *form, struct inline_policy *policy,
+/* Makes `spelling`, in place of what it was, these bytes, so that its policy is found by these bytes. 0, or -1 without
+ * memory. */
+static int learn(struct inline_policies *policies, struct spelling *spelling, struct inline_policy *policy,
                  struct slice bytes)
 {
     uint8_t *copy = mem_alloc(bytes.len);
     if (copy == NULL) return -1;
     memcpy(copy, bytes.data, bytes.len);
 
-    unlearn(policies, form);
-    form->policy = policy;
-    form->bytes = copy;
-    form->len = bytes.len;
-    map_insert(&policies->by_form, &form->node, hash_keyed(bytes.data, bytes.len));
+    unlearn(policies, spelling);
+    spelling->policy = policy;
+    spelling->bytes = copy;
+    spelling->len = bytes.len;
+    map_insert(&policies->by_spelling, &spelling->node, hash_keyed(bytes.data, bytes.len));
     return 0;
 }
 
@@ -95,17 +96,17 @@ static bool has_label(const struct policy *policy)
     return strcmp(policy->label, policy->name) != 0;
 }
 
-static uint64_t hash_of(const char *name)
+static uint64_t hash_of_name(const char *name)
 {
     return hash_keyed(name, strlen(name));
 }
 
-static void keep(struct inline_policies *policies, struct inline_policy *policy, struct policy_set *set)
+static void keep_policy(struct inline_policies *policies, struct inline_policy *policy, struct policy_set *set)
 {
     const struct policy *only = set->in_order[0];
     policy->set = set;
-    map_insert(&policies->by_name, &policy->in_names, hash_of(only->name));
-    if (has_label(only)) map_insert(&policies->by_label, &policy->in_labels, hash_of(only->label));
+    map_insert(&policies->by_name, &policy->in_names, hash_of_name(only->name));
+    if (has_label(only)) map_insert(&policies->by_label, &policy->in_labels, hash_of_name(only->label));
     list_push_back(&policies->by_use, &policy->link);
     inline_counters.inline_policies = ++policies->n;
 }
@@ -113,7 +114,7 @@ static void keep(struct inline_policies *policies, struct inline_policy *policy,
 static void forget(struct inline_policies *policies, struct inline_policy *policy)
 {
     if (policies->listed[policy->listed_at] == policy) policies->listed[policy->listed_at] = NULL;
-    for (int i = 0; i < FORMS_MAX; i++) unlearn(policies, &policy->forms[i]);
+    for (int i = 0; i < SPELLINGS_MAX; i++) unlearn(policies, &policy->spellings[i]);
     unlearn(policies, &policy->written);
     map_remove(&policies->by_name, &policy->in_names);
     if (has_label(policy->set->in_order[0])) map_remove(&policies->by_label, &policy->in_labels);
@@ -127,7 +128,7 @@ void inline_policies_free_replaced(struct inline_policies *policies, size_t max)
 {
     for (; max > 0 && !list_empty(&policies->replaced); max--) {
         struct inline_policy *policy = LIST_ITEM(list_pop_front(&policies->replaced), struct inline_policy, link);
-        for (int i = 0; i < FORMS_MAX; i++) mem_free(policy->forms[i].bytes);
+        for (int i = 0; i < SPELLINGS_MAX; i++) mem_free(policy->spellings[i].bytes);
         mem_free(policy->written.bytes);
         policy_set_unref(policy->set);
         mem_free(policy);
@@ -138,7 +139,7 @@ void inline_policies_fini(struct inline_policies *policies)
 {
     list_append(&policies->replaced, &policies->by_use);
     inline_policies_free_replaced(policies, SIZE_MAX);
-    map_fini(&policies->by_form);
+    map_fini(&policies->by_spelling);
     map_fini(&policies->by_label);
     map_fini(&policies->by_name);
     inline_counters.inline_policies = 0;
@@ -147,17 +148,17 @@ void inline_policies_fini(struct inline_policies *policies)
 /* New tables, as wide as `max` policies want them, in place of the present ones. 0, or -1 without memory. */
 static int widen(struct inline_policies *policies, size_t max)
 {
-    struct map by_name, by_label, by_form;
+    struct map by_name, by_label, by_spelling;
     if (map_init(&by_name, max) < 0) return -1;
     if (map_init(&by_label, max) < 0) goto err_fini_names;
-    if (map_init(&by_form, max * FORMS_EXPECTED) < 0) goto err_fini_labels;
+    if (map_init(&by_spelling, max * FORMS_EXPECTED) < 0) goto err_fini_labels;
 
     map_fini(&policies->by_name);
     map_fini(&policies->by_label);
-    map_fini(&policies->by_form);
+    map_fini(&policies->by_spelling);
     policies->by_name = by_name;
     policies->by_label = by_label;
-    policies->by_form = by_form;
+    policies->by_spelling = by_spelling;
     return 0;
 
 err_fini_labels:
@@ -181,13 +182,13 @@ int inline_policies_configure(struct inline_policies *policies, size_t max, stru
     policies->n_listed = 0;
     policies->max = max;
     policies->defaults = defaults;
-    return policies->by_form.slots != NULL ? 0 : -1;
+    return policies->by_spelling.slots != NULL ? 0 : -1;
 }
 
 /* ---- Found, or made ---- */
 
 /* One more may be kept; false where every one is in use, of as many as one call looks at. */
-static bool make_space(struct inline_policies *policies)
+static bool evict_unused(struct inline_policies *policies)
 {
     if (policies->n < policies->max) return true;
 
@@ -255,7 +256,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
                  "policy.compat: shares another system's keys, which only the configuration may name; write the policy "
                  "into it");
         code = ERROR_NOT_PERMITTED;
-    } else if (!make_space(policies)) {
+    } else if (!evict_unused(policies)) {
         snprintf(answer.text, answer.size,
                  "policy: %zu inline policies (inline.max_policies) are in use; try again later, or raise it",
                  policies->max);
@@ -264,7 +265,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
                learn(policies, &policy->written, policy, written) < 0) {
         code = answer_no_memory(answer);
     } else {
-        keep(policies, policy, set);
+        keep_policy(policies, policy, set);
         *ret = policy;
         return ERROR_NONE;
     }
@@ -274,9 +275,9 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
     return code;
 }
 
-/* The policy of a form that is new here. */
-static enum error_code read_form(struct inline_policies *policies, struct slice map, struct inline_policy **ret,
-                                 struct answer answer)
+/* The policy of a spelling that is new here. */
+static enum error_code read_spelling(struct inline_policies *policies, struct slice map, struct inline_policy **ret,
+                                     struct answer answer)
 {
     struct buffer bytes;
     struct faults faults;
@@ -293,7 +294,7 @@ static enum error_code read_form(struct inline_policies *policies, struct slice 
         code = answer_no_memory(answer);
     } else {
         const struct slice written = {buffer_data(&bytes), buffer_len(&bytes)};
-        *ret = find(policies, written);
+        *ret = find_spelling(policies, written);
         if (*ret == NULL) code = make(policies, tree, label != NULL ? label->text : "", written, &faults, ret, answer);
     }
 
@@ -313,19 +314,19 @@ static void use(struct inline_policies *policies, struct inline_policy *policy)
 enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
                                      char *text, size_t size)
 {
-    struct inline_policy *policy = find(policies, map);
+    struct inline_policy *policy = find_spelling(policies, map);
     if (policy == NULL) {
         if (map.len > INLINE_BYTES_MAX) {
             snprintf(text, size, "policy: has %zu bytes; at most %d are allowed", map.len, INLINE_BYTES_MAX);
             return ERROR_BAD_REQUEST;
         }
         policies->n_read++;
-        enum error_code code = read_form(policies, map, &policy, (struct answer){text, size});
+        enum error_code code = read_spelling(policies, map, &policy, (struct answer){text, size});
         if (policy == NULL) return code;
 
         /* So that it is found at once the next time; without memory it is not, and no more. */
-        if (learn(policies, &policy->forms[policy->next_form], policy, map) == 0)
-            policy->next_form = (policy->next_form + 1) % FORMS_MAX;
+        if (learn(policies, &policy->spellings[policy->next_spelling], policy, map) == 0)
+            policy->next_spelling = (policy->next_spelling + 1) % SPELLINGS_MAX;
     }
 
     use(policies, policy);

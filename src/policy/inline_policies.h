@@ -1,8 +1,8 @@
 /*
  * inline_policies.h: policies that clients write out in their requests, kept while they are used.
  *
- *   packed map ─▶ seen in this very form? ─────────────────────────────────────────────────▶ its set
- *        └ no ─▶ tree_unpack, tree_write ─▶ seen as these settings? ─▶ one more form of them ─┘
+ *   packed map ─▶ seen in this spelling? ───────────────────────────────────────────────────▶ its set
+ *        └ no ─▶ tree_unpack, tree_write ─▶ seen as these settings? ─▶ one more spelling ─────┘
  *                     └ no ─▶ policy_read: a policy `inline-<fingerprint of the settings>` ───┘
  *
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
@@ -35,10 +35,10 @@ enum {
 struct inline_policy;
 
 struct inline_policies {
-    struct map by_name;  /* of all: `inline-...` */
-    struct map by_label; /* of those that have one */
-    struct map by_form;  /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
-    struct list by_use;  /* struct inline_policy, owned; the least recently used first */
+    struct map by_name;     /* of all: `inline-...` */
+    struct map by_label;    /* of those that have one */
+    struct map by_spelling; /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
+    struct list by_use;     /* struct inline_policy, owned; the least recently used first */
     size_t n, max;
     uint64_t n_read;      /* maps that were not known and had to be read, ever */
     struct list replaced; /* struct inline_policy, owned: of an earlier configuration, to be freed bit by bit */

@@ -183,9 +183,9 @@ static void read_by(struct reading *reading, struct limit *limit)
 /* NULL: the preset's own, or the fault is recorded. */
 static const char *read_prefix(struct reading *reading)
 {
-    const struct value_form *form = &policy_settings[FIELD_KEY_PREFIX].form;
+    const struct value_type *type = &policy_settings[FIELD_KEY_PREFIX].type;
     const char *text = reading_text(reading, FIELD_KEY_PREFIX);
-    if (text == NULL || !value_fits_length(form, reading->path, reading->given[FIELD_KEY_PREFIX], reading->faults))
+    if (text == NULL || !value_fits_length(type, reading->path, reading->given[FIELD_KEY_PREFIX], reading->faults))
         return NULL;
     if (text[strlen(text) - 1] != ':') return text;
     reading_refuse(reading, FIELD_KEY_PREFIX,
@@ -198,13 +198,13 @@ static const char *read_prefix(struct reading *reading)
 /* Reads the settings that are stored in a field of the limit, except the `foreign` ones, which have been refused. A
  * setting that the algorithm does not take is only checked: then the algorithm is unknown, and may be one that takes
  * it. Returns the settings with a fault. */
-static field_bits read_fields(struct reading *reading, struct limit *limit, field_bits foreign)
+static field_bits read_limit_fields(struct reading *reading, struct limit *limit, field_bits foreign)
 {
     field_bits bad = 0;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const enum policy_field field = (enum policy_field)i;
         const struct setting *setting = &policy_settings[i];
-        if (setting->place != IN_LIMIT || setting->holder != HELD_BY_LIMIT || foreign & bit(field)) continue;
+        if (setting->level != IN_LIMIT || setting->holder != HELD_BY_LIMIT || foreign & bit(field)) continue;
 
         size_t n_errors = reading->faults->n_errors;
         bool takes = policy_setting_takes(field, limit);
@@ -236,7 +236,7 @@ static void stand_in(struct limit *limit, field_bits bad)
 }
 
 /* Lets the algorithm check the values, and records its faults one by one. */
-static void prepare(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
+static void prepare_limit(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
 {
     struct diag diag;
     const struct tree_node *burst = reading->given[FIELD_BURST];
@@ -265,7 +265,7 @@ void limit_read(struct reading *reading, struct limit *limit)
     int algo = read_algo(reading);
     limit->algo = algo >= 0 ? (enum algo)algo : ALGO_FIXED_WINDOW;
     field_bits bad = algo >= 0 ? refuse_foreign_fields(reading, limit->algo) : 0;
-    bad |= read_fields(reading, limit, bad);
+    bad |= read_limit_fields(reading, limit, bad);
 
     bool is_first_hit = !(bad & bit(FIELD_START)) && reading_choice(reading, FIELD_START) == 1;
     if (is_first_hit && limit->algo == ALGO_FIXED_WINDOW) limit->algo = ALGO_FIRST_HIT;
@@ -276,7 +276,7 @@ void limit_read(struct reading *reading, struct limit *limit)
             reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
             "concurrency cannot be on trial, for a slot is held or not; set shadow: true on a policy of its own");
 
-    if (algo >= 0) prepare(reading, limit, prefix, bad);
+    if (algo >= 0) prepare_limit(reading, limit, prefix, bad);
 }
 
 void limit_read_name(struct reading *reading, struct limit *limit)

@@ -25,7 +25,7 @@ struct entry {
 };
 
 /* The path of a number: by itself, or in a map by the limits' names. */
-static const char *path_of(struct entry *entry, enum policy_field field, const struct limit *limit)
+static const char *path_of_number(struct entry *entry, enum policy_field field, const struct limit *limit)
 {
     snprintf(entry->map.path, sizeof entry->map.path, "%s.%s%s%s", entry->map.base, policy_settings[field].name,
              limit->name[0] != '\0' ? "." : "", limit->name);
@@ -76,11 +76,12 @@ static bool counts_for_all(const struct limit *limit)
     return !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
 }
 
-static void read_number(struct entry *entry, enum policy_field field, struct limit *limit, const struct tree_node *node)
+static void override_number(struct entry *entry, enum policy_field field, struct limit *limit,
+                            const struct tree_node *node)
 {
     const size_t index = (size_t)(limit - limit->policy->limits);
     struct faults *faults = entry->map.faults;
-    const char *path = path_of(entry, field, limit);
+    const char *path = path_of_number(entry, field, limit);
     entry->given[index][field] = node;
     if (!policy_setting_takes(field, limit)) {
         faults_add(faults, node->line, path, "is not a setting of %s; leave it out (it belongs to %s)",
@@ -94,7 +95,7 @@ static void read_number(struct entry *entry, enum policy_field field, struct lim
     }
 
     int64_t value;
-    if (!value_parse(&policy_settings[field].form, path, node, faults, &value)) return;
+    if (!value_parse(&policy_settings[field].type, path, node, faults, &value)) return;
     bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
     bool is_free = field == FIELD_LIMIT && (value == 0 || counts_for_all(limit));
     if (limit->shared && !is_same && !is_free)
@@ -133,7 +134,7 @@ static void read_numbers(struct entry *entry, enum policy_field field, struct po
         return;
     }
     if (node->kind != TREE_MAP) {
-        read_number(entry, field, &variant->limits[0], node);
+        override_number(entry, field, &variant->limits[0], node);
         return;
     }
 
@@ -141,21 +142,21 @@ static void read_numbers(struct entry *entry, enum policy_field field, struct po
         uint16_t i = 0;
         while (i < variant->n_limits && strcmp(variant->limits[i].name, child->key) != 0) i++;
         if (i < variant->n_limits && child->key[0] != '\0')
-            read_number(entry, field, &variant->limits[i], child);
+            override_number(entry, field, &variant->limits[i], child);
         else
             refuse_limit(entry, field, child);
     }
 }
 
 /* A limit of 0 has no capacity and no queue; a capacity that was not written follows the limit. */
-static void settle(struct entry *entry, struct limit *limit, size_t index)
+static void complete_limit(struct entry *entry, struct limit *limit, size_t index)
 {
     const struct tree_node *const *given = entry->given[index];
     for (size_t i = 0; i < N_POLICY_FIELDS && limit->limit == 0; i++) {
         const enum policy_field field = (enum policy_field)i;
         if (!(policy_settings[i].uses & USE_OVERRIDE) || field == FIELD_LIMIT || field == FIELD_WINDOW) continue;
         if (given[i] != NULL)
-            faults_add(entry->map.faults, given[i]->line, path_of(entry, field, limit),
+            faults_add(entry->map.faults, given[i]->line, path_of_number(entry, field, limit),
                        "means nothing with limit: 0, which denies always; leave it out");
         setting_store(&policy_settings[i], limit, 0);
     }
@@ -170,7 +171,7 @@ static void read_variant(struct entry *entry, struct policy *variant)
     size_t n_errors = faults->n_errors;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++)
         if (entry->map.given[i] != NULL && i != FIELD_UNLIMITED) read_numbers(entry, (enum policy_field)i, variant);
-    for (uint16_t i = 0; i < variant->n_limits; i++) settle(entry, &variant->limits[i], i);
+    for (uint16_t i = 0; i < variant->n_limits; i++) complete_limit(entry, &variant->limits[i], i);
 
     /* What only the algorithm knows. */
     for (uint16_t i = 0; i < variant->n_limits && faults->n_errors == n_errors; i++) {
@@ -181,14 +182,14 @@ static void read_variant(struct entry *entry, struct policy *variant)
         const enum policy_field field = policy_field_of(diag.setting);
         const struct tree_node *node = entry->given[i][field];
         if (node != NULL)
-            faults_add(faults, node->line, path_of(entry, field, limit), "%s", diag.text);
+            faults_add(faults, node->line, path_of_number(entry, field, limit), "%s", diag.text);
         else
             faults_add(faults, entry->map.node->line, reading_path_to(&entry->map, NULL), "%s %s", diag.setting,
                        diag.text);
     }
 }
 
-static void read_entry(struct entry *entry, struct policy *policy, bool is_sound)
+static void read_override(struct entry *entry, struct policy *policy, bool is_sound)
 {
     struct reading *map = &entry->map;
     size_t n_errors = map->faults->n_errors;
@@ -231,6 +232,6 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
                               .policy = policy,
                               .own_bursts = reading->own_bursts};
         snprintf(entry.map.base, sizeof entry.map.base, "%.88s.overrides[%zu]", reading->base, i++);
-        read_entry(&entry, policy, is_sound);
+        read_override(&entry, policy, is_sound);
     }
 }

@@ -15,7 +15,7 @@
 
 struct slice on_failure_name(enum on_failure on_failure)
 {
-    return value_choice(policy_settings[FIELD_ON_FAILURE].form.choices, on_failure);
+    return value_choice(policy_settings[FIELD_ON_FAILURE].type.choices, on_failure);
 }
 
 struct policy *policy_new(const char *name, uint16_t n_limits)
@@ -151,13 +151,13 @@ static uint64_t hash_settings(uint64_t hash, enum setting_holder held_by, const 
         if (use == USE_HASH_SET) {
             if (number == 0) continue;
             hash = hash_piece(hash, slice_of(setting->name));
-            if (setting->form.kind == VALUE_BOOL) continue;
+            if (setting->type.kind == VALUE_BOOL) continue;
         }
 
         char text[32];
         snprintf(text, sizeof text, "%" PRId64, number);
-        bool is_choice = setting->form.kind == VALUE_CHOICE;
-        hash = hash_piece(hash, is_choice ? value_choice(setting->form.choices, number) : slice_of(text));
+        bool is_choice = setting->type.kind == VALUE_CHOICE;
+        hash = hash_piece(hash, is_choice ? value_choice(setting->type.choices, number) : slice_of(text));
     }
     return hash;
 }

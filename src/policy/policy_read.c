@@ -30,7 +30,7 @@ static void read_format(struct reading *reading, struct policy *policy)
 }
 
 /* The settings that are stored in a field of the policy. `unlimited` has been read before. */
-static void read_fields(struct reading *reading, struct policy *policy)
+static void read_policy_fields(struct reading *reading, struct policy *policy)
 {
     policy->on_failure = reading->defaults->on_failure;
     policy->deadline_ms = (uint32_t)reading->defaults->deadline_ms;
@@ -128,12 +128,12 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
         read_limits(reading, FIELD_CANDIDATE, policy->candidate);
 
     if (n_limits > 0) read_phase(reading, policy);
-    read_fields(reading, policy);
+    read_policy_fields(reading, policy);
     override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
 }
 
 /* The policy, or NULL with the fault recorded. */
-static struct policy *read_policy(struct reading *reading)
+static struct policy *read_one_policy(struct reading *reading)
 {
     const struct tree_node *node = reading->node;
     size_t n_errors = reading->faults->n_errors;
@@ -156,7 +156,7 @@ static struct policy *read_policy(struct reading *reading)
     }
 
     if (unlimited)
-        read_fields(reading, policy);
+        read_policy_fields(reading, policy);
     else
         read_contents(reading, policy, n_limits);
     if (reading->faults->n_errors == n_errors) {
@@ -233,7 +233,7 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
     const struct tree_node *first = is_map ? policies->first : NULL;
     for (const struct tree_node *node = first; node != NULL; node = node->next) {
         struct reading reading = {.kind = MAP_POLICY, .node = node, .defaults = defaults, .faults = faults};
-        struct policy *policy = read_policy(&reading);
+        struct policy *policy = read_one_policy(&reading);
         if (policy == NULL) continue;
 
         policy_set_add(set, policy); /* the tree refuses duplicate keys */
@@ -253,7 +253,7 @@ struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, 
         .kind = MAP_POLICY, .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
     struct policy_set *set = policy_set_new(1);
     tree->key = mem_strdup(name);
-    struct policy *policy = set != NULL && tree->key != NULL ? read_policy(&reading) : NULL;
+    struct policy *policy = set != NULL && tree->key != NULL ? read_one_policy(&reading) : NULL;
     if (policy != NULL) {
         policy_set_add(set, policy);
         return set;

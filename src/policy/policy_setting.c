@@ -34,11 +34,11 @@
 #define OVERRIDE   USE_OVERRIDE
 
 const struct setting policy_settings[N_POLICY_FIELDS] = {
-#define POLICY_SETTING(NAME, name_, place_, kind, held, algos_, min, max, fallback_, choices, uses_, required_,        \
+#define POLICY_SETTING(NAME, name_, level_, kind, held, algos_, min, max, fallback_, choices, uses_, required_,        \
                        takers_, help)                                                                                  \
     {.name = name_,                                                                                                    \
-     .place = place_,                                                                                                  \
-     .form = {VALUE_##kind, min, max, choices},                                                                        \
+     .level = level_,                                                                                                  \
+     .type = {VALUE_##kind, min, max, choices},                                                                        \
      held,                                                                                                             \
      .algos = algos_,                                                                                                  \
      .fallback = fallback_,                                                                                            \
@@ -90,7 +90,7 @@ static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
     case FIELD_WEEK_START:
         ret->text = slice_of(calendar_week_start_name(limit->calendar));
         return calendar_unit(limit->calendar) == CALENDAR_WEEK;
-    case FIELD_START: ret->text = value_choice(setting->form.choices, limit->algo == ALGO_FIRST_HIT); return true;
+    case FIELD_START: ret->text = value_choice(setting->type.choices, limit->algo == ALGO_FIRST_HIT); return true;
     default: break;
     }
 
@@ -128,11 +128,11 @@ size_t policy_setting_values(const struct policy *policy, const struct limit *li
 
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct setting *setting = &policy_settings[i];
-        if ((setting->place == IN_POLICY) != (limit == NULL)) continue;
+        if ((setting->level == IN_POLICY) != (limit == NULL)) continue;
         if (limit != NULL && !policy_setting_takes((enum policy_field)i, limit)) continue;
 
         struct setting_value *value = &ret[n];
-        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->form.kind};
+        *value = (struct setting_value){.field = (enum policy_field)i, .kind = setting->type.kind};
         if (limit != NULL ? !value_of_limit(limit, value) : !value_of_policy(policy, value)) continue;
 
         if (value->kind == VALUE_DURATION) {
@@ -140,7 +140,7 @@ size_t policy_setting_values(const struct policy *policy, const struct limit *li
             value->number *= 1000;
         } else if (value->kind == VALUE_CHOICE) {
             value->kind = VALUE_WORD;
-            value->text = value_choice(setting->form.choices, value->number);
+            value->text = value_choice(setting->type.choices, value->number);
         }
         n += setting->uses & use || (setting->uses & use_set && value->number != 0);
     }

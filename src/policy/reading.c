@@ -45,8 +45,8 @@ void reading_no_memory(struct faults *faults, uint32_t line)
 static bool may_stand(const struct reading *reading, size_t field)
 {
     switch (reading->kind) {
-    case MAP_POLICY: return policy_settings[field].place != IN_LIST;
-    case MAP_LIMIT: return policy_settings[field].place != IN_POLICY;
+    case MAP_POLICY: return policy_settings[field].level != IN_LIST;
+    case MAP_LIMIT: return policy_settings[field].level != IN_POLICY;
     case MAP_OVERRIDE: return policy_settings[field].uses & USE_OVERRIDE || field == FIELD_UNLIMITED;
     default: CHECK(false); return false;
     }
@@ -89,7 +89,7 @@ bool reading_gather(struct reading *reading)
 
     /* The limits of a list have settings of their own. */
     for (size_t i = 0; i < N_POLICY_FIELDS && reading->given[FIELD_LIMITS] != NULL; i++) {
-        if (reading->given[i] == NULL || policy_settings[i].place == IN_POLICY) continue;
+        if (reading->given[i] == NULL || policy_settings[i].level == IN_POLICY) continue;
         reading_refuse(reading, (enum policy_field)i, "does not go with limits; write it into the limits of that list");
     }
     return true;
@@ -107,15 +107,15 @@ bool reading_has(struct reading *reading, enum policy_field field)
 bool reading_is_list(struct reading *reading, enum policy_field field)
 {
     const struct tree_node *node = reading->given[field];
-    const struct value_form *form = &policy_settings[field].form;
-    return node != NULL && value_parse_list(form, reading_path(reading, field), node, reading->faults);
+    const struct value_type *type = &policy_settings[field].type;
+    return node != NULL && value_parse_list(type, reading_path(reading, field), node, reading->faults);
 }
 
 bool reading_value(struct reading *reading, enum policy_field field, int64_t *ret)
 {
     const struct tree_node *node = reading->given[field];
-    const struct value_form *form = &policy_settings[field].form;
-    return node != NULL && value_parse(form, reading_path(reading, field), node, reading->faults, ret);
+    const struct value_type *type = &policy_settings[field].type;
+    return node != NULL && value_parse(type, reading_path(reading, field), node, reading->faults, ret);
 }
 
 bool reading_unlimited(struct reading *reading)
@@ -131,11 +131,11 @@ bool reading_unlimited(struct reading *reading)
 
 int reading_choice(struct reading *reading, enum policy_field field)
 {
-    int64_t place = 0;
-    const struct value_form form = {.kind = VALUE_CHOICE, .choices = policy_settings[field].form.choices};
+    int64_t index = 0;
+    const struct value_type type = {.kind = VALUE_CHOICE, .choices = policy_settings[field].type.choices};
     const struct tree_node *node = reading->given[field];
-    if (node != NULL) value_parse(&form, reading_path(reading, field), node, reading->faults, &place);
-    return (int)place;
+    if (node != NULL) value_parse(&type, reading_path(reading, field), node, reading->faults, &index);
+    return (int)index;
 }
 
 const char *reading_text(struct reading *reading, enum policy_field field)

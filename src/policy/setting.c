@@ -8,14 +8,14 @@
 
 /* ---- Fields ---- */
 
-static char *field_of(const struct setting *setting, const void *holder)
+static char *setting_field(const struct setting *setting, const void *holder)
 {
     return (char *)(uintptr_t)holder + setting->offset;
 }
 
 int64_t setting_number(const struct setting *setting, const void *holder)
 {
-    const void *at = field_of(setting, holder);
+    const void *at = setting_field(setting, holder);
     switch (setting->size) {
     case sizeof(bool): return *(const bool *)at;
     case sizeof(uint32_t): return *(const uint32_t *)at;
@@ -26,7 +26,7 @@ int64_t setting_number(const struct setting *setting, const void *holder)
 
 void setting_store(const struct setting *setting, void *holder, int64_t number)
 {
-    void *at = field_of(setting, holder);
+    void *at = setting_field(setting, holder);
     switch (setting->size) {
     case sizeof(bool): *(bool *)at = number != 0; break;
     case sizeof(uint32_t): *(uint32_t *)at = (uint32_t)number; break;
@@ -37,8 +37,8 @@ void setting_store(const struct setting *setting, void *holder, int64_t number)
 
 char **setting_text(const struct setting *setting, const void *holder)
 {
-    bool is_text = setting->form.kind == VALUE_TEXT || setting->form.kind == VALUE_LIST;
-    return is_text ? (char **)(void *)field_of(setting, holder) : NULL;
+    bool is_text = setting->type.kind == VALUE_TEXT || setting->type.kind == VALUE_LIST;
+    return is_text ? (char **)(void *)setting_field(setting, holder) : NULL;
 }
 
 bool setting_equal(const struct setting *setting, const void *a, const void *b)
@@ -53,14 +53,14 @@ bool setting_equal(const struct setting *setting, const void *a, const void *b)
 static bool read_text(const struct setting *setting, const char *path, const struct tree_node *node,
                       struct faults *faults, char **ret)
 {
-    const struct value_form *form = &setting->form;
-    if (form->kind == VALUE_LIST) node = value_parse_list(form, path, node, faults) ? node->first : NULL;
+    const struct value_type *type = &setting->type;
+    if (type->kind == VALUE_LIST) node = value_parse_list(type, path, node, faults) ? node->first : NULL;
     const char *text = node != NULL ? value_parse_text(path, node, faults) : NULL;
     if (text == NULL) return false;
 
     size_t n_printable = 0;
     while ((unsigned char)text[n_printable] >= 0x20 && text[n_printable] != 0x7f) n_printable++;
-    if (form->kind == VALUE_TEXT && !value_fits_length(form, path, node, faults)) return false;
+    if (type->kind == VALUE_TEXT && !value_fits_length(type, path, node, faults)) return false;
     if (text[n_printable] != '\0') {
         faults_add(faults, node->line, path, "has a control character in it; write it without");
         return false;
@@ -82,7 +82,7 @@ bool setting_read(const struct setting *setting, const char *path, const struct 
     char **text = setting_text(setting, holder);
     int64_t number;
     if (text != NULL) return read_text(setting, path, node, faults, text);
-    if (!value_parse(&setting->form, path, node, faults, &number)) return false;
+    if (!value_parse(&setting->type, path, node, faults, &number)) return false;
     setting_store(setting, holder, number);
     return true;
 }

@@ -14,7 +14,7 @@
 
 #include "policy/value.h"
 
-enum setting_place { IN_POLICY, IN_LIMIT, IN_LIST };
+enum setting_level { IN_POLICY, IN_LIMIT, IN_LIST };
 enum setting_holder { HELD_BY_LIMIT, HELD_BY_POLICY, HELD_DERIVED };
 
 enum setting_use {
@@ -30,13 +30,13 @@ enum setting_use {
 
 struct setting {
     const char *name; /* "window"; the daemon's with the sections that it is in: "store.redis.merge" */
-    struct value_form form;
+    struct value_type type;
     size_t offset, size;  /* of the field that keeps it: a text, owned, or a number; size 0: it is read by hand */
     const char *fallback; /* the default, as written; "" = none */
     unsigned uses;
 
     /* A policy's: */
-    enum setting_place place;
+    enum setting_level level;
     enum setting_holder holder;
     uint32_t algos;       /* bits: who takes it */
     const char *takers;   /* the same, for people */

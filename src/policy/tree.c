@@ -79,13 +79,13 @@ struct reader {
     unsigned depth;
 };
 
-static bool fail(struct reader *reader, const char *what)
+static bool fail_reading(struct reader *reader, const char *what)
 {
     faults_add(reader->faults, 0, reader->path, "%s", what);
     return false;
 }
 
-static bool no_memory(struct reader *reader)
+static bool fail_without_memory(struct reader *reader)
 {
     faults_no_memory(reader->faults, 0, reader->path, "out of memory; try again later");
     return false;
@@ -111,13 +111,13 @@ static bool read_node(struct reader *reader, struct tree_node *node);
 static char *copy_text(struct reader *reader, struct slice text)
 {
     if (text.len > 0 && memchr(text.data, '\0', text.len) != NULL) {
-        fail(reader, "a text with a NUL byte in it; write it without");
+        fail_reading(reader, "a text with a NUL byte in it; write it without");
         return NULL;
     }
 
     char *copy = mem_alloc(text.len + 1);
     if (copy == NULL) {
-        no_memory(reader);
+        fail_without_memory(reader);
         return NULL;
     }
     if (text.len > 0) memcpy(copy, text.data, text.len);
@@ -142,7 +142,7 @@ static bool read_scalar(struct reader *reader, struct tree_node *node)
     } else if (pull_text(&reader->pull, &text) == 0) {
         return (node->text = copy_text(reader, text)) != NULL;
     } else {
-        return fail(reader, "is not a value of a setting; write a text, or a whole number up to 2^53 - 1");
+        return fail_reading(reader, "is not a value of a setting; write a text, or a whole number up to 2^53 - 1");
     }
     return (node->text = copy_text(reader, slice_of(number))) != NULL;
 }
@@ -153,7 +153,7 @@ static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
     size_t path_len = reader->path_len, twice = 0;
     if (n < 2) return true;
     struct tree_node **sorted = tree_by_key(map, n);
-    if (sorted == NULL) return no_memory(reader);
+    if (sorted == NULL) return fail_without_memory(reader);
 
     map->first = sorted[0];
     map->last = sorted[n - 1];
@@ -165,24 +165,24 @@ static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
 
     if (twice > 0) {
         lengthen(reader, ".", sorted[twice]->key, "");
-        fail(reader, "is written twice; keep one of them");
+        fail_reading(reader, "is written twice; keep one of them");
         shorten(reader, path_len);
     }
     mem_free(sorted);
     return twice == 0;
 }
 
-static bool read_entry(struct reader *reader, struct tree_node *parent, uint32_t index)
+static bool read_member(struct reader *reader, struct tree_node *parent, uint32_t index)
 {
     char number[NUMBER_SIZE];
     struct slice key;
     size_t path_len = reader->path_len;
     struct tree_node *node = mem_zalloc(sizeof *node);
-    if (node == NULL) return no_memory(reader);
+    if (node == NULL) return fail_without_memory(reader);
     tree_append(parent, node);
 
     if (parent->kind == TREE_MAP) {
-        if (pull_text(&reader->pull, &key) != 0) return fail(reader, "has a setting whose name is not a text");
+        if (pull_text(&reader->pull, &key) != 0) return fail_reading(reader, "has a setting whose name is not a text");
         if ((node->key = copy_text(reader, key)) == NULL) return false;
         lengthen(reader, ".", node->key, "");
     } else {
@@ -205,10 +205,10 @@ static bool read_node(struct reader *reader, struct tree_node *node)
     else
         return read_scalar(reader, node);
 
-    if (reader->depth == TREE_DEPTH_MAX) return fail(reader, "is nested too deeply; no setting lies that deep");
+    if (reader->depth == TREE_DEPTH_MAX) return fail_reading(reader, "is nested too deeply; no setting lies that deep");
     reader->depth++;
     for (uint32_t i = 0; i < n; i++)
-        if (!read_entry(reader, node, i)) return false;
+        if (!read_member(reader, node, i)) return false;
     reader->depth--;
     return node->kind == TREE_LIST || sort_members(reader, node, n);
 }
@@ -219,7 +219,7 @@ struct tree_node *tree_unpack(struct slice map, const char *name, struct faults 
     lengthen(&reader, "", name, "");
     struct tree_node *root = mem_zalloc(sizeof *root);
     if (root != NULL && read_node(&reader, root)) return root;
-    if (root == NULL) no_memory(&reader);
+    if (root == NULL) fail_without_memory(&reader);
     tree_free(root);
     return NULL;
 }

@@ -21,30 +21,30 @@ const char *value_parse_text(const char *path, const struct tree_node *node, str
     return NULL;
 }
 
-bool value_fits_length(const struct value_form *form, const char *path, const struct tree_node *node,
+bool value_fits_length(const struct value_type *type, const char *path, const struct tree_node *node,
                        struct faults *faults)
 {
     int64_t len = (int64_t)strlen(node->text);
-    if (len >= form->min && len <= form->max) return true;
+    if (len >= type->min && len <= type->max) return true;
     faults_add(faults, node->line, path, "is %" PRId64 " bytes long; write %" PRId64 " to %" PRId64 " bytes", len,
-               form->min, form->max);
+               type->min, type->max);
     return false;
 }
 
-bool value_parse_list(const struct value_form *form, const char *path, const struct tree_node *node,
+bool value_parse_list(const struct value_type *type, const char *path, const struct tree_node *node,
                       struct faults *faults)
 {
     int64_t n = (int64_t)tree_count(node);
     if (node->kind == TREE_REFUSED) return false;
     if (node->kind != TREE_LIST)
-        faults_add(faults, node->line, path, "is not a list; write %s", form->choices);
-    else if (n >= form->min && n <= form->max)
+        faults_add(faults, node->line, path, "is not a list; write %s", type->choices);
+    else if (n >= type->min && n <= type->max)
         return true;
-    else if (form->min == form->max)
-        faults_add(faults, node->line, path, "has %" PRId64 " entries; write exactly %" PRId64, n, form->min);
+    else if (type->min == type->max)
+        faults_add(faults, node->line, path, "has %" PRId64 " entries; write exactly %" PRId64, n, type->min);
     else
-        faults_add(faults, node->line, path, "has %" PRId64 " entries; write %" PRId64 " to %" PRId64, n, form->min,
-                   form->max);
+        faults_add(faults, node->line, path, "has %" PRId64 " entries; write %" PRId64 " to %" PRId64, n, type->min,
+                   type->max);
     return false;
 }
 
@@ -58,17 +58,17 @@ struct slice value_choice(const char *choices, int64_t index)
     return (struct slice){(const uint8_t *)choices, strcspn(choices, " ")};
 }
 
-const char *value_print(const struct value_form *form, int64_t number, char *out)
+const char *value_print(const struct value_type *type, int64_t number, char *out)
 {
     struct slice word;
-    switch (form->kind) {
+    switch (type->kind) {
     case VALUE_MODE: snprintf(out, UNITS_TEXT_MAX, "\"%04" PRIo64 "\"", (uint64_t)number); return out;
     case VALUE_SIZE: return units_print_size(out, number);
     case VALUE_DURATION: return units_print_duration(out, number * 1000);
     case VALUE_SPAN: return units_print_duration(out, number);
     case VALUE_BOOL: return number != 0 ? "true" : "false";
     case VALUE_CHOICE:
-        word = value_choice(form->choices, number);
+        word = value_choice(type->choices, number);
         snprintf(out, UNITS_TEXT_MAX, "%.*s", (int)word.len, (const char *)word.data);
         return out;
     default: snprintf(out, UNITS_TEXT_MAX, "%" PRId64, number); return out;
@@ -78,33 +78,33 @@ const char *value_print(const struct value_form *form, int64_t number, char *out
 /* ---- Numbers ---- */
 
 /* The index of `text` among the choices, or -1. */
-static int64_t place_of(const char *text, const char *choices)
+static int64_t choice_index(const char *text, const char *choices)
 {
     size_t len = strlen(text);
-    int64_t place = 0;
-    for (const char *at = choices; *at != '\0'; place++) {
+    int64_t index = 0;
+    for (const char *at = choices; *at != '\0'; index++) {
         size_t word = strcspn(at, " ");
-        if (word == len && memcmp(at, text, len) == 0) return place;
+        if (word == len && memcmp(at, text, len) == 0) return index;
         at += word + (at[word] == ' ');
     }
     return -1;
 }
 
 /* NULL, or what is wrong with it. */
-static const char *parse_number(const struct value_form *form, const char *text, int64_t *ret)
+static const char *parse_number(const struct value_type *type, const char *text, int64_t *ret)
 {
     const char *wrong;
 
-    switch (form->kind) {
+    switch (type->kind) {
     case VALUE_MODE: return units_mode(text, ret);
     case VALUE_SIZE: return units_size(text, ret);
     case VALUE_COUNT: return units_count(text, ret);
     case VALUE_BOOL: return units_bool(text, ret);
     case VALUE_SPAN:
         wrong = units_duration(text, ret);
-        if (wrong != NULL && place_of(text, CALENDAR_UNITS) >= 0)
+        if (wrong != NULL && choice_index(text, CALENDAR_UNITS) >= 0)
             return "a window of calendar_window; write that algorithm, or a duration, e.g. 1h or 1d";
-        if (wrong == NULL && *ret == 0 && form->min > 0) return "no time at all; write a duration, e.g. 10s";
+        if (wrong == NULL && *ret == 0 && type->min > 0) return "no time at all; write a duration, e.g. 10s";
         return wrong;
     default: /* VALUE_DURATION */
         wrong = units_duration(text, ret);
@@ -114,7 +114,7 @@ static const char *parse_number(const struct value_form *form, const char *text,
     }
 }
 
-bool value_parse(const struct value_form *form, const char *path, const struct tree_node *node, struct faults *faults,
+bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret)
 {
     char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
@@ -123,32 +123,32 @@ bool value_parse(const struct value_form *form, const char *path, const struct t
     if (text == NULL) return false;
     faults_shown(shown, text);
 
-    if (form->kind == VALUE_CHOICE) {
-        value = place_of(text, form->choices);
+    if (type->kind == VALUE_CHOICE) {
+        value = choice_index(text, type->choices);
         if (value >= 0) {
             *ret = value;
             return true;
         }
-        const char *guess = hint_value(path, text, form->choices, near);
+        const char *guess = hint_value(path, text, type->choices, near);
         if (guess != NULL)
             faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
         else
             faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
-                       strchr(form->choices, ' ') != NULL ? "one of: " : "", form->choices);
+                       strchr(type->choices, ' ') != NULL ? "one of: " : "", type->choices);
         return false;
     }
 
-    const char *wrong = parse_number(form, text, &value);
+    const char *wrong = parse_number(type, text, &value);
     const char *meant = wrong != NULL ? hint_rate(path, text, near) : NULL;
     if (meant != NULL)
         faults_add(faults, node->line, path, "%s is a rate; write %s", shown, meant);
     else if (wrong != NULL)
         faults_add(faults, node->line, path, "%s is %s", shown, wrong);
     if (wrong != NULL) return false;
-    if (value < form->min || value > form->max) {
+    if (value < type->min || value > type->max) {
         faults_add(faults, node->line, path, "%s is too %s; write %s to %s", shown,
-                   value < form->min ? "small" : "large", value_print(form, form->min, low),
-                   value_print(form, form->max, high));
+                   value < type->min ? "small" : "large", value_print(type, type->min, low),
+                   value_print(type, type->max, high));
         return false;
     }
     *ret = value;

@@ -19,14 +19,14 @@ enum value_kind {
     VALUE_DURATION, /* milliseconds */
     VALUE_SPAN,     /* microseconds */
     VALUE_BOOL,
-    VALUE_CHOICE, /* the place in choices, from 0 */
+    VALUE_CHOICE, /* the index in choices, from 0 */
     VALUE_WORD,   /* one that needs no quotes */
     VALUE_TEXT,
     VALUE_PARTS, /* of the policy's key_format: a key_parts */
     VALUE_LIST,
 };
 
-struct value_form {
+struct value_type {
     enum value_kind kind;
     int64_t min, max;    /* of a number; of a text its length, of a list its entries */
     const char *choices; /* separated by one space each; of a list, what to write where it is none */
@@ -36,19 +36,19 @@ struct value_form {
 struct slice value_choice(const char *choices, int64_t index);
 
 /* A COUNT, SIZE, MODE, DURATION, SPAN, BOOL or CHOICE. False: the fault is recorded, as that of `path`. */
-bool value_parse(const struct value_form *form, const char *path, const struct tree_node *node, struct faults *faults,
+bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret);
 /* The text of a node, or NULL with the fault recorded (it is a list, a map or empty). Valid as long as the node. */
 const char *value_parse_text(const char *path, const struct tree_node *node, struct faults *faults);
 
 /* Is the text of a node as long as it may be? Is it a list, of as many entries as it may have? If not, the fault is
  * recorded. */
-bool value_fits_length(const struct value_form *form, const char *path, const struct tree_node *node,
+bool value_fits_length(const struct value_type *type, const char *path, const struct tree_node *node,
                        struct faults *faults);
-bool value_parse_list(const struct value_form *form, const char *path, const struct tree_node *node,
+bool value_parse_list(const struct value_type *type, const char *path, const struct tree_node *node,
                       struct faults *faults);
 
 /* Writes it into `out` (UNITS_TEXT_MAX bytes) as in a configuration file; returns `out`. */
-const char *value_print(const struct value_form *form, int64_t number, char *out);
+const char *value_print(const struct value_type *type, int64_t number, char *out);
 
 #endif

@@ -679,7 +679,7 @@ static void systemd_says_where_credentials_are(void **state)
     faults_fini(&faults);
 
     faults_init(&faults);
-    struct config *config = config_parse(yaml, sizeof yaml - 1, CONFIG_TRIAL, &faults);
+    struct config *config = config_parse(yaml, sizeof yaml - 1, CONFIG_DRY_RUN, &faults);
     assert_non_null(config); /* a trial outside the service */
     assert_int_equal(faults.n, 1);
     config_free(config);

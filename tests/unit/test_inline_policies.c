@@ -323,7 +323,7 @@ static void many_thousands_are_found_in_short_chains(void **state)
     assert_int_equal(inline_counters.inline_policies, N);
     assert_int_equal(inline_counters.inline_evicted, 0);
 
-    const struct map *map = &fixture.policies.by_form;
+    const struct map *map = &fixture.policies.by_spelling;
     for (size_t i = 0; i < map->n_slots; i++) {
         size_t n = 0;
         for (const struct map_node *node = map->slots[i]; node != NULL; node = node->next) n++;

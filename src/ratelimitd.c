@@ -43,7 +43,7 @@ static int configure(struct daemon *daemon)
 {
     const struct arguments *arguments = &daemon->arguments;
     const char *file = arguments->config_path;
-    enum config_use use = arguments->check_config || arguments->print_config ? CONFIG_TRIAL : CONFIG_START;
+    enum config_use use = arguments->check_config || arguments->print_config ? CONFIG_DRY_RUN : CONFIG_START;
     char line[2048];
     struct faults faults;
 
@@ -67,7 +67,7 @@ static int configure(struct daemon *daemon)
     } else if (arguments->check_config) {
         puts("the configuration is correct");
     }
-    return use == CONFIG_TRIAL ? EXIT_CLEAN : -1;
+    return use == CONFIG_DRY_RUN ? EXIT_CLEAN : -1;
 }
 
 /* ---- The tick: one iteration of the loop ---- */
@@ -332,7 +332,7 @@ static void count_handle(uv_handle_t *handle, void *arg)
 }
 
 /* Runs the loop until the stop is complete. Returns the exit status. */
-static int run(struct daemon *daemon)
+static int run_loop(struct daemon *daemon)
 {
     make_handles(daemon);
     hold_signals(false);
@@ -381,7 +381,7 @@ static int serve(struct daemon *daemon)
     hold_signals(true);
     if (socket_watch_open(&daemon->socket_watch, config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
-    if (error == 0) return run(daemon);
+    if (error == 0) return run_loop(daemon);
     log_error("cannot start: %s", uv_strerror(error));
     socket_watch_close(&daemon->socket_watch);
     return EXIT_RUNNING;

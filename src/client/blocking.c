@@ -90,8 +90,8 @@ const char *ratelimit_id(const struct ratelimit *client)
     return client->status == RATELIMIT_OK && buffer_len(&client->id) > 0 ? (const char *)buffer_data(&client->id) : "";
 }
 
-static enum ratelimit_status finish(struct ratelimit *client, enum ratelimit_status status, const char *code,
-                                    const char *message)
+static enum ratelimit_status finish_call(struct ratelimit *client, enum ratelimit_status status, const char *code,
+                                         const char *message)
 {
     snprintf(client->error, sizeof client->error, "%s", message);
     snprintf(client->code, sizeof client->code, "%s", code);
@@ -103,7 +103,7 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
 {
     struct ratelimit *client = arg;
     const struct results *to = &client->results;
-    finish(client, answer->status, answer->code, answer->message);
+    finish_call(client, answer->status, answer->code, answer->message);
     if (answer->status != RATELIMIT_OK) return;
 
     if (to->decision != NULL) *to->decision = *answer->decision;
@@ -113,20 +113,20 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
 
     buffer_truncate(&client->id, 0);
     if (answer->id != NULL && buffer_append(&client->id, answer->id, strlen(answer->id) + 1) != 0)
-        finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
+        finish_call(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
     if (to->raw && buffer_append(&client->result, answer->result, answer->result_len) != 0)
-        finish(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
+        finish_call(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
 }
 
 /* There is no client, or no pointer for the result. */
 static enum ratelimit_status no_place(struct ratelimit *client)
 {
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    return finish(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer for the result is NULL");
+    return finish_call(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer for the result is NULL");
 }
 
 /* The asynchronous client for the next call, whose results go to `to`. */
-static struct ratelimit_async *begin(struct ratelimit *client, struct results to)
+static struct ratelimit_async *begin_call(struct ratelimit *client, struct results to)
 {
     client->done = false;
     client->results = to;
@@ -139,8 +139,8 @@ static struct ratelimit_async *begin(struct ratelimit *client, struct results to
 static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelimit_status accepted)
 {
     struct ratelimit_async *async = client->async;
-    if (accepted == RATELIMIT_BAD_ARGUMENT) return finish(client, accepted, "", async->fault);
-    if (accepted != RATELIMIT_OK) return finish(client, accepted, "", ratelimit_status_text(accepted));
+    if (accepted == RATELIMIT_BAD_ARGUMENT) return finish_call(client, accepted, "", async->fault);
+    if (accepted != RATELIMIT_OK) return finish_call(client, accepted, "", ratelimit_status_text(accepted));
 
     short revents = 0;
     for (;;) {
@@ -161,7 +161,7 @@ enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *poli
                                       int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(client,
                         ratelimit_async_check(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
 }
@@ -171,7 +171,7 @@ enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char 
                                            struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(
         client, ratelimit_async_check_with(async, policy, key, key_len, options, timeout_ms, on_answer, client));
 }
@@ -180,7 +180,7 @@ enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *polic
                                      int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_peek(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
 }
 
@@ -188,7 +188,7 @@ enum ratelimit_status ratelimit_check_many(struct ratelimit *client, const struc
                                            uint32_t timeout_ms, struct ratelimit_decision *ret_decisions)
 {
     if (client == NULL || (ret_decisions == NULL && n > 0)) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.members = ret_decisions});
+    struct ratelimit_async *async = begin_call(client, (struct results){.members = ret_decisions});
     return wait_for_end(client, ratelimit_async_check_many(async, items, n, timeout_ms, on_answer, client));
 }
 
@@ -197,7 +197,7 @@ enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct
                                           struct ratelimit_decision *ret_whole, struct ratelimit_decision *ret_members)
 {
     if (client == NULL || ret_whole == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_whole, .members = ret_members});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_whole, .members = ret_members});
     return wait_for_end(client, ratelimit_async_check_all(async, items, n, options, timeout_ms, on_answer, client));
 }
 
@@ -205,7 +205,7 @@ enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *poli
                                       uint32_t timeout_ms, bool *ret_removed)
 {
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    struct ratelimit_async *async = begin(client, (struct results){.done = ret_removed});
+    struct ratelimit_async *async = begin_call(client, (struct results){.done = ret_removed});
     return wait_for_end(client, ratelimit_async_reset(async, policy, key, key_len, timeout_ms, on_answer, client));
 }
 
@@ -213,7 +213,7 @@ enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *pol
                                        int64_t units, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(client,
                         ratelimit_async_refund(async, policy, key, key_len, units, timeout_ms, on_answer, client));
 }
@@ -223,7 +223,7 @@ enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *po
                                         struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(
         client, ratelimit_async_reserve(async, policy, key, key_len, estimate, options, timeout_ms, on_answer, client));
 }
@@ -232,7 +232,7 @@ enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *res
                                        uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_settle(async, reservation, units, timeout_ms, on_answer, client));
 }
 
@@ -240,7 +240,7 @@ enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *res
                                        struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_cancel(async, reservation, timeout_ms, on_answer, client));
 }
 
@@ -248,7 +248,7 @@ enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *po
                                         uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
 {
     if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.decision = ret_decision});
+    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
     return wait_for_end(client, ratelimit_async_acquire(async, policy, key, key_len, timeout_ms, on_answer, client));
 }
 
@@ -256,14 +256,14 @@ enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *sl
                                         bool *ret_released)
 {
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    struct ratelimit_async *async = begin(client, (struct results){.done = ret_released});
+    struct ratelimit_async *async = begin_call(client, (struct results){.done = ret_released});
     return wait_for_end(client, ratelimit_async_release(async, slot, timeout_ms, on_answer, client));
 }
 
 enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms)
 {
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    struct ratelimit_async *async = begin(client, (struct results){0});
+    struct ratelimit_async *async = begin_call(client, (struct results){0});
     return wait_for_end(client, ratelimit_async_call(async, "ping", NULL, 0, timeout_ms, on_answer, client));
 }
 
@@ -272,7 +272,7 @@ enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *metho
                                      size_t *ret_result_len)
 {
     if (client == NULL || ret_result == NULL || ret_result_len == NULL) return no_place(client);
-    struct ratelimit_async *async = begin(client, (struct results){.raw = true});
+    struct ratelimit_async *async = begin_call(client, (struct results){.raw = true});
     enum ratelimit_status status =
         wait_for_end(client, ratelimit_async_call(async, method, params, params_len, timeout_ms, on_answer, client));
     if (status != RATELIMIT_OK) return status;

@@ -13,14 +13,14 @@ struct flow {
     int depth;
 };
 
-static bool fail(struct flow *flow, const char *wrong)
+static bool fail_flow(struct flow *flow, const char *wrong)
 {
     flow->wrong = wrong;
     return false;
 }
 
 /* `what` comes next, and is passed over. */
-static bool take(struct flow *flow, char what)
+static bool take_char(struct flow *flow, char what)
 {
     flow->at += strspn(flow->at, SPACE);
     if (*flow->at != what) return false;
@@ -39,12 +39,12 @@ static bool read_quoted(struct flow *flow, char quote, char *text, size_t *len)
             if (quote == '"' || *flow->at != quote) return true;
         } else if (quote == '"' && byte == '\\') {
             const char *escape = *++flow->at != '\0' ? strchr(escapes, *flow->at) : NULL;
-            if (escape == NULL) return fail(flow, "an unknown escape sequence");
+            if (escape == NULL) return fail_flow(flow, "an unknown escape sequence");
             byte = escaped[escape - escapes];
         }
         text[(*len)++] = byte;
     }
-    return fail(flow, "a quoted text that does not end, or is too long");
+    return fail_flow(flow, "a quoted text that does not end, or is too long");
 }
 
 /* False here and below: something is wrong, or memory is short. */
@@ -67,8 +67,8 @@ static bool pack_scalar(struct flow *flow, bool is_key)
         if (strchr(" \t\r", *flow->at) == NULL) plain.len = (size_t)(flow->at + 1 - (const char *)plain.data);
     }
 
-    if (plain.len == 0) return fail(flow, is_key ? "a setting without a name" : "a value is missing");
-    if (plain.len > TEXT_MAX) return fail(flow, "a text that is too long");
+    if (plain.len == 0) return fail_flow(flow, is_key ? "a setting without a name" : "a value is missing");
+    if (plain.len > TEXT_MAX) return fail_flow(flow, "a text that is too long");
     if (!is_key && (slice_is(plain, "null") || slice_is(plain, "~")))
         pack_nil(flow->packer);
     else
@@ -79,11 +79,11 @@ static bool pack_scalar(struct flow *flow, bool is_key)
 /* A scalar, or a map or list with all that is in it. */
 static bool pack_value(struct flow *flow)
 {
-    bool is_map = take(flow, '{');
-    if (!is_map && !take(flow, '[')) return pack_scalar(flow, false);
+    bool is_map = take_char(flow, '{');
+    if (!is_map && !take_char(flow, '[')) return pack_scalar(flow, false);
     if (flow->depth == FLOW_DEPTH_MAX) {
         flow->at--;
-        return fail(flow, "nested too deeply");
+        return fail_flow(flow, "nested too deeply");
     }
 
     struct buffer *out = flow->packer->out;
@@ -94,14 +94,14 @@ static bool pack_value(struct flow *flow)
     if (flow->packer->failed) return false;
 
     flow->depth++;
-    for (; !take(flow, end); n++) {
-        if (n > 0 && !take(flow, ','))
-            return fail(flow, is_map ? "a comma or } is missing" : "a comma or ] is missing");
-        if (n > 0 && take(flow, end)) break; /* a comma may stand before the end, as in YAML */
-        if (n == FLOW_ENTRIES_MAX) return fail(flow, "too many entries");
+    for (; !take_char(flow, end); n++) {
+        if (n > 0 && !take_char(flow, ','))
+            return fail_flow(flow, is_map ? "a comma or } is missing" : "a comma or ] is missing");
+        if (n > 0 && take_char(flow, end)) break; /* a comma may stand before the end, as in YAML */
+        if (n == FLOW_ENTRIES_MAX) return fail_flow(flow, "too many entries");
 
         if (is_map && !pack_scalar(flow, true)) return false;
-        if (is_map && !take(flow, ':')) return fail(flow, "a colon is missing after the name of a setting");
+        if (is_map && !take_char(flow, ':')) return fail_flow(flow, "a colon is missing after the name of a setting");
         if (!pack_value(flow)) return false;
     }
     flow->depth--;
@@ -123,7 +123,7 @@ const char *flow_pack(struct packer *packer, const char *text, const char **ret_
 
     bool is_whole = pack_value(&flow);
     flow.at += strspn(flow.at, SPACE);
-    if (is_whole && *flow.at != '\0') fail(&flow, "there is text after the last brace");
+    if (is_whole && *flow.at != '\0') fail_flow(&flow, "there is text after the last brace");
     *ret_at = flow.at;
     return flow.wrong;
 }

@@ -15,7 +15,7 @@ enum {
     LINK_KEEP_SIZE = 64 * 1024, /* a buffer that a long answer made larger than this is given back */
 };
 
-static enum link_step fail(struct link *link, const char *what, int error)
+static enum link_step fail_link(struct link *link, const char *what, int error)
 {
     snprintf(link->error, sizeof link->error, "%s%s%s", what, error != 0 ? ": " : "",
              error != 0 ? strerror(error) : "");
@@ -80,18 +80,18 @@ enum link_step link_connect(struct link *link)
     forget_input(link);
     link->connect_errno = 0;
     link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (link->fd < 0) return fail(link, "cannot create a socket", errno);
+    if (link->fd < 0) return fail_link(link, "cannot create a socket", errno);
     if (connect(link->fd, (struct sockaddr *)&link->address, sizeof link->address) == 0) return LINK_DONE;
 
     int error = errno;
     link_close(link);
     if (error == EAGAIN || error == EINTR) {
-        fail(link, "the daemon does not accept connections: its backlog is full", 0);
+        fail_link(link, "the daemon does not accept connections: its backlog is full", 0);
         return LINK_LATER;
     }
     link->connect_errno = error;
     snprintf(what, sizeof what, "cannot connect to %s", link->address.sun_path);
-    return fail(link, what, error);
+    return fail_link(link, what, error);
 }
 
 enum link_step link_send(struct link *link, const struct iovec *parts, size_t n, size_t *ret_len)
@@ -102,9 +102,9 @@ enum link_step link_send(struct link *link, const struct iovec *parts, size_t n,
         len = sendmsg(link->fd, &message, MSG_NOSIGNAL);
     } while (len < 0 && errno == EINTR);
 
-    if (len < 0 && errno != EAGAIN) return fail(link, "cannot send", errno);
+    if (len < 0 && errno != EAGAIN) return fail_link(link, "cannot send", errno);
     if (len < 0) {
-        fail(link, "the daemon does not read: its socket is full", 0);
+        fail_link(link, "the daemon does not read: its socket is full", 0);
         return LINK_LATER;
     }
     *ret_len = (size_t)len;
@@ -115,13 +115,13 @@ enum link_step link_receive(struct link *link, bool *ret_more)
 {
     ssize_t len;
     uint8_t *space = buffer_reserve(&link->in, LINK_READ_SIZE);
-    if (space == NULL) return fail(link, "no memory to read the answer", 0);
+    if (space == NULL) return fail_link(link, "no memory to read the answer", 0);
     do {
         len = recv(link->fd, space, LINK_READ_SIZE, 0);
     } while (len < 0 && errno == EINTR);
 
-    if (len == 0) return fail(link, "the daemon closed the connection", 0);
-    if (len < 0) return errno == EAGAIN ? LINK_LATER : fail(link, "cannot receive", errno);
+    if (len == 0) return fail_link(link, "the daemon closed the connection", 0);
+    if (len < 0) return errno == EAGAIN ? LINK_LATER : fail_link(link, "cannot receive", errno);
     buffer_grew(&link->in, (size_t)len);
     *ret_more = len == LINK_READ_SIZE;
     return LINK_DONE;
@@ -137,9 +137,9 @@ enum link_step link_next(struct link *link, struct rpc_response *ret)
     const uint8_t *bytes = buffer_data(&link->in);
     int64_t len = scanner_next(&link->scanner, bytes, buffer_len(&link->in));
     if (len == 0) return LINK_LATER;
-    if (len == -SCAN_TOO_LARGE) return fail(link, "an answer is too long", 0);
+    if (len == -SCAN_TOO_LARGE) return fail_link(link, "an answer is too long", 0);
     if (len < 0 || rpc_parse_response(bytes, (size_t)len, ret) != 0) {
-        return fail(link, "the process at the socket does not speak ratelimitd's protocol", 0);
+        return fail_link(link, "the process at the socket does not speak ratelimitd's protocol", 0);
     }
     buffer_consume(&link->in, (size_t)len); /* its bytes stay where they are */
     return LINK_DONE;

@@ -96,7 +96,7 @@ void request_release(struct request_pool *pool, struct request *request)
     pool->n++;
 }
 
-static struct packer start(struct request *request, const char *method, uint32_t n_params)
+static struct packer start_message(struct request *request, const char *method, uint32_t n_params)
 {
     struct packer packer = packer_of(&request->bytes);
     buffer_truncate(&request->bytes, 0);
@@ -106,7 +106,7 @@ static struct packer start(struct request *request, const char *method, uint32_t
 
 int request_pack_hello(struct request *request, bool as_maps, bool describes)
 {
-    struct packer packer = start(request, "hello", 1);
+    struct packer packer = start_message(request, "hello", 1);
     pack_map(&packer, 1U + describes);
     pack_text_field(&packer, "decision", as_maps ? "map" : "array");
     if (describes) pack_bool_field(&packer, "describe", true);
@@ -174,7 +174,8 @@ static int pack_list(struct request *request, struct packer *packer, const struc
 int request_pack(struct request *request, const struct question *question)
 {
     bool is_one = question->id == NULL && !question->is_list, has_units = question->units != NULL;
-    struct packer packer = start(request, question->method, 1U + is_one + has_units + (question->options != NULL));
+    struct packer packer =
+        start_message(request, question->method, 1U + is_one + has_units + (question->options != NULL));
     request->cost = question->granted;
 
     if (is_one)
@@ -197,7 +198,7 @@ int request_pack_other(struct request *request, const char *method, struct slice
         values = pull_of(params.data, params.len);
         CHECK(pull_array(&values, &n) == 0);
     }
-    struct packer packer = start(request, method, n);
+    struct packer packer = start_message(request, method, n);
     if (packer.failed) return -1;
     return buffer_append(&request->bytes, values.at, (size_t)(values.end - values.at));
 }

@@ -178,8 +178,8 @@ static int hold(struct holder *holder, const char *policy, const char *key)
         if (holder->child > 0 && got_signal != 0 && got_signal != SIGINT) kill(holder->child, got_signal);
         if (holder->child > 0) got_signal = 0;
     }
-    bool more = holder->command == NULL;
-    while (more && got_signal == 0 && holder->slot != NULL) more = tick(holder, true, FOREVER);
+    bool goes_on = holder->command == NULL;
+    while (goes_on && got_signal == 0 && holder->slot != NULL) goes_on = tick(holder, true, FOREVER);
 
     if (holder->slot != NULL) {
         enum ratelimit_status status = ratelimit_async_release(

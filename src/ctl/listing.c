@@ -61,7 +61,7 @@ static void pack_page(struct buffer *params, struct slice after)
 }
 
 /* 0, or -1 without memory. */
-static int join(const struct listing *listing, struct buffer *ret)
+static int write_listing(const struct listing *listing, struct buffer *ret)
 {
     struct packer packer = packer_of(ret);
     pack_array(&packer, listing->n);
@@ -69,10 +69,10 @@ static int join(const struct listing *listing, struct buffer *ret)
     return buffer_append(ret, buffer_data(&listing->policies), buffer_len(&listing->policies));
 }
 
-static enum exit_code finish(struct ratelimit *client, const struct listing *listing, struct buffer *ret)
+static enum exit_code finish_listing(struct ratelimit *client, const struct listing *listing, struct buffer *ret)
 {
     char text[MESSAGE_SIZE];
-    if (listing->has_no_memory || join(listing, ret) < 0)
+    if (listing->has_no_memory || write_listing(listing, ret) < 0)
         return complain(blocking_link(client), RATELIMIT_NO_MEMORY, "", "no memory for the policies");
     if (listing->only == NULL || listing->n > 0) return EXIT_DONE;
 
@@ -108,7 +108,7 @@ enum exit_code listing_ask(struct ratelimit *client, uint32_t timeout_ms, const 
         }
         take_page(&listing, answer);
     }
-    code = finish(client, &listing, ret);
+    code = finish_listing(client, &listing, ret);
 
 out:
     buffer_fini(&params);

@@ -79,7 +79,7 @@ static int parse_ms(const char *option, const char *text, int64_t min_ms, int64_
 }
 
 /* 0, or -1 with the complaint made, for which the long options have a `name`. */
-static int take(int letter, const char *name, const char *text, struct options *ret)
+static int take_option(int letter, const char *name, const char *text, struct options *ret)
 {
     static const char to_a_day[] = "out of bounds; write a duration from 1ms to 1d";
     if (letter & LETTER_BIT) ret->given |= (unsigned)letter & ~(unsigned)LETTER_BIT;
@@ -134,7 +134,7 @@ int options_read(int argc, char **argv, struct options *ret)
             complain_usage("%s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins "
                            "with a dash",
                            argv[at]);
-        if (letter == ':' || letter == '?' || take(letter, names[index].name, optarg, ret) != 0) return -1;
+        if (letter == ':' || letter == '?' || take_option(letter, names[index].name, optarg, ret) != 0) return -1;
     }
     return optind;
 }

@@ -198,7 +198,7 @@ struct question {
 };
 
 /* 0 with the answer, valid until the next question; or the exit code with the complaint made. */
-static enum exit_code ask(const struct question *question, struct pull *ret)
+static enum exit_code ask_once(const struct question *question, struct pull *ret)
 {
     struct ratelimit *client = question->client;
     const struct options *options = &question->options;
@@ -255,7 +255,7 @@ static enum exit_code ask_until_allowed(struct question *question)
 
         enum exit_code code =
             command_pack(question->command, options, question->n, question->arguments, &question->params);
-        if (code == EXIT_DONE) code = ask(question, &answer);
+        if (code == EXIT_DONE) code = ask_once(question, &answer);
         if (code != EXIT_DONE) return code;
 
         question->asked.waited = report_read(answer, &decision) == 0;
@@ -272,7 +272,7 @@ static enum exit_code list(struct question *question)
     return show(question, pull_of(buffer_data(&question->listing), buffer_len(&question->listing)));
 }
 
-static enum exit_code run(struct question *question)
+static enum exit_code run_question(struct question *question)
 {
     const struct options *options = &question->options;
     int64_t *costs = malloc(((size_t)question->n + 1) * sizeof *costs); /* of each check */
@@ -296,7 +296,7 @@ static enum exit_code run(struct question *question)
         code = ask_until_allowed(question);
     else if (question->command->shape == SHAPE_LISTING)
         code = list(question);
-    else if ((code = ask(question, &answer)) == EXIT_DONE)
+    else if ((code = ask_once(question, &answer)) == EXIT_DONE)
         code = show(question, answer);
 
 out:
@@ -307,7 +307,7 @@ out:
 
 /* ---- The process ---- */
 
-static enum exit_code finish(enum exit_code code)
+static enum exit_code finish_output(enum exit_code code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     fprintf(stderr, "ratelimitctl: cannot write the answer: %s\n", strerror(errno));
@@ -316,8 +316,8 @@ static enum exit_code finish(enum exit_code code)
 
 /* Read the options from `argv`, those after `command`, or NULL. The index of the first argument after them; or -1 to
  * end with *ret_code: they are wrong, or what they ask for instead of a command is done. */
-static int read_options(int argc, char **argv, const struct command *command, struct options *options,
-                        enum exit_code *ret_code)
+static int read_arguments(int argc, char **argv, const struct command *command, struct options *options,
+                          enum exit_code *ret_code)
 {
     int at = options_read(argc, argv, options);
     *ret_code = EXIT_USAGE;
@@ -328,7 +328,7 @@ static int read_options(int argc, char **argv, const struct command *command, st
         print_help(stdout);
     else
         printf("ratelimitctl %s\n", ratelimit_version());
-    *ret_code = finish(EXIT_DONE);
+    *ret_code = finish_output(EXIT_DONE);
     return -1;
 }
 
@@ -341,7 +341,7 @@ static enum exit_code run_help(int n, char **names, const struct options *option
         print_help_of(stdout, command);
     else
         print_help(stdout);
-    return finish(EXIT_DONE);
+    return finish_output(EXIT_DONE);
 }
 
 int main(int argc, char **argv)
@@ -357,7 +357,7 @@ int main(int argc, char **argv)
     } while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
 
-    int at = read_options(argc, argv, NULL, &options, &code);
+    int at = read_arguments(argc, argv, NULL, &options, &code);
     if (at < 0) return (int)code;
     if (at == argc) return (int)usage_error("no command", "");
     if (strcmp(argv[at], "help") == 0) return (int)run_help(argc - at - 1, argv + at + 1, &options);
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
 
     argc -= at;
     argv += at;
-    at = options.ended ? 1 : read_options(argc, argv, command, &options, &code);
+    at = options.ended ? 1 : read_arguments(argc, argv, command, &options, &code);
     if (at < 0) return (int)code;
     argc -= at;
     argv += at;
@@ -381,8 +381,8 @@ int main(int argc, char **argv)
     code = command_look(command, &options, argc, argv);
     if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &question.params);
     if (code == EXIT_DONE)
-        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run(&question);
+        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run_question(&question);
     buffer_fini(&question.listing);
     buffer_fini(&question.params);
-    return (int)finish(code);
+    return (int)finish_output(code);
 }

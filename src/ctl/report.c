@@ -20,12 +20,12 @@ int report_read(struct pull answer, struct ratelimit_decision *ret)
     return decode_decision(&answer, &order, 0, ret);
 }
 
-/* That of the check with this place among those asked for. */
-static int print_one(FILE *out, struct pull answer, uint32_t place, const struct asked *asked)
+/* The decision of the check number `index` of those asked for. */
+static int print_one(FILE *out, struct pull answer, uint32_t index, const struct asked *asked)
 {
     struct ratelimit_decision decision;
     if (report_read(answer, &decision) != 0) return -1;
-    int64_t cost = place < asked->n_costs ? asked->costs[place] : COST_UNKNOWN;
+    int64_t cost = index < asked->n_costs ? asked->costs[index] : COST_UNKNOWN;
     words_decision(out, &decision, cost, asked->waited, asked->at_most);
     return 0;
 }
@@ -103,9 +103,9 @@ int report_change(FILE *out, struct pull answer, const struct asked *asked)
     (void)asked;
     if (report_read(answer, &decision) != 0) return -1;
 
-    bool more = decision.charged > 0;
-    fprintf(out, "%s %" PRId64 "%s  ", more ? "charged" : "refunded", more ? decision.charged : decision.refunded,
-            decision.ended ? ", had ended" : "");
+    bool is_charged = decision.charged > 0;
+    fprintf(out, "%s %" PRId64 "%s  ", is_charged ? "charged" : "refunded",
+            is_charged ? decision.charged : decision.refunded, decision.ended ? ", had ended" : "");
     words_remaining(out, &decision, COST_UNKNOWN);
     words_source(out, &decision);
     return 0;

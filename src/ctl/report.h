@@ -28,7 +28,7 @@ typedef int report_fn(FILE *out, struct pull answer, const struct asked *asked);
 
 report_fn report_decision; /* "allowed  remaining 2/3, resets in 20s  [memory]" */
 report_fn report_all;      /* the combined decision, and below it each member's */
-report_fn report_many;     /* a line for each decision, with its place in the list */
+report_fn report_many;     /* a line for each decision, with its number in the list */
 report_fn report_reserved; /* a decision, and the reservation below it */
 report_fn report_slot;     /* "denied  0 of 3 slots free ...", or a decision, and the slot below it */
 report_fn report_change;   /* "refunded 2  remaining 5/5  [memory]" */

@@ -62,7 +62,7 @@ static void print_padded(FILE *out, struct pull policy, const char *name, int wi
 }
 
 /* A line for each limit, the first with all that the policy has; also for one without limits. */
-static void print_limits(FILE *out, struct pull policy, const struct widths *widths)
+static void print_limit_lines(FILE *out, struct pull policy, const struct widths *widths)
 {
     struct pull limits = words_member(policy, "limits");
     uint32_t n = 0;
@@ -164,7 +164,7 @@ int report_policies(FILE *out, struct pull answer, const struct asked *asked)
     fprintf(out, "%-*s  %-*s  %-10s  %7s  %6s\n", widths.name, "POLICY", widths.limits, "LIMITS", "ON FAILURE",
             "ALLOWED", "DENIED");
     for (answer = first; n > 0; n--) {
-        print_limits(out, answer, &widths);
+        print_limit_lines(out, answer, &widths);
         print_specials(out, answer);
         print_overrides(out, answer);
         print_candidate(out, answer);

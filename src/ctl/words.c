@@ -84,7 +84,7 @@ static void print_name(FILE *out, struct slice name)
 }
 
 /* "slot ttl 30s", "burst 20"; moves past the value. */
-static void print_setting(FILE *out, struct slice name, struct pull *value)
+static void print_limit_setting(FILE *out, struct slice name, struct pull *value)
 {
     int64_t ms;
     bool in_ms = is_duration(name);
@@ -155,7 +155,7 @@ void words_limit(FILE *out, struct pull limit)
             continue;
         }
         fputs(", ", out);
-        print_setting(out, name, &at);
+        print_limit_setting(out, name, &at);
     }
     if (is_true(limit, "count_denied")) fputs(", denied checks count", out);
     if (is_true(limit, "phase")) fputs(", each key has its own phase", out);
@@ -180,7 +180,7 @@ void words_changes(FILE *out, struct pull limit)
             continue;
         }
         fputs(between, out);
-        print_setting(out, name, &limit);
+        print_limit_setting(out, name, &limit);
         between = ", ";
     }
 }

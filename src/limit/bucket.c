@@ -3,7 +3,7 @@
  * lua/bucket.lua.
  *
  * A bucket of `burst` tokens refills `limit` tokens per `window`, evenly. Divide limit and window
- * (in us) by their greatest common divisor: a tokens per b us. The bucket's emptiness is a *level*
+ * (in us) by their greatest divisor divisor: a tokens per b us. The bucket's emptiness is a *level*
  * in units of token * us: a charge of n adds n * b, each us takes a away, and it may not rise above
  * burst * b. So nothing is ever rounded. Where a check may wait m us, it may rise m * a higher: what lies
  * above burst * b has drained when the delay is over.
@@ -76,8 +76,8 @@ static int configure(struct limit *limit, struct diag *diag)
         return 0; /* refused because of the limit, not because of a burst derived from it */
 
     if (limit->burst == 0) limit->burst = limit->limit;
-    int64_t common = gcd(limit->limit, limit->window_us);
-    int64_t tokens = limit->limit / common, per_us = limit->window_us / common;
+    int64_t divisor = gcd(limit->limit, limit->window_us);
+    int64_t tokens = limit->limit / divisor, per_us = limit->window_us / divisor;
     limit->constants = (struct constants){.bucket = {.tokens = tokens, .per_us = per_us}};
     int64_t largest = largest_burst(tokens, per_us) / (limit->debt ? 2 : 1);
     if (largest < 1)

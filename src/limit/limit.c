@@ -116,7 +116,7 @@ void limit_constants(struct constants *ret, const struct limit *limit, int64_t p
 }
 
 /* Each field once: this is done for every limit that is asked about. The constants are the caller's. */
-static void start(struct view *view, const struct limit *limit, int64_t now_us)
+static void start_view(struct view *view, const struct limit *limit, int64_t now_us)
 {
     view->limit = limit;
     view->now_us = view->now = now_us;
@@ -132,14 +132,14 @@ static void start(struct view *view, const struct limit *limit, int64_t now_us)
 
 void limit_at(struct view *view, const struct limit *limit, const struct constants *constants, int64_t now_us)
 {
-    start(view, limit, now_us);
+    start_view(view, limit, now_us);
     view->constants = *constants;
     limit_ops(limit)->prepare(view);
 }
 
 void limit_here(struct view *view, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us)
 {
-    start(view, limit, now_us);
+    start_view(view, limit, now_us);
     limit_constants(&view->constants, limit, limit_phase(limit, key), max_wait_us, now_us);
     limit_ops(limit)->prepare(view);
 }

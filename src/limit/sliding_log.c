@@ -68,25 +68,25 @@ static bool plausible(const struct view *view)
 }
 
 /* So many times are kept. */
-static size_t kept(const struct limit *limit)
+static size_t n_kept_at_most(const struct limit *limit)
 {
     return (size_t)limit->limit + limit->count_denied;
 }
 
 static size_t pushed(const struct view *view, int64_t units)
 {
-    return (size_t)units < kept(view->limit) ? (size_t)units : kept(view->limit);
+    return (size_t)units < n_kept_at_most(view->limit) ? (size_t)units : n_kept_at_most(view->limit);
 }
 
 int sliding_log_reserve(const struct view *view, struct state *state, int64_t units)
 {
-    return time_ring_reserve(&state->log, pushed(view, units), kept(view->limit));
+    return time_ring_reserve(&state->log, pushed(view, units), n_kept_at_most(view->limit));
 }
 
 int64_t sliding_log_save(const struct view *view, struct state *state)
 {
     size_t n = pushed(view, view->charged);
-    if (n > 0) CHECK(time_ring_push(&state->log, view->now, n, kept(view->limit)) == 0);
+    if (n > 0) CHECK(time_ring_push(&state->log, view->now, n, n_kept_at_most(view->limit)) == 0);
     size_t len = time_ring_len(state->log);
     return len == 0 ? 0 : time_ring_at(state->log, len - 1) + view->constants.log.window_us;
 }

@@ -10,13 +10,13 @@
 enum { FIRST_CAP = 4 };
 
 struct time_ring {
-    size_t first; /* place of the oldest */
+    size_t first; /* index of the oldest */
     size_t len;
     size_t cap;
     int64_t at_us[];
 };
 
-static size_t place(const struct time_ring *ring, size_t i)
+static size_t index_in_ring(const struct time_ring *ring, size_t i)
 {
     size_t at = ring->first + i;
     return at < ring->cap ? at : at - ring->cap;
@@ -50,10 +50,10 @@ int time_ring_push(struct time_ring **ring, int64_t time_us, size_t n, size_t ma
     if (n > max) n = max;
 
     struct time_ring *to = *ring;
-    size_t kept = to->len + n <= max ? to->len : max - n;
-    to->first = place(to, to->len - kept);
-    to->len = kept;
-    for (size_t i = 0; i < n; i++) to->at_us[place(to, to->len++)] = time_us;
+    size_t n_left = to->len + n <= max ? to->len : max - n;
+    to->first = index_in_ring(to, to->len - n_left);
+    to->len = n_left;
+    for (size_t i = 0; i < n; i++) to->at_us[index_in_ring(to, to->len++)] = time_us;
     return 0;
 }
 
@@ -65,18 +65,20 @@ size_t time_ring_len(const struct time_ring *ring)
 int64_t time_ring_at(const struct time_ring *ring, size_t i)
 {
     CHECK(i < ring->len);
-    return ring->at_us[place(ring, i)];
+    return ring->at_us[index_in_ring(ring, i)];
 }
 
 void time_ring_lower(struct time_ring *ring, int64_t to_us)
 {
-    for (size_t i = time_ring_len(ring); i-- > 0 && time_ring_at(ring, i) > to_us;) ring->at_us[place(ring, i)] = to_us;
+    for (size_t i = time_ring_len(ring); i-- > 0 && time_ring_at(ring, i) > to_us;)
+        ring->at_us[index_in_ring(ring, i)] = to_us;
 }
 
 void time_ring_remove(struct time_ring *ring, size_t first, size_t n)
 {
     CHECK(first + n <= ring->len);
-    for (size_t i = first; i + n < ring->len; i++) ring->at_us[place(ring, i)] = ring->at_us[place(ring, i + n)];
+    for (size_t i = first; i + n < ring->len; i++)
+        ring->at_us[index_in_ring(ring, i)] = ring->at_us[index_in_ring(ring, i + n)];
     ring->len -= n;
 }
 

@@ -22,9 +22,9 @@ void denial_log_set(struct denial_log *log, enum denials mode, uint32_t per_seco
 
 /* ---- the memory of the last ones ---- */
 
-static struct denial_entry *entry_at(struct denial_log *log, uint16_t place)
+static struct denial_entry *denial_at(struct denial_log *log, uint16_t index)
 {
-    return &log->entries[place - 1];
+    return &log->entries[index - 1];
 }
 
 /* Was it logged lately? What is too old goes, with all behind it, which is older: lists stay short. */
@@ -32,7 +32,7 @@ static bool is_remembered(struct denial_log *log, uint64_t hash, int64_t now_us)
 {
     uint16_t *link = &log->heads[hash % DENIALS_REMEMBERED];
     while (*link != 0) {
-        struct denial_entry *entry = entry_at(log, *link);
+        struct denial_entry *entry = denial_at(log, *link);
         if (now_us - entry->logged_us >= DENIAL_QUIET_US) {
             *link = 0;
             return false;
@@ -43,19 +43,19 @@ static bool is_remembered(struct denial_log *log, uint64_t hash, int64_t now_us)
     return false;
 }
 
-static void remember(struct denial_log *log, uint64_t hash, int64_t now_us)
+static void remember_denial(struct denial_log *log, uint64_t hash, int64_t now_us)
 {
-    uint16_t place = (uint16_t)(log->n_entries % DENIALS_REMEMBERED) + 1;
-    struct denial_entry *entry = entry_at(log, place);
+    uint16_t index = (uint16_t)(log->n_entries % DENIALS_REMEMBERED) + 1;
+    struct denial_entry *entry = denial_at(log, index);
     if (log->n_entries >= DENIALS_REMEMBERED) { /* the oldest of all is the last of its list, if that still has it */
         uint16_t *link = &log->heads[entry->hash % DENIALS_REMEMBERED];
-        while (*link != 0 && *link != place) link = &entry_at(log, *link)->next;
+        while (*link != 0 && *link != index) link = &denial_at(log, *link)->next;
         *link = 0;
     }
 
     uint16_t *head = &log->heads[hash % DENIALS_REMEMBERED];
     *entry = (struct denial_entry){.hash = hash, .logged_us = now_us, .next = *head};
-    *head = place;
+    *head = index;
     log->n_entries++;
 }
 
@@ -81,7 +81,7 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, struc
         return false;
     }
 
-    if (log->mode == DENIALS_FIRST) remember(log, hash, now_us);
+    if (log->mode == DENIALS_FIRST) remember_denial(log, hash, now_us);
     log->n_logged++;
     *ret_held = log->n_held;
     log->n_held = 0;

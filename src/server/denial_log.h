@@ -29,11 +29,11 @@ enum denials { DENIALS_OFF, DENIALS_FIRST, DENIALS_SAMPLED };
 
 enum { DENIALS_REMEMBERED = 4096, DENIAL_QUIET_US = 60 * 1000000 };
 
-/* A policy and key that were logged. A list of them hangs from each place of `heads`, the newest first. */
+/* A policy and key that were logged. A list of them hangs from each cell of `heads`, the newest first. */
 struct denial_entry {
     uint64_t hash;
     int64_t logged_us;
-    uint16_t next; /* the place behind it in its list, from 1; 0 = none */
+    uint16_t next; /* the index of the one behind it in its list, from 1; 0 = none */
 };
 
 /* Zeroed, it is off and remembers nothing. */

@@ -14,7 +14,7 @@
 
 enum { VERSION = 1, HEAD_SIZE = 3 + 8 + 8 + 8 + 4 + 1, CHECKSUM_SIZE = 4 };
 
-static uint8_t *put(uint8_t *to, uint64_t value, size_t size)
+static uint8_t *put_integer(uint8_t *to, uint64_t value, size_t size)
 {
     for (size_t i = 0; i < size; i++) to[i] = (uint8_t)(value >> 8 * i);
     return to + size;
@@ -37,14 +37,15 @@ static uint32_t checksum_of(const uint8_t *bytes, size_t n)
 static void write_bytes(uint8_t *bytes, const struct reservation_token *token)
 {
     const struct op_reservation *reservation = &token->reservation;
-    uint8_t *to = put(put(put(bytes, VERSION, 1), token->source, 1), token->reason, 1);
-    to = put(put(put(to, reservation->id, 8), (uint64_t)reservation->units, 8), (uint64_t)reservation->made_us, 8);
-    to = put(put(to, (uint64_t)reservation->ttl_ms, 4), token->policy.len, 1);
+    uint8_t *to = put_integer(put_integer(put_integer(bytes, VERSION, 1), token->source, 1), token->reason, 1);
+    to = put_integer(put_integer(put_integer(to, reservation->id, 8), (uint64_t)reservation->units, 8),
+                     (uint64_t)reservation->made_us, 8);
+    to = put_integer(put_integer(to, (uint64_t)reservation->ttl_ms, 4), token->policy.len, 1);
     memcpy(to, token->policy.data, token->policy.len);
     to += token->policy.len;
     memcpy(to, token->key.data, token->key.len);
     to += token->key.len;
-    put(to, checksum_of(bytes, (size_t)(to - bytes)), CHECKSUM_SIZE);
+    put_integer(to, checksum_of(bytes, (size_t)(to - bytes)), CHECKSUM_SIZE);
 }
 
 void reservation_pack(struct packer *packer, const struct reservation_token *token)

@@ -44,7 +44,7 @@ int reserve_run(struct params *params)
     return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
 }
 
-static int settle(const struct params *params, const struct reservation_token *token)
+static int settle_token(const struct params *params, const struct reservation_token *token)
 {
     char text[FAULT_TEXT_MAX];
     const struct policy *policy = policy_find(params_policies(params), token->policy);
@@ -117,7 +117,7 @@ int settle_run(struct params *params)
     struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
     int status = params_units(params, "actual", 0, &token.reservation.actual);
-    if (status == 0) status = settle(params, &token);
+    if (status == 0) status = settle_token(params, &token);
     reservation_token_fini(&token);
     return status;
 }
@@ -126,7 +126,7 @@ int cancel_run(struct params *params)
 {
     struct reservation_token token = {0};
     if (read_reservation(params, &token) != 0) return -1;
-    int status = settle(params, &token);
+    int status = settle_token(params, &token);
     reservation_token_fini(&token);
     return status;
 }

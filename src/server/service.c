@@ -24,13 +24,13 @@
 #include "base/clock.h"
 
 enum { FIRST_LISTEN_FD = 3, TEXT_MAX = 512 };
-enum kept { KEPT_RELOADING, KEPT_READY, KEPT_STOPPING, N_KEPT };
+enum message { MESSAGE_RELOADING, MESSAGE_READY, MESSAGE_STOPPING, N_MESSAGES };
 
 static struct {
     int fd; /* connected datagram socket; -1 = nobody listens */
     int n_listen_fds;
     uint64_t watchdog_us;
-    char kept[N_KEPT][TEXT_MAX]; /* still to be sent; "" = nothing */
+    char unsent[N_MESSAGES][TEXT_MAX]; /* still to be sent; "" = nothing */
 } service = {.fd = -1};
 
 /* A decimal number of an environment variable; false where it is unset or no number. */
@@ -55,7 +55,7 @@ static void open_notify(void)
     size_t len = text != NULL ? strlen(text) : 0;
     if (service.fd >= 0) close(service.fd);
     service.fd = -1;
-    memset(service.kept, 0, sizeof service.kept);
+    memset(service.unsent, 0, sizeof service.unsent);
     if (len < 2 || len >= sizeof addr.sun_path || (text[0] != '/' && text[0] != '@')) return;
 
     memcpy(addr.sun_path, text, len);
@@ -122,35 +122,35 @@ static void write_status(char text[TEXT_MAX], const char *before, const char *st
 
 void service_retry(void)
 {
-    for (int i = 0; i < N_KEPT; i++) {
-        if (service.kept[i][0] != '\0' && !notify(service.kept[i])) return;
-        service.kept[i][0] = '\0';
+    for (int i = 0; i < N_MESSAGES; i++) {
+        if (service.unsent[i][0] != '\0' && !notify(service.unsent[i])) return;
+        service.unsent[i][0] = '\0';
     }
 }
 
-/* service.kept[which] has a new text. What would follow it, of an earlier reload, is out of date. */
-static void send_kept(enum kept which)
+/* service.unsent[which] has a new text. What would follow it, of an earlier reload, is out of date. */
+static void send_from(enum message which)
 {
-    for (int i = which + 1; i < N_KEPT; i++) service.kept[i][0] = '\0';
+    for (int i = which + 1; i < N_MESSAGES; i++) service.unsent[i][0] = '\0';
     service_retry();
 }
 
 void service_ready(const char *status)
 {
-    write_status(service.kept[KEPT_READY], "READY=1\n", status);
-    send_kept(KEPT_READY);
+    write_status(service.unsent[MESSAGE_READY], "READY=1\n", status);
+    send_from(MESSAGE_READY);
 }
 
 void service_reloading(void)
 {
-    snprintf(service.kept[KEPT_RELOADING], TEXT_MAX, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_mono_us());
-    send_kept(KEPT_RELOADING);
+    snprintf(service.unsent[MESSAGE_RELOADING], TEXT_MAX, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, clock_mono_us());
+    send_from(MESSAGE_RELOADING);
 }
 
 void service_stopping(void)
 {
-    snprintf(service.kept[KEPT_STOPPING], TEXT_MAX, "STOPPING=1");
-    send_kept(KEPT_STOPPING);
+    snprintf(service.unsent[MESSAGE_STOPPING], TEXT_MAX, "STOPPING=1");
+    send_from(MESSAGE_STOPPING);
 }
 
 void service_watchdog(void)

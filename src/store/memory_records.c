@@ -16,7 +16,7 @@ int memory_records_init(struct memory_records *records, size_t max, uint64_t max
     return map_init(&records->map, max);
 }
 
-static uint8_t *name_of(struct memory_record *record)
+static uint8_t *record_name(struct memory_record *record)
 {
     return (uint8_t *)&record->members[record->n_members];
 }
@@ -40,19 +40,19 @@ void memory_records_fini(struct memory_records *records)
     map_fini(&records->map);
 }
 
-static struct memory_record *find(struct memory_records *records, struct slice name, uint64_t hash)
+static struct memory_record *find_record(struct memory_records *records, struct slice name, uint64_t hash)
 {
     struct map_node *node = map_first(&records->map, hash);
     for (; node != NULL; node = map_next_same(node)) {
         struct memory_record *record = CONTAINER_OF(node, struct memory_record, node);
-        if (slice_eq((struct slice){name_of(record), record->name_len}, name)) return record;
+        if (slice_eq((struct slice){record_name(record), record->name_len}, name)) return record;
     }
     return NULL;
 }
 
 const struct memory_record *memory_records_find(struct memory_records *records, const struct op *op, int64_t now_us)
 {
-    const struct memory_record *record = find(records, op->record, hash_keyed(op->record.data, op->record.len));
+    const struct memory_record *record = find_record(records, op->record, hash_keyed(op->record.data, op->record.len));
     if (record == NULL || record->generation != records->generation) return NULL;
 
     bool counts = record->until_us > now_us && record->at_us + (int64_t)op->record_ms * 1000 > now_us;
@@ -77,15 +77,15 @@ static void evict(struct memory_records *records)
     drop(records, first);
 }
 
-static bool is_over(const struct memory_records *records, size_t n_more, size_t more_bytes)
+static bool exceeds_bounds(const struct memory_records *records, size_t n_new, size_t new_bytes)
 {
     return records->map.n > 0 &&
-           (records->map.n + n_more > records->max || records->n_bytes + more_bytes > records->max_bytes);
+           (records->map.n + n_new > records->max || records->n_bytes + new_bytes > records->max_bytes);
 }
 
-static void make_way(struct memory_records *records, size_t n_more, size_t more_bytes)
+static void make_way(struct memory_records *records, size_t n_new, size_t new_bytes)
 {
-    for (size_t i = 0; i < EVICT_MAX && is_over(records, n_more, more_bytes); i++) evict(records);
+    for (size_t i = 0; i < EVICT_MAX && exceeds_bounds(records, n_new, new_bytes); i++) evict(records);
 }
 
 struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us)
@@ -104,10 +104,10 @@ struct memory_record *memory_records_add(struct memory_records *records, const s
         .name_len = (uint32_t)op->record.len,
         .n_members = op->n_members,
     };
-    memcpy(name_of(record), op->record.data, op->record.len);
+    memcpy(record_name(record), op->record.data, op->record.len);
 
     uint64_t hash = hash_keyed(op->record.data, op->record.len);
-    struct memory_record *old = find(records, op->record, hash);
+    struct memory_record *old = find_record(records, op->record, hash);
     if (old != NULL) drop(records, old);
     make_way(records, 1, bytes_of(record));
 

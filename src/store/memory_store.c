@@ -132,7 +132,7 @@ static void close_reservations(struct memory_store *memory, struct memory_entry 
     memory_update_reservations(memory, entry);
 }
 
-static enum submit reserve(struct memory_store *memory, struct op *op)
+static enum submit reserve_units(struct memory_store *memory, struct op *op)
 {
     struct op_reservation *reservation = op->reservation;
     CHECK(reservation != NULL && op->members[0].reservations_key.len > 0);
@@ -193,7 +193,7 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
     return 0;
 }
 
-static enum submit settle(struct memory_store *memory, struct op *op)
+static enum submit settle_reservation(struct memory_store *memory, struct op *op)
 {
     CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
     op->reservation->refunded = op->reservation->charged = 0;
@@ -226,8 +226,8 @@ static enum submit on_submit(void *store, struct op *op)
     case OP_RENEW:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].found = touch_slot(memory, op, &op->members[i]);
         break;
-    case OP_RESERVE: result = reserve(memory, op); break;
-    case OP_SETTLE: result = settle(memory, op); break;
+    case OP_RESERVE: result = reserve_units(memory, op); break;
+    case OP_SETTLE: result = settle_reservation(memory, op); break;
     case OP_REFUND: result = memory_check(memory, op); break;
     default: result = is_one ? memory_check_one(memory, op) : memory_check(memory, op); break;
     }

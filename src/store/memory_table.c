@@ -11,9 +11,9 @@
 
 enum {
     SAMPLE = 8,
-    OVERHEAD = 32,   /* the heap's own bytes of an entry, and its share of the map's slots and of the array */
-    SIZE_STEP = 64,  /* entries have sizes that are multiples of this, so that one fits another key */
-    KEPT_MAX = 1024, /* removed entries; about as many as go in a busy tick */
+    OVERHEAD = 32,    /* the heap's own bytes of an entry, and its share of the map's slots and of the array */
+    SIZE_STEP = 64,   /* entries have sizes that are multiples of this, so that one fits another key */
+    SPARE_MAX = 1024, /* removed entries; about as many as go in a busy tick */
 };
 
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes)
@@ -37,8 +37,8 @@ void memory_table_fini(struct memory_table *table)
 {
     while (table->n > 0) memory_table_remove(table, table->entries[table->n - 1]);
     for (size_t i = 0; i < MEMORY_ENTRY_SIZES; i++) {
-        for (struct map_node *node; (node = table->kept[i]) != NULL;) {
-            table->kept[i] = node->next;
+        for (struct map_node *node; (node = table->spare[i]) != NULL;) {
+            table->spare[i] = node->next;
             mem_free(CONTAINER_OF(node, struct memory_entry, node));
         }
     }
@@ -116,13 +116,13 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
                                       int64_t now_us)
 {
     size_t size = size_of(key->head.len + key->key.len);
-    struct map_node *kept = size <= MEMORY_ENTRY_SIZES ? table->kept[size - 1] : NULL;
+    struct map_node *spare = size <= MEMORY_ENTRY_SIZES ? table->spare[size - 1] : NULL;
     struct memory_entry *entry =
-        kept != NULL ? CONTAINER_OF(kept, struct memory_entry, node) : mem_alloc(size * SIZE_STEP);
+        spare != NULL ? CONTAINER_OF(spare, struct memory_entry, node) : mem_alloc(size * SIZE_STEP);
     if (entry == NULL) return NULL;
-    if (kept != NULL) {
-        table->kept[size - 1] = kept->next;
-        table->n_kept--;
+    if (spare != NULL) {
+        table->spare[size - 1] = spare->next;
+        table->n_spare--;
     }
 
     *entry = (struct memory_entry){
@@ -140,7 +140,7 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
 
     if (table->n >= table->max_keys) memory_table_evict(table, now_us);
     CHECK(table->n < table->width);
-    entry->place = (uint32_t)table->n;
+    entry->index = (uint32_t)table->n;
     table->entries[table->n++] = entry;
     table->n_reserved_lists += key->kind == MEMORY_RESERVATIONS;
     table->n_bytes += entry->n_bytes;
@@ -163,8 +163,8 @@ void memory_table_recount(struct memory_table *table, struct memory_entry *entry
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
 {
     struct memory_entry *last = table->entries[--table->n];
-    table->entries[entry->place] = last;
-    last->place = entry->place;
+    table->entries[entry->index] = last;
+    last->index = entry->index;
     table->n_bytes -= entry->n_bytes;
     table->n_stale -= entry->generation != table->generation;
     table->n_reserved_lists -= entry->kind == MEMORY_RESERVATIONS;
@@ -176,13 +176,13 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
         state_fini(&entry->state);
 
     size_t size = size_of((size_t)entry->head_len + entry->key_len);
-    if (size > MEMORY_ENTRY_SIZES || table->n_kept >= KEPT_MAX) {
+    if (size > MEMORY_ENTRY_SIZES || table->n_spare >= SPARE_MAX) {
         mem_free(entry);
         return;
     }
-    entry->node.next = table->kept[size - 1];
-    table->kept[size - 1] = &entry->node;
-    table->n_kept++;
+    entry->node.next = table->spare[size - 1];
+    table->spare[size - 1] = &entry->node;
+    table->n_spare++;
 }
 
 /* ---- bounds ---- */

@@ -44,7 +44,7 @@ struct memory_entry {
     int64_t expires_us; /* wall clock: when the state equals fresh again */
 
     uint32_t life_s;     /* no state of its limit lives longer */
-    uint32_t place;      /* in entries */
+    uint32_t index;      /* in entries */
     uint32_t generation; /* of the table when it came */
     uint32_t n_bytes;    /* as counted in the table */
     uint32_t key_len;
@@ -70,9 +70,9 @@ struct memory_table {
     uint32_t generation;
     size_t cursor; /* entries from here on were visited by the present sweep */
     uint64_t random;
-    uint64_t prefetched;                       /* the hash of the last memory_table_prefetch() */
-    struct map_node *kept[MEMORY_ENTRY_SIZES]; /* owned; entries of removed keys: of each size a list, by node.next */
-    size_t n_kept;                             /* not in n_bytes */
+    uint64_t prefetched;                        /* the hash of the last memory_table_prefetch() */
+    struct map_node *spare[MEMORY_ENTRY_SIZES]; /* owned; entries of removed keys: of each size a list, by node.next */
+    size_t n_spare;                             /* not in n_bytes */
 };
 
 int memory_table_init(struct memory_table *table, size_t max_keys, uint64_t max_bytes); /* 0, or -1 without memory */

@@ -9,7 +9,7 @@ enum {
 };
 
 struct party {
-    struct list link; /* in the queue's ring, apart or idle */
+    struct list link; /* in the queue's ring, passed or idle */
     struct map_node node;
     struct list ops;  /* oldest first */
     uint32_t n_taken; /* weight, of its present share; what is beyond it is owed */
@@ -19,20 +19,20 @@ int op_queue_init(struct op_queue *queue)
 {
     *queue = (struct op_queue){0};
     list_init(&queue->ring);
-    list_init(&queue->apart);
+    list_init(&queue->passed);
     list_init(&queue->idle);
     return map_init(&queue->by_number, PARTIES_EXPECTED);
 }
 
 void op_queue_fini(struct op_queue *queue)
 {
-    CHECK(queue->n == 0 && list_empty(&queue->ring) && list_empty(&queue->apart));
+    CHECK(queue->n == 0 && list_empty(&queue->ring) && list_empty(&queue->passed));
 
     for (struct list *it; (it = list_pop_front(&queue->idle)) != NULL;) mem_free(LIST_ITEM(it, struct party, link));
     map_fini(&queue->by_number);
 }
 
-static struct party *find(const struct op_queue *queue, uint64_t number)
+static struct party *find_party(const struct op_queue *queue, uint64_t number)
 {
     if (queue->last != NULL && queue->last->node.hash == number) return queue->last;
     struct map_node *node = map_first(&queue->by_number, number); /* a number is its own hash */
@@ -42,7 +42,7 @@ static struct party *find(const struct op_queue *queue, uint64_t number)
 /* The party of this number, in the ring, at its end where it is new; NULL without memory. */
 static struct party *find_or_add(struct op_queue *queue, uint64_t number)
 {
-    struct party *party = find(queue, number);
+    struct party *party = find_party(queue, number);
     if (party == NULL) {
         struct list *idle = list_pop_front(&queue->idle);
         queue->n_idle -= idle != NULL;
@@ -113,13 +113,13 @@ size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t m
 
 void op_queue_pass(struct op_queue *queue)
 {
-    list_push_back(&queue->apart, list_pop_front(&queue->ring));
+    list_push_back(&queue->passed, list_pop_front(&queue->ring));
 }
 
 void op_queue_resume(struct op_queue *queue)
 {
-    list_append(&queue->apart, &queue->ring);
-    list_append(&queue->ring, &queue->apart);
+    list_append(&queue->passed, &queue->ring);
+    list_append(&queue->ring, &queue->passed);
 }
 
 /* It has no ops any more. */
@@ -140,7 +140,8 @@ void op_queue_take(struct op_queue *queue, struct op *op)
 {
     CHECK(queue->n > 0);
     struct party *first = LIST_ITEM(queue->ring.next, struct party, link);
-    struct party *party = !list_empty(&queue->ring) && first->node.hash == op->party ? first : find(queue, op->party);
+    struct party *party =
+        !list_empty(&queue->ring) && first->node.hash == op->party ? first : find_party(queue, op->party);
     CHECK(party != NULL);
 
     list_remove(&op->link);

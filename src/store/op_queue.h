@@ -18,9 +18,9 @@
 enum { OP_QUEUE_SHARE = 16 }; /* of op->weight */
 
 struct op_queue {
-    struct list ring;  /* struct party: those with ops waiting; the first is next */
-    struct list apart; /* struct party: those that op_queue_pass() left out, in their order */
-    struct list idle;  /* struct party: kept for later */
+    struct list ring;   /* struct party: those with ops waiting; the first is next */
+    struct list passed; /* struct party: those that op_queue_pass() left out, in their order */
+    struct list idle;   /* struct party: kept for later */
     size_t n_idle;
     struct map by_number; /* those with ops waiting */
     struct party *last;   /* the one that an op was added for last; NULL = nobody */

@@ -74,7 +74,7 @@ void redis_conn_drop(struct redis_conn *conn)
     if (conn->context != NULL && !conn->is_reading) redisAsyncFree(conn->context);
 }
 
-static void fail(struct redis_conn *conn, const char *why)
+static void fail_conn(struct redis_conn *conn, const char *why)
 {
     snprintf(conn->error, sizeof conn->error, "%s", why);
     redis_conn_drop(conn);
@@ -141,7 +141,7 @@ static void read_replies(struct redis_conn *conn)
         fault = "a reply larger than any we asked for";
     if (fault != NULL) {
         redis_counters.redis_bad_replies++;
-        fail(conn, fault);
+        fail_conn(conn, fault);
     } else if (conn->is_ending) {
         redis_conn_drop(conn);
     }
@@ -153,13 +153,13 @@ static void on_readable(redisAsyncContext *context)
     clock_update(conn->clock);
     uint8_t *to = buffer_reserve(&conn->input, READ_BYTES);
     if (to == NULL) {
-        fail(conn, "out of memory");
+        fail_conn(conn, "out of memory");
         return;
     }
 
     ssize_t n = recv(context->c.fd, to, READ_BYTES, 0);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-        fail(conn, n == 0 ? "Server closed the connection" : strerror(errno));
+        fail_conn(conn, n == 0 ? "Server closed the connection" : strerror(errno));
         return;
     }
 
@@ -174,7 +174,7 @@ static void on_writable(redisAsyncContext *context)
     size_t len = buffer_len(&conn->output);
     ssize_t n = len > 0 ? send(context->c.fd, buffer_data(&conn->output), len, MSG_NOSIGNAL) : 0;
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        fail(conn, strerror(errno));
+        fail_conn(conn, strerror(errno));
         return;
     }
 

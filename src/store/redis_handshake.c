@@ -101,7 +101,7 @@ static void log_step(const char *step)
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: %s", step);
 }
 
-static void finish(struct redis_handshake *handshake, const char *fault, enum redis_remedy remedy)
+static void end_handshake(struct redis_handshake *handshake, const char *fault, enum redis_remedy remedy)
 {
     if (handshake->is_over) return;
     handshake->is_over = true;
@@ -145,7 +145,7 @@ static bool is_fine(struct redis_handshake *handshake, const char *what, const s
 
     bool is_forbidden = error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE; /* whatever it is asked */
     bool is_late = is_forbidden || redis_error_remedy(error) == REMEDY_RECONNECT_LATE;
-    finish(handshake, fault, is_late ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT);
+    end_handshake(handshake, fault, is_late ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT);
     return false;
 }
 
@@ -160,14 +160,15 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
 
     const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");
     if (mode != NULL && strcmp(mode, "cluster") == 0)
-        finish(handshake,
-               "this server is a node of a cluster and has only some of the keys; write the address of a server "
-               "without cluster mode into store.redis.addresses",
-               REMEDY_RECONNECT_LATE);
+        end_handshake(handshake,
+                      "this server is a node of a cluster and has only some of the keys; write the address of a server "
+                      "without cluster mode into store.redis.addresses",
+                      REMEDY_RECONNECT_LATE);
     if (mode != NULL && strcmp(mode, "sentinel") == 0)
-        finish(handshake, "this is a Sentinel; write the address of the master into store.redis.addresses",
-               REMEDY_RECONNECT_LATE);
-    if (role != NULL && strcmp(role, "master") != 0) finish(handshake, "this server is a replica", REMEDY_RECONNECT);
+        end_handshake(handshake, "this is a Sentinel; write the address of the master into store.redis.addresses",
+                      REMEDY_RECONNECT_LATE);
+    if (role != NULL && strcmp(role, "master") != 0)
+        end_handshake(handshake, "this server is a replica", REMEDY_RECONNECT);
     if (!handshake->is_over) log_step(handshake->authenticates ? "HELLO and AUTH done" : "HELLO done");
 }
 
@@ -192,7 +193,7 @@ static void on_load(struct redis_call *call, const struct redis_reader *reply)
     struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, load);
     if (!is_fine(handshake, "SCRIPT LOAD", reply)) return;
     if (!slice_eq(redis_reader_text(reply), handshake->script->sha1)) {
-        finish(handshake, "SCRIPT LOAD returned another digest than ours", REMEDY_RECONNECT_LATE);
+        end_handshake(handshake, "SCRIPT LOAD returned another digest than ours", REMEDY_RECONNECT_LATE);
         return;
     }
     log_step("script loaded");
@@ -204,9 +205,9 @@ static void on_canary(struct redis_call *call, const struct redis_reader *reply)
     if (!is_fine(handshake, "EVALSHA", reply)) return;
     const struct redis_script *script = handshake->script;
     if (script->is_canary_good(script->arg, reply))
-        finish(handshake, NULL, REMEDY_KEEP);
+        end_handshake(handshake, NULL, REMEDY_KEEP);
     else
-        finish(handshake, "the script's answer makes no sense", REMEDY_RECONNECT_LATE);
+        end_handshake(handshake, "the script's answer makes no sense", REMEDY_RECONNECT_LATE);
 }
 
 static int send_command(struct redis_handshake *handshake, struct redis_call *call,

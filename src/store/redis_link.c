@@ -32,7 +32,7 @@ enum {
 
 static struct log_site steps = {.most = STEPS_PER_SECOND};
 
-enum state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
+enum link_state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
 
 /* A name lookup ends when the resolver likes. It outlives its link, which does not wait for it. */
 struct lookup {
@@ -46,7 +46,7 @@ struct redis_link {
     const struct redis_options *options; /* the store's */
     struct redis_link_events events;
 
-    enum state state;
+    enum link_state state;
     bool was_ready; /* the connection that is ending */
     int64_t ready_since_us;
     enum redis_remedy remedy;  /* how soon to try again */

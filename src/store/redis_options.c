@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 
 /* NULL stays NULL. 0, or -1 without memory. */
-static int copy_text(const char **ret_copy, const char *text)
+static int copy_option(const char **ret_copy, const char *text)
 {
     *ret_copy = NULL;
     if (text == NULL) return 0;
@@ -20,8 +20,8 @@ int redis_options_copy(struct redis_options *ret_copy, const struct redis_option
 {
     struct redis_options copy = *from;
     copy.address = copy.username = copy.password = copy.key_prefix = NULL;
-    if (copy_text(&copy.address, from->address) < 0 || copy_text(&copy.username, from->username) < 0 ||
-        copy_text(&copy.password, from->password) < 0 || copy_text(&copy.key_prefix, from->key_prefix) < 0) {
+    if (copy_option(&copy.address, from->address) < 0 || copy_option(&copy.username, from->username) < 0 ||
+        copy_option(&copy.password, from->password) < 0 || copy_option(&copy.key_prefix, from->key_prefix) < 0) {
         redis_options_fini(&copy);
         return -1;
     }

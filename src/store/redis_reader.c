@@ -7,7 +7,7 @@
 enum { DIGITS_MAX = 19 };
 
 /* -1, and the first reason counts. */
-static ssize_t refuse(struct redis_reader *reader, const char *why)
+static ssize_t refuse_reply(struct redis_reader *reader, const char *why)
 {
     if (reader->fault == NULL) reader->fault = why;
     return -1;
@@ -52,7 +52,7 @@ static ssize_t take_line(struct redis_reader *reader, const uint8_t *bytes, size
 {
     const uint8_t *end = memchr(bytes, '\r', len);
     if (end == NULL || end + 1 == bytes + len) return 0;
-    if (end[1] != '\n') return refuse(reader, "Protocol error, a line with a stray CR");
+    if (end[1] != '\n') return refuse_reply(reader, "Protocol error, a line with a stray CR");
     set_type(reader, bytes[0] == '-' ? REDIS_ERROR_TEXT : REDIS_STATUS);
     keep_text(reader, bytes + 1, (size_t)(end - bytes) - 1);
     return end - bytes + 2;
@@ -64,7 +64,7 @@ static ssize_t take_integer(struct redis_reader *reader, const uint8_t *bytes, s
     int64_t number;
     ssize_t used = take_number(bytes + 1, len - 1, &number);
     if (used == 0) return 0;
-    if (used < 0) return refuse(reader, "Protocol error, a bad integer");
+    if (used < 0) return refuse_reply(reader, "Protocol error, a bad integer");
     set_type(reader, REDIS_INTEGER);
     if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
     return used + 1;
@@ -78,8 +78,8 @@ static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, s
     ssize_t used = take_number(bytes + 1, len - 1, &number);
     if (used == 0) return 0;
     if (used < 0 || number < -1)
-        return refuse(reader, type == '$' ? "Protocol error, a bad length of a string"
-                                          : "Protocol error, a bad length of an array");
+        return refuse_reply(reader, type == '$' ? "Protocol error, a bad length of a string"
+                                                : "Protocol error, a bad length of an array");
 
     size_t head = 1 + (size_t)used;
     if (number == -1) {
@@ -87,10 +87,10 @@ static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, s
         return (ssize_t)head;
     }
     if (number > (type == '$' ? REDIS_UNREAD_MAX : REDIS_INTEGERS_MAX))
-        return refuse(reader, "a reply larger than any we asked for");
+        return refuse_reply(reader, "a reply larger than any we asked for");
 
     if (type == '*') {
-        if (reader->depth >= REDIS_DEPTH_MAX) return refuse(reader, "a reply nested too deeply");
+        if (reader->depth >= REDIS_DEPTH_MAX) return refuse_reply(reader, "a reply nested too deeply");
         set_type(reader, REDIS_ARRAY);
         if (reader->depth == 0) reader->n_elements = (size_t)number;
         if (number > 0) reader->left[reader->depth++] = (size_t)number + 1; /* itself, which is done next */
@@ -99,7 +99,8 @@ static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, s
 
     size_t whole = head + (size_t)number + 2;
     if (len < whole) return 0;
-    if (memcmp(bytes + whole - 2, "\r\n", 2) != 0) return refuse(reader, "Protocol error, a string without its end");
+    if (memcmp(bytes + whole - 2, "\r\n", 2) != 0)
+        return refuse_reply(reader, "Protocol error, a string without its end");
     set_type(reader, REDIS_STRING);
     keep_text(reader, bytes + head, (size_t)number);
     return (ssize_t)whole;
@@ -119,12 +120,12 @@ static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, s
     }
 
     if (strchr("_,#!=(%~>|", bytes[0]) != NULL && bytes[0] != '\0')
-        return refuse(reader, "a reply of a protocol that was not asked for");
+        return refuse_reply(reader, "a reply of a protocol that was not asked for");
     snprintf(reader->fault_text, sizeof reader->fault_text,
              isprint(bytes[0]) ? "Protocol error, got \"%c\" as reply type byte"
                                : "Protocol error, got \"\\x%02x\" as reply type byte",
              bytes[0]);
-    return refuse(reader, reader->fault_text);
+    return refuse_reply(reader, reader->fault_text);
 }
 
 enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)

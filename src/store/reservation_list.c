@@ -27,19 +27,19 @@ static void move(struct reservation_list *list, size_t to, size_t from, size_t n
 }
 
 /* As the ZSET has them: of one end, by the bytes of the id, which are little-endian there. */
-static bool is_before(const struct reserved *reservation, uint64_t id, int64_t end_ms)
+static bool ends_before(const struct reserved *reservation, uint64_t id, int64_t end_ms)
 {
     if (reservation->end_ms != end_ms) return reservation->end_ms < end_ms;
     return __builtin_bswap64(reservation->id) < __builtin_bswap64(id);
 }
 
 /* The index of the reservation of that id and end, or where to insert it. */
-static size_t place_of(const struct reservation_list *list, uint64_t id, int64_t end_ms)
+static size_t index_of_reservation(const struct reservation_list *list, uint64_t id, int64_t end_ms)
 {
     size_t low = 0, high = list->n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (is_before(&list->at[list->first + middle], id, end_ms))
+        if (ends_before(&list->at[list->first + middle], id, end_ms))
             low = middle + 1;
         else
             high = middle;
@@ -54,7 +54,7 @@ static void forget_tombstones(struct reservation_list *list)
 
     struct reserved *at = &list->at[list->first];
     size_t left = list->n_tombstones < FORGET_AT_ONCE ? list->n_tombstones : FORGET_AT_ONCE;
-    size_t i = place_of(list, 0, list->tombstones_from_ms), n_kept = i;
+    size_t i = index_of_reservation(list, 0, list->tombstones_from_ms), n_kept = i;
     list->n_tombstones -= left;
     for (; left > 0; i++) {
         CHECK(i < list->n);
@@ -92,7 +92,7 @@ void reservation_list_add(struct reservation_list *list, const struct reserved *
 {
     CHECK(list->n < list->cap);
 
-    size_t i = place_of(list, reservation->id, reservation->end_ms), first = list->first;
+    size_t i = index_of_reservation(list, reservation->id, reservation->end_ms), first = list->first;
     if (first > 0 && (i < list->n - i || first + list->n == list->cap)) {
         move(list, first - 1, first, i);
         list->first--;
@@ -139,7 +139,7 @@ const struct reserved *reservation_list_at(const struct reservation_list *list, 
 /* NULL: none of that id ends then. */
 static const struct reserved *find_at(const struct reservation_list *list, uint64_t id, int64_t end_ms)
 {
-    size_t i = place_of(list, id, end_ms);
+    size_t i = index_of_reservation(list, id, end_ms);
     const struct reserved *reservation = &list->at[list->first + i];
     return i < list->n && reservation->id == id && reservation->end_ms == end_ms ? reservation : NULL;
 }
@@ -153,7 +153,7 @@ const struct reserved *reservation_list_find(const struct reservation_list *list
     if (found == NULL) found = find_at(list, id, end_ms + RESERVATION_GRACE_MS);
     if (found == NULL && list->n_moved > 0) {
         /* Those moved were put a day and more ahead, where few others are. */
-        for (size_t i = place_of(list, 0, list->moved_from_ms); i < list->n && found == NULL; i++) {
+        for (size_t i = index_of_reservation(list, 0, list->moved_from_ms); i < list->n && found == NULL; i++) {
             const struct reserved *reservation = &list->at[list->first + i];
             if (reservation->moved && reservation->id == id) found = reservation;
         }

@@ -29,7 +29,7 @@ struct format {
     uint8_t kind;  /* enum format_kind */
     uint8_t head;  /* bytes before the body */
     uint8_t field; /* of these the length field; 0 = the count is `fixed` */
-    uint8_t fixed; /* count where there is no length field */
+    uint8_t fixed; /* the count, without a length field */
 };
 
 extern const struct format format_table[256]; /* by the first byte */

@@ -13,7 +13,7 @@ struct value {
     const uint8_t *body; /* in a container: its first value */
 };
 
-/* False where there is no whole head with a whole body; a container's n values need at least n bytes. */
+/* False if the head or the body is not whole; a container's n values need at least n bytes. */
 static inline bool look(const struct pull *pull, struct value *ret)
 {
     size_t here = (size_t)(pull->end - pull->at);

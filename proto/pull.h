@@ -26,7 +26,7 @@ static inline struct pull pull_of(const uint8_t *bytes, size_t len)
     return (struct pull){bytes, bytes + len};
 }
 
-enum pull_type pull_type(const struct pull *pull); /* of the next value; PULL_END where no whole one is left */
+enum pull_type pull_type(const struct pull *pull); /* of the next value; PULL_END if no whole one is left */
 
 int pull_nil(struct pull *pull);
 int pull_bool(struct pull *pull, bool *ret);

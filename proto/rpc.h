@@ -39,7 +39,7 @@ struct rpc_request {
 enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret);
 
 /* The same for the message at the front of `bytes`, whose end is found in one pass with that. Returns what
- * scanner_next() does; only where that is > 0, `ret` and ret_fault are filled. */
+ * scanner_next() does; `ret` and ret_fault are filled only if that is > 0. */
 int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t len, struct rpc_request *ret,
                          enum rpc_fault *ret_fault);
 

@@ -6,7 +6,7 @@
  *   one tick    uv polls: bytes in (server ─▶ engine ─▶ store), replies of the store, signals
  *               uv_check: engine_expire ─ engine_flush ─ server_tick_end ─ arm the deadline timer
  *               timers, close callbacks, sessions with more to take
- *               uv_prepare: the same, where one of those ran: each reads the clock first
+ *               uv_prepare: the same, if one of those ran: each reads the clock first
  *
  * Everything lives in one `struct daemon` on main's stack; daemon/stop.h says how it ends. Exit status: 0 clean
  * stop, 1 failure while running, 2 usage, 3 configuration, 4 the socket cannot be bound.
@@ -91,7 +91,7 @@ static void end_tick(struct daemon *daemon)
     engine_flush(daemon->engine);
     server_tick_end(daemon->server);
 
-    /* The timer only moves to an earlier time. Where it fires and nothing is due, as most deadlines are gone by then,
+    /* The timer only moves to an earlier time. If it fires and nothing is due, as most deadlines are gone by then,
      * it is armed for the next one: once a deadline's length, not at every check. libuv counts whole milliseconds from
      * its own, older now: rounded up, and a timer that comes early is armed again. What is due already is more than one
      * tick may answer: the next one follows at once. */

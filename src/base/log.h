@@ -31,7 +31,7 @@ struct log_site {
     uint64_t n_held;
 };
 
-/* Open a pipe or terminal on standard error once more, for ourselves and non-blocking. Where that is not allowed, or
+/* Open a pipe or terminal on standard error once more, for ourselves and non-blocking. If that is not allowed, or
  * before it is called, each line asks poll() first. */
 void log_open(void);
 /* Report the lines that were dropped, if any. False: standard error is still full. */

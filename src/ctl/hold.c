@@ -128,7 +128,7 @@ static void get_slot(struct holder *holder, const char *policy, const char *key)
 static void on_released(const struct ratelimit_answer *answer, void *arg)
 {
     struct holder *holder = arg;
-    (void)answer; /* where it was not released, closing the connection does it */
+    (void)answer; /* if it was not released, closing the connection does it */
     holder->answered = true;
 }
 

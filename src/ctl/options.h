@@ -44,7 +44,6 @@ int options_read(int argc, char **argv, struct options *ret);
 bool options_is_one(const char *argument); /* `--json`, `--timeout=5s`, `-s` */
 const char *options_name(unsigned bits);   /* of the first one, without its dashes */
 
-int options_parse_number(const char *text,
-                         int64_t *ret); /* 0, -1 where it is not a whole number, -2 where it is too large */
+int options_parse_number(const char *text, int64_t *ret); /* 0; -1 if it is no whole number; -2 if it is too large */
 
 #endif

@@ -141,7 +141,7 @@ static void print_help(FILE *out)
           out);
 }
 
-/* NULL, with the complaint made, where there is no such command. */
+/* The command, or NULL with the complaint made. */
 static const struct command *find_command(const char *name, const struct options *options)
 {
     int64_t us;

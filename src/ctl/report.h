@@ -12,7 +12,7 @@
 #include "client/ratelimit.h"
 #include "proto/pull.h"
 
-/* What was asked, where the answer's words depend on it. */
+/* What the words of the answer depend on in the question. */
 struct asked {
     const int64_t *costs; /* of each check, in order */
     size_t n_costs;

@@ -9,7 +9,7 @@
 
 #include "base/slice.h"
 
-/* Bytes of the UTF-8 character at the front of `text`; 0 where there is none (also overlong forms, surrogates and
+/* Bytes of the UTF-8 character at the front of `text`; 0 if none is there (also overlong forms, surrogates and
  * what lies beyond U+10FFFF). */
 size_t text_utf8_len(struct slice text);
 

@@ -12,12 +12,12 @@
 
 /* The value of `name` in a map, or a pull at its end. */
 struct pull words_member(struct pull map, const char *name);
-/* That of a number; `otherwise` where it is not there, or no number. */
+/* The number `name` of a map; `otherwise` if it is missing or no number. */
 int64_t words_number(struct pull map, const char *name, int64_t otherwise);
 
 /* A text for the terminal, all else as JSON; moves past it. */
 void words_value(FILE *out, struct pull *pull);
-/* The text `name` of a map, with what comes before and after it; nothing where it is not there. */
+/* The text `name` of a map, with what comes before and after it; nothing if it is missing. */
 void words_text(FILE *out, struct pull map, const char *name, const char *before, const char *after);
 
 /* "fixed_window, 5 per 10s": without its name, and without what it has by default. */
@@ -31,7 +31,7 @@ void words_changes(FILE *out, struct pull limit);
 void words_decision(FILE *out, const struct ratelimit_decision *decision, int64_t cost, bool waited, bool granted);
 /* Its parts: "remaining 0/5 (search/day), retry in 8s"; and "  [memory]", with the newline. */
 void words_remaining(FILE *out, const struct ratelimit_decision *decision, int64_t cost);
-/* " (search/day)": the limit that the numbers belong to, where it is one of several or has a name; else nothing. */
+/* " (search/day)": the limit that the numbers belong to, if it is one of several or has a name; else nothing. */
 void words_of(FILE *out, const struct ratelimit_decision *decision);
 void words_source(FILE *out, const struct ratelimit_decision *decision);
 

@@ -24,7 +24,7 @@
 
 /* It only moves on, and may skip some. */
 enum daemon_phase {
-    DAEMON_STARTING, /* nobody can connect yet */
+    DAEMON_STARTING, /* no client can connect yet */
     DAEMON_READY,    /* accepting */
     DAEMON_DRAINING, /* SIGTERM came: each connection ends once its requests are answered */
     DAEMON_DRAINED,  /* all connections have ended; their slots are given back to the store */

@@ -56,7 +56,7 @@ struct failure_watch {
     struct failure_reason reason;           /* as the last warning gave it; text "" while quiet */
 };
 
-/* Before anybody can ask for a check. */
+/* Before the first check. */
 void failure_watch_start(struct failure_watch *watch, int64_t now_us);
 /* True: `reason.text` has changed. What there is to report has been logged. */
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view);

@@ -12,7 +12,7 @@ void process_open_standard_descriptors(void);
 /* Before anything is hashed and before the loop exists. Returns a random number for the store's jitter. */
 uint64_t process_set_up(void);
 /* Raises the limit of open files for this many connections, as far as the system allows; the server then caps the
- * connections. 0, or -1 with the reason logged if the limit is too low to serve anybody. */
+ * connections. 0, or -1 with the reason logged if the limit is too low to serve clients. */
 int process_raise_open_files(int64_t n_connections);
 
 #endif

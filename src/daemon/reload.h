@@ -5,7 +5,7 @@
  *                 │
  *             on the loop: log the faults, hand every part the new values, swap the policies
  *                 │
- *             FREEING (thread pool): the faults, and old policies that nobody holds any more. Then what is free goes
+ *             FREEING (thread pool): the faults, and old policies that no check holds any more. Then what is free goes
  *             back to the system, as it does without a reload when a burst is over
  *
  * Reading and freeing 100 000 policies takes most of a second, so the loop does neither. What the thread works on is
@@ -42,7 +42,7 @@ struct reload {
     bool again;
     uv_work_t work;
     uint64_t peak_bytes; /* in use, since memory was last given back to the system */
-    struct list retired; /* struct policy_set: one reference each to those replaced, until nobody else holds them */
+    struct list retired; /* struct policy_set: one reference each to those replaced, until no check holds them */
 
     /* The thread's, except while IDLE: */
     struct faults faults;

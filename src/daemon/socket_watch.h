@@ -2,7 +2,7 @@
  * socket_watch.h: the socket that clients connect to, and the watch over its file.
  *
  * An activation socket beats -s, which beats listen.socket. The file of our own socket may be deleted or replaced while
- * the daemon runs. Then nobody could connect any more, and nothing would report it. So this looks once a second: it
+ * the daemon runs. Then no client could connect any more, and nothing would report it. So this looks once a second: it
  * makes a deleted file again, leaves a replaced one alone, and logs either once.
  */
 #ifndef RL_DAEMON_SOCKET_WATCH_H

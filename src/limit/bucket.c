@@ -3,9 +3,9 @@
  * lua/bucket.lua.
  *
  * A bucket of `burst` tokens refills `limit` tokens per `window`, evenly. Divide limit and window
- * (in us) by their greatest divisor divisor: a tokens per b us. The bucket's emptiness is a *level*
+ * (in us) by their greatest common divisor: a tokens per b us. The bucket's emptiness is a *level*
  * in units of token * us: a charge of n adds n * b, each us takes a away, and it may not rise above
- * burst * b. So nothing is ever rounded. Where a check may wait m us, it may rise m * a higher: what lies
+ * burst * b. So nothing is ever rounded. If a check may wait m us, it may rise m * a higher: what lies
  * above burst * b has drained when the delay is over.
  *
  * The state is the theoretical arrival time of GCRA with its fraction: the level reaches zero at
@@ -16,12 +16,12 @@
  *
  * The leaky bucket shapes: what a token bucket would deny is admitted with a delay, as long as that is at most the
  * policy's max_wait (or the check's own, smaller one): the units wait in a queue that drains `limit` per `window`.
- * Whoever asks waits delay_ms by himself; nothing is held here. One check may still not cost more than the burst. The
+ * The client waits delay_ms itself; nothing is held here. One check may still not cost more than the burst. The
  * bound holds for what goes ahead after its delay; what is admitted is max_wait * limit / window more. It has a key tag
  * of its own: a token bucket of the same policy would take the queue for a clock that stepped back.
  *
  * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that anything of the
- * policy may leave (higher: the clock stepped back). c = d where the check waits as long as the policy lets it; with
+ * policy may leave (higher: the clock stepped back). c = d if the check waits as long as the policy lets it; with
  * debt, d is that of one burst more.
  * used = level at now, of which a unit takes b.
  * Source: GCRA is ITU-T I.371's virtual scheduling; see lua/ALGORITHMS.md.

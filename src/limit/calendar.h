@@ -10,7 +10,7 @@
  *
  * So windows follow each other without a gap, and none comes twice, whatever the zone does.
  *
- * Zones come from the system's tzdata (GLib reads it, and aborts where memory is short), only while
+ * Zones come from the system's tzdata (GLib reads it, and aborts if memory is short), only while
  * the configuration is read. Afterwards nothing is allocated, opened, or able to fail: a calendar remembers the edges
  * around the last time it was asked for, and works them out anew when that window is over.
  */
@@ -49,7 +49,7 @@ const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t 
 enum calendar_unit calendar_unit(const struct calendar *calendar);
 const char *calendar_unit_name(const struct calendar *calendar);
 const char *calendar_zone_name(const struct calendar *calendar);
-const char *calendar_week_start_name(const struct calendar *calendar); /* "monday" where the unit is no week */
+const char *calendar_week_start_name(const struct calendar *calendar); /* "monday" if the unit is no week */
 int64_t calendar_longest_s(const struct calendar *calendar);           /* no window is longer */
 
 /* Where the system keeps its zones: $TZDIR, or /usr/share/zoneinfo. */

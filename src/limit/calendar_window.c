@@ -4,7 +4,7 @@
  *
  * The host works out the edges around its own clock, and the store's clock chooses among them: four
  * windows, of which the second is the host's. So a host whose clock is off by less than a window moves
- * no edge. Where the store's clock lies before the first edge, all before it is one window, of which only as much
+ * no edge. If the store's clock lies before the first edge, all before it is one window, of which only as much
  * as the host's is long can be given back; behind the last, windows as long as the last one follow.
  *
  * Bound: at most `limit` units in each window, twice that around an edge.

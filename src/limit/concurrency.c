@@ -3,7 +3,7 @@
  *
  * A slot counts while its lease ends after now. Its owner's daemon renews the lease as long as the owner is connected,
  * so a lease that ends belonged to a daemon that is gone. Only the next slot taken removes leases that have ended:
- * until then nobody has their place, and a daemon that was late may still renew them. A lease that is not there any
+ * until then their place is free, and a daemon that was late may still renew them. A lease that is not there any
  * more is never put back. Leases that end later than a whole slot_ttl from now (the clock stepped back, or slot_ttl
  * was lowered) are shortened to that, for good.
  *

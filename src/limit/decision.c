@@ -33,7 +33,7 @@ void decision_shadow(struct decision *decision)
     decision->bound_by = NULL;
 }
 
-/* Never counts as the longest wait. */
+/* RETRY_NEVER is longer than every wait. */
 static bool waits_longer(int64_t a, int64_t b)
 {
     if (b == RETRY_NEVER) return false;

@@ -76,7 +76,7 @@ struct policy;
 struct calendar;
 
 struct limit {
-    char name[NAME_MAX_LEN + 1]; /* "" where the policy has one limit without a name */
+    char name[NAME_MAX_LEN + 1]; /* "" for a single limit without a name */
     const struct policy *policy; /* the policy that has it */
     enum algo algo;
     int64_t limit;     /* units per window; 0 = deny always, without asking the store */
@@ -87,7 +87,7 @@ struct limit {
     bool count_denied;         /* denied requests are charged too */
     bool phase;                /* aligned fixed windows: each key's begin at a time of their own */
     bool shared;               /* its counters belong to some parts of the key only, which other keys may share */
-    key_parts parts;           /* where shared: which, of the policy's format */
+    key_parts parts;           /* if shared: which, of the policy's format */
     bool debt; /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
 
     /* Set by limit_prepare(), key_head and its hash by limit_set_key_head(): */
@@ -139,12 +139,12 @@ struct view {
     int64_t since_us; /* units charged before this are over and cannot be given back; 0 */
 
     /* The state, set by view or reported by a server: */
-    int64_t used;    /* s1 where it is sent or remembered */
-    int64_t extra;   /* s2: a second integer, of some algorithms */
+    int64_t used;    /* what is charged now; seen1 and s1 elsewhere */
+    int64_t extra;   /* a second integer, of some algorithms; seen2 and s2 elsewhere */
     int64_t wait_us; /* logs: until a check that is denied now would pass; reported, or set by limit_decide() */
     const struct state *state; /* what was viewed; NULL: reported */
     bool found;                /* there is a state */
-    bool stale; /* it is ahead of the clock and was clamped: save it even where nothing is charged (a denial, a peek),
+    bool stale; /* it is ahead of the clock and was clamped: save it even if nothing is charged (a denial, a peek),
                    or every later answer would repeat the clamp until the clock has caught up */
 
     int64_t charged;  /* units since then */
@@ -192,8 +192,8 @@ struct algo_ops {
     /* The third part, from a state in memory, whose times ahead of now become now. */
     void (*view)(struct view *view, struct state *state);
     /* May a server that works report this state, as view (or refund) leaves it? What its clocks, other settings or
-     * other daemons have left is all view's to clamp; what is false here makes answers that nobody can act upon, such
-     * as a denial without a wait. used and extra are 0 to 2^53. */
+     * other daemons have left is all view's to clamp; what is false here makes answers that no client can act upon,
+     * such as a denial without a wait. used and extra are 0 to 2^53. */
     bool (*plausible)(const struct view *view);
     /* Write the state, with what was charged. It cannot fail after reserve(). Returns when the state equals fresh
      * again, in us since the epoch: memory's expiry. */
@@ -206,13 +206,13 @@ struct algo_ops {
     /* What used and extra mean, before any charge. */
     void (*describe)(const struct view *view, struct state_terms *ret);
 
-    /* NULL where an algorithm needs none: */
+    /* NULL for an algorithm that needs none: */
 
     /* Those constants that follow from the host's clock. */
     void (*constants)(const struct limit *limit, int64_t wall_us, struct constants *ret);
-    /* Where it depends on `extra`. */
+    /* If it depends on `extra`. */
     int64_t (*capacity)(const struct view *view);
-    /* How long the present window is, where not all are equal. */
+    /* How long the present window is, if not all are equal. */
     int64_t (*window_ms)(const struct limit *limit, int64_t now_us);
     /* How long to wait for what was admitted into the queue. */
     int64_t (*delay_ms)(const struct view *view);
@@ -239,7 +239,7 @@ static inline bool limit_is_bucket(const struct limit *limit)
     return limit->algo == ALGO_BUCKET || limit->algo == ALGO_LEAKY_BUCKET;
 }
 
-/* The algorithm of a configured name (`algorithm:`, `compat:`); -1 where there is none. `fixed_window` is the aligned
+/* The algorithm of a configured name (`algorithm:`, `compat:`); or -1. `fixed_window` is the aligned
  * one: `start: first_hit` is ALGO_FIRST_HIT. */
 int algo_of_name(const char *name);
 int compat_of_name(const char *name);
@@ -260,7 +260,7 @@ void limit_constants(struct constants *ret, const struct limit *limit, int64_t p
 
 /* Begins a view: `limit` at now_us, the store's time, without a state yet. */
 void limit_at(struct view *view, const struct limit *limit, const struct constants *constants, int64_t now_us);
-/* The same where the store's clock is the host's own. */
+/* The same for a store whose clock is the host's. */
 void limit_here(struct view *view, const struct limit *limit, struct slice key, int64_t max_wait_us, int64_t now_us);
 
 /* Adds a state in memory, which must not move while the view is used. */
@@ -276,7 +276,7 @@ static inline int64_t limit_remaining(const struct view *view)
 }
 
 /* Of `k` checks of `cost` units each, how many of the first ones are admitted? A cost above the limit's capacity never
- * is, even where a bucket that lets wait could take it. For several limits the caller takes the smallest. */
+ * is, even if a bucket that lets wait could take it. For several limits the caller takes the smallest. */
 static inline int64_t limit_fits(const struct view *view, int64_t cost, int64_t k)
 {
     if (cost == 0) return k;
@@ -303,11 +303,14 @@ static inline void limit_charge(struct view *view, int64_t units)
 int64_t limit_refund(struct view *view, struct state *state, int64_t units, int64_t charged_us);
 
 /*
- * Decide one check: charges the view where it is admitted (or denied and counted), fills `ret` but for source, reason
- * and version, and returns the units charged. A cost of 0 charges nothing and is allowed. `fits`: limit_fits() has
- * admitted one such check; it is this limit's own verdict, and becomes ret->allowed. `admitted` is the verdict of all
- * the check's limits together, which decides what is charged. A limit that would have allowed, but has counted what
- * another one denied, gives in retry_after_ms how long this limit itself denies now. After a peek, forget the view.
+ * Decides one check, charges it to the view, and returns the units charged: the cost of a check that is admitted, or
+ * whose denial the limit counts. A cost of 0 charges nothing and is allowed. Fills `ret` but for source, reason and
+ * version.
+ *
+ * `fits` is this limit's own verdict (limit_fits() has admitted one such check), which becomes ret->allowed.
+ * `admitted`, the verdict of all the check's limits together, decides what is charged. If this limit fits, but has
+ * counted what another one denied, retry_after_ms is how long it denies from now on. After a peek the caller drops the
+ * view.
  */
 int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret);
 

@@ -3,7 +3,7 @@
  *
  * Windows are aligned to the epoch. What the previous one admitted is taken to have come evenly, so
  * that at e ms into the present one a share of (window - e) / window of it still counts: a check
- * passes where that share and the present count leave space. The share is never rounded down, so the
+ * passes if that share and the present count leave space. The share is never rounded down, so the
  * estimate itself never goes above the limit.
  *
  * Bound: at most 2 * limit - 1 in any half-open interval of the window's length, but within y

@@ -61,7 +61,7 @@ void sliding_log_view(struct view *view, struct state *state)
     view->found = view->stale || view->used > 0;
 }
 
-/* More than the limit count where it was higher; the newest of them counts, and none lies ahead of now. */
+/* More than the limit are there if it was higher; the newest of them counts, and none lies ahead of now. */
 static bool plausible(const struct view *view)
 {
     return view->used == 0 || (view->extra > expired_us(view) && view->extra <= view->now);

@@ -47,7 +47,7 @@ void faults_record_va(struct faults *faults, enum fault_code code, uint32_t line
 #define faults_warn(faults, line, key, ...)      faults_record(faults, FAULT_WARNING, line, key, __VA_ARGS__)
 #define faults_no_memory(faults, line, key, ...) faults_record(faults, FAULT_NO_MEMORY, line, key, __VA_ARGS__)
 
-/* The code of the first error; FAULT_NO_MEMORY where none could be kept. `ret_text`: its text, else NULL. */
+/* The code of the first error; FAULT_NO_MEMORY if none could be kept. `ret_text`: its text, else NULL. */
 enum fault_code faults_first_error(const struct faults *faults, const char **ret_text);
 
 void faults_sort(struct faults *faults); /* by line; within a line as they were found */

@@ -31,7 +31,7 @@ struct spelling {
 
 struct inline_policy {
     struct list link;
-    struct map_node in_names, in_labels;      /* the second one only where it has a label */
+    struct map_node in_names, in_labels;      /* the second one only with a label */
     struct policy_set *set;                   /* one reference; holds one policy */
     struct spelling written;                  /* the label, and the rest by tree_write() */
     struct spelling spellings[SPELLINGS_MAX]; /* by clients */
@@ -187,7 +187,7 @@ int inline_policies_configure(struct inline_policies *policies, size_t max, stru
 
 /* ---- Found, or made ---- */
 
-/* One more may be kept; false where every one is in use, of as many as one call looks at. */
+/* Makes space for one more policy. False if all those that one call looks at are in use. */
 static bool evict_unused(struct inline_policies *policies)
 {
     if (policies->n < policies->max) return true;

@@ -61,7 +61,7 @@ void inline_policies_free_replaced(struct inline_policies *policies, size_t max)
 enum error_code inline_policies_find(struct inline_policies *policies, struct slice map, struct policy_set **ret_set,
                                      char *text, size_t size);
 
-/* The same for one that is kept, by its name or its label. ERROR_UNKNOWN_POLICY: there is none, and the text is empty;
+/* The same for one that is kept, by its name or its label. ERROR_UNKNOWN_POLICY: none has it, and the text is empty;
  * or the label is that of several. */
 enum error_code inline_policies_named(struct inline_policies *policies, struct slice name, struct policy_set **ret_set,
                                       char *text, size_t size);

@@ -2,7 +2,7 @@
  * override_read.c: turns each entry of `overrides:` into a variant of the policy.
  *
  * An entry names its keys (key or match) and what they get: unlimited: true, or numbers. A number is
- * written by itself where the policy has one limit, else in a map by the limits' names.
+ * written by itself if the policy has one limit, else in a map by the limits' names.
  *
  * A limit that keys share (by) is then one counter with several sets of numbers. Counts allow that: they
  * mean the same under any limit. A bucket's level and a window's length mean something only to those

@@ -26,7 +26,7 @@ extern const struct setting policy_settings[N_POLICY_FIELDS];
 struct limit;
 struct policy;
 
-/* The field of that name; N_POLICY_FIELDS: there is none. */
+/* The field of that name, or N_POLICY_FIELDS. */
 enum policy_field policy_field_of(const char *name);
 bool policy_setting_takes(enum policy_field field, const struct limit *limit); /* does its algorithm? */
 int64_t policy_setting_number(enum policy_field field, const void *holder);    /* a limit's, or a policy's */

@@ -18,7 +18,7 @@ enum setting_level { IN_POLICY, IN_LIMIT, IN_LIST };
 enum setting_holder { HELD_BY_LIMIT, HELD_BY_POLICY, HELD_DERIVED };
 
 enum setting_use {
-    USE_PRINT = 1, /* each followed by the bit for: only where it is not 0 */
+    USE_PRINT = 1, /* each followed by the bit for: only if it is not 0 */
     USE_PRINT_SET = 2,
     USE_ANSWER = 4,
     USE_ANSWER_SET = 8,
@@ -40,7 +40,7 @@ struct setting {
     enum setting_holder holder;
     uint32_t algos;       /* bits: who takes it */
     const char *takers;   /* the same, for people */
-    const char *required; /* what to write where it is missing; "" = it may be missing */
+    const char *required; /* what to write if it is missing; "" = it may be missing */
 };
 
 /* Reads the value of `node` into its field of `holder`. False: the fault is recorded, as that of `path`. */

@@ -39,7 +39,7 @@ struct tree_node {
 void tree_free(struct tree_node *node);                             /* NULL is fine */
 void tree_append(struct tree_node *parent, struct tree_node *node); /* as the last of its members */
 
-/* Takes the member `key` out of a map; the caller frees it. NULL where there is none. */
+/* Takes the member `key` out of a map; the caller frees it. NULL: it has none. */
 struct tree_node *tree_take(struct tree_node *map, const char *key);
 
 size_t tree_count(const struct tree_node *node); /* of its members */

@@ -29,7 +29,7 @@ enum value_kind {
 struct value_type {
     enum value_kind kind;
     int64_t min, max;    /* of a number; of a text its length, of a list its entries */
-    const char *choices; /* separated by one space each; of a list, what to write where it is none */
+    const char *choices; /* separated by one space each; of a list, what to write instead of anything else */
 };
 
 /* The name number `index` of choices. */

@@ -60,7 +60,7 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, struc
                       uint64_t *ret_held);
 void denial_log_write(const struct part *part, const struct peer *peer, uint64_t n_held);
 
-/* Each second: where no further denial has logged how many were held back, log it now. */
+/* Each second: logs how many denials were held back, if no further denial has done it. */
 void denial_log_look(struct denial_log *log, int64_t now_us);
 
 #endif

@@ -43,7 +43,7 @@ static void add(struct why *why, const char *format, ...)
     if (why->len >= WHY_TEXT_MAX) why->len = WHY_TEXT_MAX - 1;
 }
 
-/* `limit "day"`, or `the policy's limit` where the policy's one has no name. */
+/* `limit "day"`, or `the policy's limit` if the policy's one has no name. */
 static const char *name_of(const struct limit *limit, char out[NAME_SHOWN_MAX])
 {
     if (limit->name[0] == '\0')
@@ -79,7 +79,7 @@ static void add_free(struct why *why, const struct check *check, const struct op
         has_slots(member->limit) ? "slots" : "units", check->parts->cost);
 }
 
-/* The denying member that waits longest, and how many deny; NULL where none does. */
+/* The denying member that waits longest, and how many deny; NULL if none does. */
 static const struct op_member *find_denying(const struct op *op, unsigned *ret_n)
 {
     const struct op_member *longest = NULL;
@@ -196,7 +196,7 @@ static void pack_own_decision(struct packer *packer, const struct decision *deci
     pack_int_field(packer, "reset_after_ms", decision->reset_after_ms);
 }
 
-/* Each limit's settings, and its own decision where it made one: where a limit is 0 the others were not asked. */
+/* Each limit's settings, and its own decision if it made one: with a limit of 0 the others were not asked. */
 static void pack_limits(struct packer *packer, const struct check *check)
 {
     enum { N_OWN = 4 };

@@ -3,7 +3,7 @@
  *
  *   open the directory   everything after goes through its descriptor, so a renamed directory cannot mislead us
  *   lock  <base>.lock    two daemons that start together: one wins, before anything is touched
- *   probe <base>         only a socket that nobody answers on may be replaced
+ *   probe <base>         only a socket without a server may be replaced
  *   make  .rl-<hash>     mode by fchmod before bind, group, listen: complete before it has its name
  *   rename to <base>     clients find the old socket or the new one, never none and never a half-made one
  *
@@ -67,11 +67,11 @@ static int check_path(struct opening *opening)
     return 0;
 }
 
-/* Anybody who may remove files in the directory could put a socket of his own in our place. */
+/* A user who may remove files in the directory could put another socket in our place. */
 static int open_directory(struct opening *opening)
 {
     const char *path = opening->options->path;
-    char dir[SOCKET_PATH_MAX + 1] = "."; /* where the path has none */
+    char dir[SOCKET_PATH_MAX + 1] = "."; /* if the path has none */
     struct stat st;
     size_t len = (size_t)(opening->base - path);
     if (len > 0) {
@@ -141,7 +141,7 @@ static int probe(const char *path)
     return error;
 }
 
-/* 0 where the path is free or holds a socket that nobody serves any more. */
+/* 0 if the path is free or its socket has no server any more. */
 static int check_present(const struct opening *opening)
 {
     const char *path = opening->options->path;

@@ -1,5 +1,5 @@
 /*
- * listener.h: the daemon's own Unix socket: mode and group set before anybody can see it, a stale
+ * listener.h: the daemon's own Unix socket: mode and group set before it can be seen, a stale
  * one replaced without a gap, a live one respected; or a descriptor passed by the service manager.
  *
  * libuv gets the finished descriptor, because its own bind truncates long paths, cannot set a group,

@@ -63,7 +63,7 @@ void reservation_pack(struct packer *packer, const struct reservation_token *tok
     mem_free(bytes);
 }
 
-/* 0, or -1 where they say nothing that write_bytes() would. */
+/* 0, or -1 if write_bytes() would not write them. */
 static int read_bytes(const uint8_t *bytes, size_t n, struct reservation_token *ret)
 {
     struct op_reservation *reservation = &ret->reservation;

@@ -3,7 +3,7 @@
  *
  * Over max_connections nothing is accepted: the connection waits in the kernel's queue (libuv stops
  * to poll as long as it is not accepted), and server_tick_end() takes it once one has closed. The
- * same holds if the tick's work is done (sessions.h), but for the first ACCEPTS_LEAST; and where there is no memory for
+ * same holds if the tick's work is done (sessions.h), but for the first ACCEPTS_LEAST; and without memory for
  * a session.
  */
 #include "server/server.h"

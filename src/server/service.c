@@ -27,13 +27,13 @@ enum { FIRST_LISTEN_FD = 3, TEXT_MAX = 512 };
 enum message { MESSAGE_RELOADING, MESSAGE_READY, MESSAGE_STOPPING, N_MESSAGES };
 
 static struct {
-    int fd; /* connected datagram socket; -1 = nobody listens */
+    int fd; /* connected datagram socket; -1 = no service manager listens */
     int n_listen_fds;
     uint64_t watchdog_us;
     char unsent[N_MESSAGES][TEXT_MAX]; /* still to be sent; "" = nothing */
 } service = {.fd = -1};
 
-/* A decimal number of an environment variable; false where it is unset or no number. */
+/* A decimal number of an environment variable; false if it is unset or no number. */
 static bool number_of(const char *name, uint64_t *ret)
 {
     const char *text = getenv(name);

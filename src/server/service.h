@@ -10,9 +10,9 @@
 /* Read and unset NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID, LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES. Call once, first
  * thing. */
 void service_init(void);
-/* The one activation descriptor (close-on-exec set); -1 when there is none; -2 when there are several. */
+/* The one activation descriptor (close-on-exec set); -1: none; -2: several. */
 int service_listen_fd(void);
-/* Half the watchdog's interval in ms, or 0 where there is none. */
+/* Half the watchdog's interval in ms, or 0 without one. */
 uint64_t service_watchdog_ms(void);
 
 /* None of these waits. The first three are kept while the service manager does not read; service_retry(), called now

@@ -123,7 +123,7 @@ static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *pl
     return &cache->table->entries[place - cache->table->hashes];
 }
 
-/* The entry's hash, where there is one; NULL where not. */
+/* The entry's hash in the table, or NULL. */
 static uint64_t *find(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
 {
     if (cache->table == NULL) return NULL;
@@ -166,7 +166,7 @@ static void remove_entry(const struct deny_cache *cache, const struct op_member 
 
 /* ---- a check's answer ---- */
 
-/* By how much more may be in use where `member` passes than where the denied check does? Overrides give keys that share
+/* By how much more may be in use for `member` to pass than for the denied check? Overrides give keys that share
  * a counter different limits, and equal windows and rates. */
 static int64_t asks_less_by(const struct op_member *member, const struct entry *entry)
 {
@@ -280,7 +280,8 @@ static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us,
                           .head_len = limit->key_head_len,
                           .key_len = (uint16_t)member->key.len};
     if (is_log) {
-        /* The units between those that are left and those that were asked for come back one by one: nobody knows when.
+        /* The units between those that are left and those that were asked for come back one by one, at times that are
+         * not known.
          */
         if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return;
         entry.used = member->seen1;

@@ -1,7 +1,7 @@
 /*
  * deny_cache.h: Redis's denials, kept while they are certain, so that a flood on a used-up key is answered here.
  *
- * What a limit has denied it goes on denying until enough units have come back with time: whoever else is admitted only
+ * What a limit has denied it goes on denying until enough units have come back with time: what else is admitted only
  * puts that off. So an entry keeps the state that Redis saw, and a check that asks for as much or more is decided by
  * it, for its own moment, by its own limit, with the arithmetic of every store. Redis is asked when that would admit,
  * or when the entry is older than max_age.
@@ -13,7 +13,7 @@
  *     Redis answers in order, so what it decided before such an op is read before that op's end.
  *   - by another daemon, or by Redis itself (a key evicted or deleted, a clock that jumped): until max_age has passed.
  *
- * Kept are denials of plain checks by policies of one limit, where a denial changes nothing in Redis. An entry is found
+ * Kept are denials of plain checks by policies of one limit, if a denial changes nothing in Redis. An entry is found
  * by the bytes of its key and belongs to one version of the policy.
  *
  * The table has sets of a few places, so a look-up takes the same time however many keys there are; the oldest entry of
@@ -47,7 +47,7 @@ struct deny_cache {
 
 void deny_cache_init(struct deny_cache *cache); /* off */
 void deny_cache_fini(struct deny_cache *cache);
-/* At start, and at a reload, where every entry goes. */
+/* At start; and at a reload, which drops every entry. */
 void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t max_age_us);
 /* Every entry goes, and no check that is under way makes one: the next connection may lead to other states. */
 void deny_cache_clear(struct deny_cache *cache);

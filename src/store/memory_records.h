@@ -1,7 +1,7 @@
 /*
  * memory_records.h: admissions that are remembered under a name (op.record), bounded in number and in bytes.
  *
- * A record counts until its time is over, by the limits' now. Where there are too many, of a small
+ * A record counts until its time is over, by the limits' now. If there are too many, of a small
  * sample the one that ends first goes: its check would be charged again. A map finds a record by its
  * name; a list walks them for sweeping, a few per tick. Forgetting everything is one increment:
  * records of an older generation count as gone.

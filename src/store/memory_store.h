@@ -5,7 +5,7 @@
  * Bounded in keys and in bytes: when full, of a small sample the key that expires first goes
  * (counted in memory_evicted; such a key starts afresh, so a full table errs towards allowing).
  * Expired keys are swept a few per tick. Decides synchronously: SUBMIT_DECIDED, or SUBMIT_OVERLOAD
- * where memory is short.
+ * if memory is short.
  */
 #ifndef RL_STORE_MEMORY_STORE_H
 #define RL_STORE_MEMORY_STORE_H

@@ -88,14 +88,14 @@ struct memory_key {
 };
 
 uint64_t memory_hash_of_state(const struct limit *limit, struct slice key);
-/* `hash` is that hash, or 0 where it is not known yet. */
+/* `hash` is that hash, or 0 if it is not known yet. */
 struct memory_key memory_key_of_state(const struct limit *limit, struct slice key, uint64_t hash);
 struct memory_key memory_key_of_reservations(const struct policy *policy, struct slice key);
 
 /* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
 void memory_table_prefetch(struct memory_table *table, uint64_t hash);
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
-/* A fresh entry, pinned, for a key not inside; where the table is full another goes. NULL without memory. */
+/* A fresh entry, pinned, for a key not inside; if the table is full another goes. NULL without memory. */
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,
                                       int64_t now_us);
 /* After its list may have grown. */

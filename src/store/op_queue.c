@@ -39,7 +39,7 @@ static struct party *find_party(const struct op_queue *queue, uint64_t number)
     return node != NULL ? CONTAINER_OF(node, struct party, node) : NULL;
 }
 
-/* The party of this number, in the ring, at its end where it is new; NULL without memory. */
+/* The party of this number, in the ring, at its end if it is new; NULL without memory. */
 static struct party *find_or_add(struct op_queue *queue, uint64_t number)
 {
     struct party *party = find_party(queue, number);

@@ -1,11 +1,11 @@
 /*
  * op_queue.h: ops that wait to be sent, a fair share for each party.
  *
- * A party is whoever the ops are asked for (op->party: a connection's number; 0 is the daemon itself). The parties are
+ * A party is what the ops are asked for (op->party: a connection's number; 0 is the daemon itself). The parties are
  * served round robin, OP_QUEUE_SHARE of weight at a time, so that a party with thousands of ops waiting delays
  * another's next op by no more than that. What the last op of a turn weighs beyond the share is taken from its party's
  * next turns. (Not one op at a time: the answers to a batch would then go to as many connections as it has ops, each
- * with a system call of its own.) Each party's ops keep their order. Every call but op_queue_list() is O(1), where the
+ * with a system call of its own.) Each party's ops keep their order. Every call but op_queue_list() is O(1), if the
  * turns that pass because of a heavy op are counted with that op.
  */
 #ifndef RL_STORE_OP_QUEUE_H
@@ -23,7 +23,7 @@ struct op_queue {
     struct list idle;   /* struct party: kept for later */
     size_t n_idle;
     struct map by_number; /* those with ops waiting */
-    struct party *last;   /* the one that an op was added for last; NULL = nobody */
+    struct party *last;   /* the one that an op was added for last; NULL = none */
     size_t n;             /* ops */
 };
 
@@ -35,7 +35,7 @@ void op_queue_fini(struct op_queue *queue); /* must be empty */
 int op_queue_add(struct op_queue *queue, struct op *op);
 /* Back where it was taken from: before its party's other ops, and the party is next. 0, or -1 without memory. */
 int op_queue_put_back(struct op_queue *queue, struct op *op);
-struct op *op_queue_first(struct op_queue *queue); /* the op that is next; NULL where none waits */
+struct op *op_queue_first(struct op_queue *queue); /* the op that is next; NULL if none waits */
 /* The first party's ops are left out, as if none waited, until op_queue_resume(): then the parties that were left out
  * are next, in their order. */
 void op_queue_pass(struct op_queue *queue);

@@ -77,7 +77,7 @@ static struct call *call_begin(struct redis_batches *batches)
     return call;
 }
 
-/* The policy of all the op's limits; NULL where they have several. */
+/* The policy of all the op's limits; NULL if they have several. */
 static const struct policy *policy_of(const struct op *op)
 {
     const struct policy *policy = op->members[0].limit->policy;
@@ -110,7 +110,7 @@ static enum batch_status call_add(struct call *call, struct op *op)
     return status;
 }
 
-/* Its ops to `to`; the call is kept for another batch, or freed, where a burst has left too many. */
+/* Its ops to `to`; the call is kept for another batch, or freed if a burst has left too many. */
 static void call_release(struct call *call, struct list *to)
 {
     struct redis_batches *batches = call->batches;
@@ -149,7 +149,7 @@ static void call_end(struct call *call, enum op_outcome outcome)
 
 static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply);
 
-/* Its batch is complete. Where it is empty or cannot be sent it ends here; it was certainly not executed. */
+/* Its batch is complete. If it is empty or cannot be sent it ends here; it was certainly not executed. */
 static void call_send(struct call *call)
 {
     struct redis_batches *batches = call->batches;
@@ -267,7 +267,7 @@ static void fill(struct redis_batches *batches, struct call *call)
     for (struct op *op; !is_full && (op = op_queue_first(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
         if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) {
-            end_op(batches, op, OP_EXPIRED); /* nobody waits for it any more, and it was not sent */
+            end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
             continue;
         }
 

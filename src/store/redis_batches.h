@@ -27,9 +27,9 @@
  *
  * Every batch carries a nonce that comes back as the last integer, so that an answer can never reach another's check.
  * It also carries the latest time, by the server's clock, at which it may begin. A server that was stopped, or that
- * reads a dead connection's last bytes long after we gave up on it, does nothing then, and whoever had the answer "not
- * decided" is not charged much later. The server's clock is known from its last reply, the first of which is the
- * handshake's.
+ * reads a dead connection's last bytes long after we gave up on it, does nothing then, and the client that had the
+ * answer "not decided" is not charged much later. The server's clock is known from its last reply, the first of which
+ * is the handshake's.
  *
  * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
  * has been answered and the new connection is ready; only if that fails do they end.

@@ -5,10 +5,10 @@
  *
  * - Writing. A command is put into RESP at the end of `output`. Asking the loop for "writable" at every command, as
  *   hiredis' libuv adapter does, costs two epoll_ctl and one more epoll_wait for each batch. So while corked, nothing
- *   is written until redis_conn_flush(); where the kernel takes only a part, the adapter's way finishes the rest.
+ *   is written until redis_conn_flush(); if the kernel takes only a part, the adapter's way finishes the rest.
  * - Reading. redis_reader.h. hiredis' own parser and its list of callbacks take as long as everything else on the way
  *   of a lone check. A reset behind a reply is seen (on_add_read).
- * - Time. None of hiredis' timers is used: they never fire while commands keep coming. Whoever owns the connection
+ * - Time. None of hiredis' timers is used: they never fire while commands keep coming. The owner of the connection
  *   watches redis_conn_waiting_since().
  * - Secrets. While a password may be among the bytes, the output buffer is wiped once written.
  */

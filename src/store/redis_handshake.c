@@ -122,7 +122,7 @@ static const struct {
     {"DB index is out of range", "Redis has no such database; lower store.redis.database"},
 };
 
-/* What every command of the handshake shares: true where the reply is good so far. An error ends the handshake, with
+/* What every command of the handshake shares: true if the reply is good so far. An error ends the handshake, with
  * the setting to change or else the server's own words. Those of an unknown command are its arguments, the password
  * among them. */
 static bool is_fine(struct redis_handshake *handshake, const char *what, const struct redis_reader *reply)

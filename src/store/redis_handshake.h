@@ -13,7 +13,7 @@
 
 /*
  * What an error reply of Redis or Valkey means for us. The texts differ between versions, so the class comes from the
- * first word, or, where a script failed inside, from the token the older servers wrap ("ERR Error running script ...:
+ * first word, or, if a script failed inside, from the token the older servers wrap ("ERR Error running script ...:
  * -READONLY").
  */
 enum redis_error {

@@ -2,7 +2,7 @@
  * redis_link.c: life of the connection. redis_link.h has the drawing.
  *
  * What can go wrong, and what ends it:
- *   nobody there, refused, reset       the kernel says so; backoff
+ *   no server, refused, reset          the kernel says so; backoff
  *   no route, black hole, hung server  OPEN_MS from the first packet to the canary's reply
  *   a server that stops answering      the stall watchdog: no reply for stall_ms while a call waits, even if
  *                                      bytes still go out (a stopped process' kernel goes on to acknowledge)
@@ -51,7 +51,7 @@ struct redis_link {
     int64_t ready_since_us;
     enum redis_remedy remedy;  /* how soon to try again */
     char failure[STATUS_SIZE]; /* what went wrong last; "" = nothing yet */
-    char peer[320];            /* the address as people write it, with the numeric one where a name was looked up */
+    char peer[320];            /* the address as people write it, with the numeric one if a name was looked up */
 
     struct backoff backoff;
     struct redis_conn conn;

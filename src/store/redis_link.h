@@ -5,7 +5,7 @@
  *      ▲            │            │          │      each of them may end at any time; the reason is kept
  *      └────────────┴────────────┴──────────┘      for people, the wait is backoff.h's
  *
- * One attempt at a time, always begun by a timer, never from inside hiredis. Whoever owns the link sends
+ * One attempt at a time, always begun by a timer, never from inside hiredis. The owner of the link sends
  * calls while it is ready and gets each one's reply, or NULL, exactly once.
  */
 #ifndef RL_STORE_REDIS_LINK_H
@@ -24,7 +24,7 @@ struct redis_link_events {
     void (*on_attempt)(void *arg); /* an attempt has ended: ready, or not */
 };
 
-/* NULL without memory, or where the loop is out of handles. `clock`, `script` and `options` outlive the link; begins in
+/* NULL without memory, or if the loop is out of handles. `clock`, `script` and `options` outlive the link; begins in
  * the next tick. */
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                   const struct redis_script *script, const struct redis_link_events *events);
@@ -35,7 +35,7 @@ void redis_link_move(struct redis_link *link);
 bool redis_link_is_ready(const struct redis_link *link);
 const char *redis_link_status(const struct redis_link *link); /* "ready", or what went wrong last */
 
-/* As redis_conn_send; -1 where the link is not ready. */
+/* As redis_conn_send; -1 if the link is not ready. */
 int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n);
 void redis_link_flush(struct redis_link *link);
 size_t redis_link_output(const struct redis_link *link);

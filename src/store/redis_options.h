@@ -34,7 +34,7 @@ void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes th
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
 
 /*
- * "unix:/path", "host:port" or "[v6 address]:port" taken apart. A name is only looked up where it is no numeric
+ * "unix:/path", "host:port" or "[v6 address]:port" taken apart. A name is only looked up if it is no numeric
  * address, and never by hiredis, whose lookup blocks.
  */
 enum { REDIS_HOST_MAX = 253, REDIS_PATH_MAX = 107 };

@@ -13,7 +13,7 @@ static ssize_t refuse_reply(struct redis_reader *reader, const char *why)
     return -1;
 }
 
-/* A number up to its CR LF. Returns the bytes used; 0 where the rest is missing, -1 where it is none. */
+/* A number up to its CR LF. Returns the bytes used; 0 if the rest is missing, -1 if it is none. */
 static inline ssize_t take_number(const uint8_t *bytes, size_t len, int64_t *ret_number)
 {
     bool is_negative = len > 0 && bytes[0] == '-';
@@ -106,7 +106,7 @@ static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, s
     return (ssize_t)whole;
 }
 
-/* Returns the bytes used; 0 where the rest is missing, -1 where it was refused. */
+/* Returns the bytes used; 0 if the rest is missing, -1 if it was refused. */
 static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
     if (len == 0) return 0;

@@ -34,7 +34,7 @@ struct redis_store {
     char foreign[REDIS_FOREIGN_MAX]; /* the text of redis_store_foreign() */
     uint64_t n_foreign;
     bool had_attempt;
-    void (*on_first_attempt)(void *arg); /* NULL = nobody asks, or it was called */
+    void (*on_first_attempt)(void *arg); /* NULL = not asked for, or it was called */
     void *on_first_attempt_arg;
 
     bool is_closing;

@@ -8,7 +8,7 @@
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
  *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +lrange +lrem +ltrim
  *     +rpush +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
- * and, where there are compat policies, ~PREFIX:* for each one's foreign prefix and
+ * and, with compat policies, ~PREFIX:* for each one's foreign prefix and
  *     +expire +pexpire +pttl
  * With +script|load the password's holder can run any script on these keys, so keep the server patched.
  */

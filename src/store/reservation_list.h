@@ -3,9 +3,9 @@
  * of the ZSET in Redis.
  *
  * A reservation that was settled stays as a tombstone, without units, until RESERVATION_GRACE_MS after its end: a
- * second settlement of it finds the tombstone and does nothing. Where there are RESERVATIONS_PER_KEY_MAX, tombstones
- * that end soonest are forgotten for what comes; where none is a tombstone, what comes is refused at once, since
- * whoever fills one key must not cost all the others.
+ * second settlement of it finds the tombstone and does nothing. At RESERVATIONS_PER_KEY_MAX, tombstones that end
+ * soonest are forgotten for a new reservation; without a tombstone it is refused at once, since a client that fills one
+ * key must not cost all the others.
  */
 #ifndef RL_STORE_RESERVATION_LIST_H
 #define RL_STORE_RESERVATION_LIST_H
@@ -29,8 +29,8 @@ struct reserved {
 struct reservation_list;
 
 /* Space for one more, so that the next reservation_list_add() cannot fail. `list` may point to NULL (empty) and may
- * move. 0, or -1 without memory or where there are RESERVATIONS_PER_KEY_MAX already, none of them a tombstone; nothing
- * changed then. */
+ * move. 0, or -1 without memory or at RESERVATIONS_PER_KEY_MAX without a tombstone; nothing changed
+ * then. */
 int reservation_list_reserve(struct reservation_list **list);
 void reservation_list_add(struct reservation_list *list, const struct reserved *reservation);
 void reservation_list_remove(struct reservation_list *list, size_t i);

@@ -28,7 +28,7 @@ static void compare(const struct config *config)
     size_t len, len_again;
     char *text = print(config, &len);
     faults_init(&faults);
-    struct config *again = config_parse(text, len, CONFIG_TRIAL, &faults);
+    struct config *again = config_parse(text, len, CONFIG_DRY_RUN, &faults);
     CHECK(again != NULL && faults.n_errors == 0);
     char *text_again = print(again, &len_again);
     CHECK(len == len_again && memcmp(text, text_again, len) == 0);
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char line[2048];
     if (memmem(data, size, "password_file", 13) != NULL) return 0;
     faults_init(&faults);
-    struct config *config = config_parse(size > 0 ? (const char *)data : "", size, CONFIG_TRIAL, &faults);
+    struct config *config = config_parse(size > 0 ? (const char *)data : "", size, CONFIG_DRY_RUN, &faults);
     CHECK((config == NULL) == (faults.n_errors > 0));
     for (size_t i = 0; i < faults.n; i++) {
         CHECK(i == 0 || faults.items[i - 1].line <= faults.items[i].line);

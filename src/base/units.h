@@ -1,7 +1,7 @@
 /*
  * units.h: durations and sizes as people write them: `20ms`, `64KiB`.
  *
- * A number without its unit is refused, because nobody can tell what it was meant to be; a bare 0
+ * A number without its unit is refused, because its unit cannot be guessed; a bare 0
  * is the same in every unit. Every parser returns NULL, or what is wrong and what to write instead
  * (static text), and leaves *ret alone then.
  */

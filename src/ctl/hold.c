@@ -24,7 +24,7 @@ struct holder {
     char *slot;                     /* owned; NULL until it is ours, and once it is lost */
     char **command;                 /* NULL: none */
     pid_t child;                    /* 0: none, or ended */
-    int status;                     /* of the child, as waitpid() tells it */
+    int status;                     /* of the child, as waitpid() reports it */
     bool answered;
     struct wait wait;   /* with --wait */
     int64_t pause_ms;   /* before the slot is asked for again, or the command may start */

@@ -1,5 +1,5 @@
 /*
- * failure_watch.h: tells people when checks get failure answers, and why.
+ * failure_watch.h: reports when checks get failure answers, and why.
  *
  *   quiet ── a second failure answer within a second, or ──▶ episode ── 10 s without one, and Redis ──▶ quiet
  *            a third of one policy without a decision in       │  ▲     decides

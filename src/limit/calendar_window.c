@@ -28,7 +28,7 @@ static int configure(struct limit *limit, struct diag *diag)
 
     limit->window_us = calendar_longest_s(limit->calendar) * 1000000;
     limit->full = limit->max_cost = limit->limit;
-    limit->constants = (struct constants){.calendar = {.limit = limit->limit}}; /* constants() says the others */
+    limit->constants = (struct constants){.calendar = {.limit = limit->limit}}; /* constants() sets the others */
     return 0;
 }
 

@@ -24,7 +24,7 @@
 #define UNITS_MAX  INT64_C(1000000)         /* of the logs, each an entry */
 #define DIGITS_MAX INT64_C(999999999999999) /* of a value that the script takes for a count */
 
-/* `step_us`: where the original says EXPIRE, its windows are whole seconds. */
+/* `step_us`: if the original uses EXPIRE, its windows are whole seconds. */
 static int configure(struct limit *limit, int64_t step_us, int64_t largest, bool count_denied, struct diag *diag)
 {
     if (step_us == SECOND_US && limit->window_us % SECOND_US != 0)

@@ -1,5 +1,5 @@
 /*
- * native.h: the parts of native algorithms that compat.c takes over; what they do is said in limit.h.
+ * native.h: the parts of native algorithms that compat.c takes over; limit.h describes them.
  */
 #ifndef RL_LIMIT_NATIVE_H
 #define RL_LIMIT_NATIVE_H

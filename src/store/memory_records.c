@@ -77,15 +77,12 @@ static void evict(struct memory_records *records)
     drop(records, first);
 }
 
-static bool exceeds_bounds(const struct memory_records *records, size_t n_new, size_t new_bytes)
-{
-    return records->map.n > 0 &&
-           (records->map.n + n_new > records->max || records->n_bytes + new_bytes > records->max_bytes);
-}
-
 static void make_way(struct memory_records *records, size_t n_new, size_t new_bytes)
 {
-    for (size_t i = 0; i < EVICT_MAX && exceeds_bounds(records, n_new, new_bytes); i++) evict(records);
+    for (size_t i = 0; i < EVICT_MAX && records->map.n > 0; i++) {
+        if (records->map.n + n_new <= records->max && records->n_bytes + new_bytes <= records->max_bytes) return;
+        evict(records);
+    }
 }
 
 struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us)

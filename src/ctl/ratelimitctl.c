@@ -186,7 +186,7 @@ static bool is_denied(struct pull answer)
 }
 
 /* One command on its way. */
-struct question {
+struct invocation {
     const struct command *command;
     struct options options;
     int n;
@@ -197,15 +197,15 @@ struct question {
     struct asked asked;
 };
 
-/* 0 with the answer, valid until the next question; or the exit code with the complaint made. */
-static enum exit_code ask_once(const struct question *question, struct pull *ret)
+/* 0 with the answer, valid until it is asked again; or the exit code with the complaint made. */
+static enum exit_code ask_once(const struct invocation *invocation, struct pull *ret)
 {
-    struct ratelimit *client = question->client;
-    const struct options *options = &question->options;
-    const struct buffer *params = &question->params;
+    struct ratelimit *client = invocation->client;
+    const struct options *options = &invocation->options;
+    const struct buffer *params = &invocation->params;
     const void *result;
     size_t len;
-    enum ratelimit_status status = ratelimit_call(client, question->command->method, buffer_data(params),
+    enum ratelimit_status status = ratelimit_call(client, invocation->command->method, buffer_data(params),
                                                   buffer_len(params), (uint32_t)options->timeout_ms, &result, &len);
     if (status != RATELIMIT_OK)
         return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
@@ -214,20 +214,20 @@ static enum exit_code ask_once(const struct question *question, struct pull *ret
     return EXIT_DONE;
 }
 
-static enum exit_code show(const struct question *question, struct pull answer)
+static enum exit_code show(const struct invocation *invocation, struct pull answer)
 {
-    if (question->options.json) {
+    if (invocation->options.json) {
         /* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
         bool is_map = pull_type(&answer) == PULL_MAP;
         struct pull at = answer;
-        if (!is_map) printf("{\"%s\": ", question->command->method);
+        if (!is_map) printf("{\"%s\": ", invocation->command->method);
         json_value(stdout, &at);
         puts(is_map ? "" : "}");
-    } else if (question->command->report(stdout, answer, &question->asked) != 0) {
+    } else if (invocation->command->report(stdout, answer, &invocation->asked) != 0) {
         fputs("ratelimitctl: the daemon's answer is not valid for this command\n", stderr);
         return EXIT_UNREACHABLE;
     }
-    return question->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
+    return invocation->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
 }
 
 /* Nothing has been printed, and what was charged stays charged: there is nothing to put in order. */
@@ -237,10 +237,10 @@ static void on_interrupt(int number)
 }
 
 /* --wait: as ratelimit_check_wait() does, but for the answer's own names in --json. */
-static enum exit_code ask_until_allowed(struct question *question)
+static enum exit_code ask_until_allowed(struct invocation *invocation)
 {
     struct wait wait;
-    struct options *options = &question->options;
+    struct options *options = &invocation->options;
     signal(SIGINT, on_interrupt);
     wait_start(&wait, WAIT_FOR_UNITS, options->wait_ms, wait_now_ms(), wait_seed());
 
@@ -254,53 +254,53 @@ static enum exit_code ask_until_allowed(struct question *question)
         }
 
         enum exit_code code =
-            command_pack(question->command, options, question->n, question->arguments, &question->params);
-        if (code == EXIT_DONE) code = ask_once(question, &answer);
+            command_pack(invocation->command, options, invocation->n, invocation->arguments, &invocation->params);
+        if (code == EXIT_DONE) code = ask_once(invocation, &answer);
         if (code != EXIT_DONE) return code;
 
-        question->asked.waited = report_read(answer, &decision) == 0;
-        if (!question->asked.waited || !wait_after(&wait, &decision)) return show(question, answer);
+        invocation->asked.waited = report_read(answer, &decision) == 0;
+        if (!invocation->asked.waited || !wait_after(&wait, &decision)) return show(invocation, answer);
     }
 }
 
-static enum exit_code list(struct question *question)
+static enum exit_code list(struct invocation *invocation)
 {
-    const char *only = question->n > 0 ? question->arguments[0] : NULL;
+    const char *only = invocation->n > 0 ? invocation->arguments[0] : NULL;
     enum exit_code code =
-        listing_ask(question->client, (uint32_t)question->options.timeout_ms, only, &question->listing);
+        listing_ask(invocation->client, (uint32_t)invocation->options.timeout_ms, only, &invocation->listing);
     if (code != EXIT_DONE) return code;
-    return show(question, pull_of(buffer_data(&question->listing), buffer_len(&question->listing)));
+    return show(invocation, pull_of(buffer_data(&invocation->listing), buffer_len(&invocation->listing)));
 }
 
-static enum exit_code run_question(struct question *question)
+static enum exit_code run_command(struct invocation *invocation)
 {
-    const struct options *options = &question->options;
-    int64_t *costs = malloc(((size_t)question->n + 1) * sizeof *costs); /* of each check */
+    const struct options *options = &invocation->options;
+    int64_t *costs = malloc(((size_t)invocation->n + 1) * sizeof *costs); /* of each check */
     if (costs == NULL) return usage_error("no memory", "");
-    size_t n_costs = command_costs(question->command, options, question->n, question->arguments, costs);
-    question->asked = (struct asked){.costs = costs,
-                                     .n_costs = n_costs,
-                                     .at_most = (options->given & OPTION_AT_MOST) != 0,
-                                     .all = (options->given & OPTION_ALL) != 0};
+    size_t n_costs = command_costs(invocation->command, options, invocation->n, invocation->arguments, costs);
+    invocation->asked = (struct asked){.costs = costs,
+                                       .n_costs = n_costs,
+                                       .at_most = (options->given & OPTION_AT_MOST) != 0,
+                                       .all = (options->given & OPTION_ALL) != 0};
 
     enum exit_code code;
     struct pull answer = {0};
-    enum ratelimit_status status = ratelimit_open(options->socket, &question->client);
+    enum ratelimit_status status = ratelimit_open(options->socket, &invocation->client);
     if (status != RATELIMIT_OK) {
         code = complain_open(status);
         goto out;
     }
-    ratelimit_use_maps(question->client);
-    ratelimit_describe(question->client);
+    ratelimit_use_maps(invocation->client);
+    ratelimit_describe(invocation->client);
     if (options->given & OPTION_WAIT)
-        code = ask_until_allowed(question);
-    else if (question->command->shape == SHAPE_LISTING)
-        code = list(question);
-    else if ((code = ask_once(question, &answer)) == EXIT_DONE)
-        code = show(question, answer);
+        code = ask_until_allowed(invocation);
+    else if (invocation->command->shape == SHAPE_LISTING)
+        code = list(invocation);
+    else if ((code = ask_once(invocation, &answer)) == EXIT_DONE)
+        code = show(invocation, answer);
 
 out:
-    ratelimit_close(question->client);
+    ratelimit_close(invocation->client);
     free(costs);
     return code;
 }
@@ -377,12 +377,12 @@ int main(int argc, char **argv)
     }
 
     /* Wrong usage is reported before a daemon is asked. */
-    struct question question = {.command = command, .options = options, .n = argc, .arguments = argv};
+    struct invocation invocation = {.command = command, .options = options, .n = argc, .arguments = argv};
     code = command_look(command, &options, argc, argv);
-    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &question.params);
+    if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &invocation.params);
     if (code == EXIT_DONE)
-        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run_question(&question);
-    buffer_fini(&question.listing);
-    buffer_fini(&question.params);
+        code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run_command(&invocation);
+    buffer_fini(&invocation.listing);
+    buffer_fini(&invocation.params);
     return (int)finish_output(code);
 }

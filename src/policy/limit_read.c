@@ -207,15 +207,15 @@ static field_bits read_limit_fields(struct reading *reading, struct limit *limit
         if (setting->level != IN_LIMIT || setting->holder != HELD_BY_LIMIT || foreign & bit(field)) continue;
 
         size_t n_errors = reading->faults->n_errors;
-        bool takes = policy_setting_takes(field, limit);
+        bool takes = policy_setting_takes(field, limit), is_given = reading->given[field] != NULL;
         if (field == FIELD_WINDOW && limit->algo == ALGO_CALENDAR_WINDOW) {
             read_calendar(reading, limit);
         } else {
             int64_t value;
-            if (takes) setting_set_default(setting, limit);
-            if (takes && field == FIELD_BURST && reading->given[field] == NULL) limit->burst = limit->limit;
-            bool is_there = !takes || setting->required[0] == '\0' || reading_has(reading, field);
-            if (is_there && reading_value(reading, field, &value) && takes) setting_store(setting, limit, value);
+            if (takes && setting->required[0] != '\0') reading_has(reading, field);
+            if (takes && !is_given) setting_set_default(setting, limit);
+            if (takes && !is_given && field == FIELD_BURST) limit->burst = limit->limit;
+            if (reading_value(reading, field, &value) && takes) setting_store(setting, limit, value);
         }
         if (reading->faults->n_errors > n_errors) bad |= bit(field);
     }

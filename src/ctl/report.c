@@ -262,7 +262,7 @@ int report_version(FILE *out, struct pull answer, const struct asked *asked)
 int report_stats(FILE *out, struct pull answer, const struct asked *asked)
 {
     static const char *const kinds[] = {"failure_allow", "failure_deny", "failure_local", "failure_error"};
-    static const char *const reasons[] = {"failure_down", "failure_deadline", "failure_overload",
+    static const char *const reasons[] = {"failure_down", "failure_breaker", "failure_deadline", "failure_overload",
                                           "failure_store_error"};
     if (pull_type(&answer) != PULL_MAP) return -1;
     if (asked->all) return report_table(out, answer, asked);
@@ -287,7 +287,8 @@ int report_stats(FILE *out, struct pull answer, const struct asked *asked)
     if (words_number(answer, "redis_connects", 0) == 0) {
         fputs("redis            not used: memory store\n", out);
     } else {
-        fputs(words_number(answer, "redis_up", 0) == 1 ? "redis            up" : "redis            down", out);
+        fputs(words_number(answer, "redis_up", 0) > 0 ? "redis            up" : "redis            down", out);
+        if (words_number(answer, "breaker_open", 0) > 0) fputs(", not asked: its breaker is open", out);
         if (n_ended > 0) fprintf(out, ", lost %" PRId64 " times", n_ended);
         if (n_failed > 0) fprintf(out, ", %" PRId64 " attempts to connect failed", n_failed);
         fputc('\n', out);

@@ -17,6 +17,7 @@ void failure_watch_start(struct failure_watch *watch, int64_t now_us)
 static void find_reason(const struct failure_watch *watch, const struct failure_view *view, struct failure_reason *ret)
 {
     const struct redis_refusal *refusal = &view->refusal;
+    char breaker[FAILURE_TEXT_MAX];
     uint64_t most = 0;
     *ret = (struct failure_reason){.cause = N_CAUSES, .error = REDIS_ERROR_OTHER};
     for (int i = 0; i < N_CAUSES; i++) {
@@ -34,6 +35,11 @@ static void find_reason(const struct failure_watch *watch, const struct failure_
         text = refusal->text;
         ret->error = redis_error_of(text, strlen(text));
         snprintf(ret->policy, sizeof ret->policy, "%s", refusal->policy);
+        break;
+    case CAUSE_BREAKER:
+        snprintf(breaker, sizeof breaker, "the breaker is open: %s",
+                 view->breaker != NULL ? view->breaker : "Redis was in trouble");
+        text = breaker;
         break;
     case CAUSE_DEADLINE: text = "no answer by the deadline"; break;
     case CAUSE_OVERLOAD: text = "too many checks wait for it"; break;
@@ -93,7 +99,9 @@ static bool is_news(const struct failure_watch *watch, const struct failure_view
                     const struct failure_reason *reason)
 {
     const struct failure_reason *reported = &watch->reason;
-    if (reason->cause == N_CAUSES || view->now_us - watch->warned_us < WARNING_EVERY_US) return false;
+    if (reason->cause == N_CAUSES) return false;
+    if (reason->cause == CAUSE_BREAKER && reported->cause == CAUSE_STORE_ERROR) return true; /* it has opened */
+    if (view->now_us - watch->warned_us < WARNING_EVERY_US) return false;
     if (reason->cause != reported->cause || reason->error != reported->error) return true;
     return reported->policy[0] != '\0' && strcmp(reason->policy, reported->policy) != 0;
 }
@@ -101,7 +109,12 @@ static bool is_news(const struct failure_watch *watch, const struct failure_view
 static bool is_episode_over(const struct failure_watch *watch, const struct failure_view *view)
 {
     if (view->now_us - view->last_us < QUIET_US) return false;
-    if (watch->reason.policy[0] == '\0') return view->decided_us > view->last_us;
+    if (watch->reason.policy[0] == '\0') {
+        /* Without traffic Redis decides nothing. A refused or malformed batch is not disproved by a connection. */
+        bool is_proven = view->is_ready && view->breaker == NULL && view->proven_us > view->last_us &&
+                         watch->reason.cause != CAUSE_STORE_ERROR;
+        return is_proven || view->decided_us > view->last_us;
+    }
 
     const struct policy *policy = policy_find(view->policies, slice_of(watch->reason.policy));
     return policy == NULL || policy_counts_recovered(policy->counts);

@@ -2,8 +2,9 @@
  * failure_watch.h: reports when checks get failure answers, and why.
  *
  *   quiet ── a second failure answer within a second, or ──▶ episode ── 10 s without one, and Redis ──▶ quiet
- *            a third of one policy without a decision in       │  ▲     decides
- *            between, however slow they come                   └──┘       info: how long, how many
+ *            a third of one policy without a decision in       │  ▲     decides, or has shown that it
+ *            between, however slow they come                   └──┘     can (a handshake, a probe)
+ *                                                                         info: how long, how many
  *              warning: why, and what checks get       warning: another reason, at most one each 10 s
  *
  * Redis may refuse one policy alone (a right to its keys is missing) and decide the others: then the episode is of this
@@ -23,7 +24,7 @@
 #include "store/redis_handshake.h"
 #include "store/redis_store.h"
 
-enum failure_cause { CAUSE_STORE_ERROR, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
+enum failure_cause { CAUSE_STORE_ERROR, CAUSE_BREAKER, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
 enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };
 
 /* What there is to see now. Times are of CLOCK_MONOTONIC. */
@@ -31,6 +32,8 @@ struct failure_view {
     int64_t now_us;
     int64_t last_us;                  /* of the last failure answer */
     int64_t decided_us;               /* Redis decided a check last */
+    int64_t proven_us;                /* it showed without a check that it works: redis_store.h */
+    const char *breaker;              /* why the breaker is open; NULL: it is closed */
     uint64_t n_repeated;              /* failure answers ever that begin an episode: failure.h */
     uint64_t n[N_CAUSES];             /* failure answers, ever */
     uint64_t n_answers[N_ON_FAILURE]; /* the same by what they were */

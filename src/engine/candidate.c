@@ -134,6 +134,7 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
         case SUBMIT_DECIDED: take_verdict(trial, verdict_of(&trial->op)); break;
         case SUBMIT_PENDING: trial->in_store = true; break;
         case SUBMIT_DOWN:
+        case SUBMIT_BREAKER:
         case SUBMIT_OVERLOAD: take_verdict(trial, VERDICT_NONE); break;
         }
     }

@@ -355,10 +355,20 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
         switch (outcome) {
         case OP_DECIDED: decided(check); break;
         case OP_DOWN: fail(check, REASON_DOWN); break;
+        case OP_BREAKER: fail(check, REASON_BREAKER); break;
         case OP_EXPIRED: fail(check, REASON_DEADLINE); break;
         case OP_OVERLOAD: fail(check, REASON_OVERLOAD); break;
         case OP_STORE_ERROR: fail(check, REASON_STORE_ERROR); break;
         }
+    }
+}
+
+static enum reason reason_of_refusal(enum submit status)
+{
+    switch (status) {
+    case SUBMIT_DOWN: return REASON_DOWN;
+    case SUBMIT_BREAKER: return REASON_BREAKER;
+    default: return REASON_OVERLOAD;
     }
 }
 
@@ -396,7 +406,7 @@ static void ask_store(struct check *check)
         if (check->is_special) note_reservation(check);
         decided(check);
     } else {
-        fail(check, status == SUBMIT_DOWN ? REASON_DOWN : REASON_OVERLOAD);
+        fail(check, reason_of_refusal(status));
     }
 }
 

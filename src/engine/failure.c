@@ -153,6 +153,7 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     failure->last_us = now_us;
 
     switch (reason) {
+    case REASON_BREAKER: engine_counters.failure_breaker++; break;
     case REASON_DEADLINE: engine_counters.failure_deadline++; break;
     case REASON_OVERLOAD: engine_counters.failure_overload++; break;
     case REASON_STORE_ERROR: engine_counters.failure_store_error++; break;

@@ -322,7 +322,7 @@ static void note_renewed(struct slot *slot)
 static void note_outcome(struct slot *slot, enum op_outcome outcome)
 {
     int64_t now_us = slot->slots->clock->mono_us;
-    if (outcome == OP_DOWN || outcome == OP_OVERLOAD) {
+    if (outcome == OP_DOWN || outcome == OP_BREAKER || outcome == OP_OVERLOAD) {
         slot->slots->resume_us = now_us + RETRY_US;
         set_due(slot, slot->slots->resume_us);
     } else if (outcome == OP_STORE_ERROR) {
@@ -368,7 +368,7 @@ static void ask_store(struct slot *slot)
         list_init(&slot->op.link);
         slot->asked_us = now_us;
         status = store_submit(slots->store, &slot->op);
-        if (status == SUBMIT_DOWN || status == SUBMIT_OVERLOAD) slots->resume_us = now_us + RETRY_US;
+        if (status != SUBMIT_PENDING && status != SUBMIT_DECIDED) slots->resume_us = now_us + RETRY_US;
     }
 
     if (status == SUBMIT_DECIDED) {

@@ -15,6 +15,7 @@ enum {
     MERGE_LOOKS = 1024,                 /* at waiting ops, for one batch */
     PASSED_MAX = 64,                    /* parties whose next op goes with nothing in a batch */
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
+    EMPTY_ARGS_MAX = 8,                 /* the same of a batch without ops */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
@@ -250,8 +251,10 @@ static void send_refused(struct redis_batches *batches)
     }
 }
 
-static void end_waiting(struct redis_batches *batches, enum op_outcome outcome)
+void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome outcome)
 {
+    for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
+        end_op(batches, LIST_ITEM(it, struct op, link), outcome);
     for (struct op *op; (op = op_queue_first(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
         end_op(batches, op, outcome);
@@ -447,6 +450,24 @@ static void end_overtaken(struct call *call)
     }
 }
 
+/* Nobody waits for any of its ops any more. */
+static bool is_past_deadlines(const struct call *call)
+{
+    return call->last_deadline_us > 0 && call->batches->clock->mono_us >= call->last_deadline_us;
+}
+
+/* Did it charge anything, or change anything otherwise? */
+static bool batch_has_written(const struct batch *batch)
+{
+    const struct list *ops = batch_ops(batch);
+    LIST_FOREACH (it, ops) {
+        const struct op *op = LIST_ITEM(it, struct op, link);
+        if (op->outcome != OP_DECIDED || op->kind == OP_PEEK) continue;
+        if (!op_is_check(op->kind) || op->members[0].decision.granted > 0) return true;
+    }
+    return false;
+}
+
 /* For people. `call`: the ops that end with it. */
 static void note_error(const struct call *call, const char *text)
 {
@@ -468,7 +489,8 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
                     log_escape(printable, sizeof printable, text.data, text.len));
     }
 
-    enum redis_remedy remedy = redis_error_remedy(redis_error_of((const char *)text.data, text.len));
+    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    enum redis_remedy remedy = redis_error_remedy(error);
     if (remedy == REMEDY_RELOAD) {
         note_error(call, reply->text); /* some may end with it */
         call_refused(call, remedy);
@@ -489,6 +511,7 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
 
     if (remedy != REMEDY_APART) end_overtaken(call);
     call_end(call, OP_STORE_ERROR);
+    if (redis_error_is_refusal(error)) redis_breaker_refused(batches->breaker);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
         redis_link_drop(batches->link, remedy, batches->last_error);
 }
@@ -517,6 +540,8 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
     }
 
     end_overtaken(call);
+    bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
+    redis_breaker_answered(batches->breaker, is_past_deadlines(call), has_written);
     struct list ops;
     list_init(&ops);
     bool is_apart = call->is_apart;
@@ -533,7 +558,9 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
     list_remove(&call->link);
     redis_counters.redis_inflight--;
     if (reply == NULL) {
+        bool was_late = is_past_deadlines(call);
         call_end(call, OP_DOWN);
+        redis_breaker_lost(batches->breaker, was_late);
         return;
     }
 
@@ -553,6 +580,17 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
     return batch_args(batches->canary, batches->canary_nonce, batches->clock->wall_us, 0, ret_args);
 }
 
+int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call)
+{
+    const struct slice *empty;
+    size_t n = canary_args(batches, &empty);
+    struct slice args[EMPTY_ARGS_MAX] = {slice_of("EVALSHA"), batches->script.sha1};
+    if (n == 0) return -1;
+    CHECK(n + 2 <= EMPTY_ARGS_MAX);
+    memcpy(args + 2, empty, n * sizeof args[0]);
+    return redis_link_send(batches->link, call, args, n + 2);
+}
+
 static bool is_canary_good(void *arg, const struct redis_reader *reply)
 {
     struct redis_batches *batches = arg;
@@ -563,10 +601,13 @@ static bool is_canary_good(void *arg, const struct redis_reader *reply)
 }
 
 int redis_batches_init(struct redis_batches *batches, struct clock *clock, const struct redis_options *options,
-                       const struct redis_batches_events *events)
+                       struct redis_breaker *breaker, const struct redis_batches_events *events)
 {
-    *batches = (struct redis_batches){
-        .clock = clock, .options = options, .events = *events, .last_nonce = (uint32_t)options->random_seed};
+    *batches = (struct redis_batches){.clock = clock,
+                                      .options = options,
+                                      .breaker = breaker,
+                                      .events = *events,
+                                      .last_nonce = (uint32_t)options->random_seed};
     list_init(&batches->idle);
     list_init(&batches->in_flight);
     list_init(&batches->refused);
@@ -600,12 +641,16 @@ void redis_batches_on_ready(struct redis_batches *batches)
     send_refused(batches);
 }
 
+void redis_batches_restart_window(struct redis_batches *batches)
+{
+    batches->window = 1;
+    batches->n_fast = 0;
+}
+
 void redis_batches_end_unsent(struct redis_batches *batches)
 {
     batches->phase = BATCHES_SENDING;
-    for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
-        end_op(batches, LIST_ITEM(it, struct op, link), OP_DOWN);
-    end_waiting(batches, OP_DOWN);
+    redis_batches_end_waiting(batches, OP_DOWN);
 }
 
 void redis_batches_on_down(struct redis_batches *batches)

@@ -40,6 +40,7 @@
 #include "store/batch.h"
 #include "store/doubtful_policies.h"
 #include "store/op_queue.h"
+#include "store/redis_breaker.h"
 #include "store/redis_link.h"
 
 /* Where ops come back to. */
@@ -61,8 +62,9 @@ enum redis_batches_phase {
 struct redis_batches {
     struct clock *clock;                 /* not owned */
     const struct redis_options *options; /* the store's */
-    struct redis_link *link;             /* the store's; set once there is one */
+    struct redis_link *link;             /* the node's; set once there is one */
     struct redis_script script;
+    struct redis_breaker *breaker;       /* the node's: it counts what becomes of the batches */
     struct redis_batches_events events;
 
     struct op_queue waiting; /* ops that are in no batch yet */
@@ -89,7 +91,7 @@ struct redis_batches {
 
 /* 0, or -1 without memory. */
 int redis_batches_init(struct redis_batches *batches, struct clock *clock, const struct redis_options *options,
-                       const struct redis_batches_events *events);
+                       struct redis_breaker *breaker, const struct redis_batches_events *events);
 void redis_batches_fini(struct redis_batches *batches); /* nothing waits or is in flight any more */
 
 bool redis_batches_is_open(const struct redis_batches *batches);           /* ops may be added */
@@ -100,8 +102,13 @@ void redis_batches_send(struct redis_batches *batches); /* end of the tick: send
 /* The link is ready; it has lost its connection. */
 void redis_batches_on_ready(struct redis_batches *batches);
 void redis_batches_on_down(struct redis_batches *batches);
-/* All ops that are not in flight end with OP_DOWN: they are certainly not done. */
-void redis_batches_end_unsent(struct redis_batches *batches);
+/* All ops that are not in flight end so: they are certainly not done. */
+void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome outcome);
+void redis_batches_end_unsent(struct redis_batches *batches); /* with OP_DOWN: there is no connection */
+/* After a return of the server: one batch at a time, then more as it answers. */
+void redis_batches_restart_window(struct redis_batches *batches);
+/* The empty batch of the handshake. 0, or -1: not sent. */
+int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call);
 /* The server's settings have changed: to the new one, once what is in flight has been answered. */
 void redis_batches_move(struct redis_batches *batches);
 

@@ -93,6 +93,11 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
     }
 }
 
+bool redis_error_is_refusal(enum redis_error error)
+{
+    return error == REDIS_ERROR_AWAY || error == REDIS_ERROR_BUSY || error == REDIS_ERROR_CAPACITY;
+}
+
 /* ---- the handshake ---- */
 
 static void log_step(const char *step)

@@ -47,6 +47,8 @@ enum redis_remedy {
 
 enum redis_error redis_error_of(const char *text, size_t len);
 enum redis_remedy redis_error_remedy(enum redis_error error);
+/* The whole server refuses, whatever it is asked to write. */
+bool redis_error_is_refusal(enum redis_error error);
 
 /* The script and the empty call that proves it. */
 struct redis_script {

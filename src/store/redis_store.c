@@ -1,7 +1,7 @@
 /*
  * redis_store.c: the store as the engine sees it: ops in, their ends out.
  *
- *   submit ──▶ deny_cache.h, which may know the answer ──▶ redis_batches.h ──▶ done of every op
+ *   submit ──▶ deny_cache.h, which may know the answer ──▶ node_of(), the op's server (redis_node.h) ──▶ done of every op
  *
  * done runs from a reply's callback or from the `soon` timer, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended` for the timer.
@@ -15,8 +15,8 @@
 #include "base/log_key.h"
 #include "policy/policy.h"
 #include "store/deny_cache.h"
-#include "store/redis_batches.h"
 #include "store/redis_counters.h"
+#include "store/redis_node.h"
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
@@ -25,10 +25,8 @@ enum { DONE_PER_TICK = 1024 };
 struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
-    struct redis_link *link; /* owned; NULL once it is closed */
-
+    struct redis_node node;
     struct deny_cache denied;
-    struct redis_batches batches;
     struct list ended; /* ops with their outcome; done is still to run */
     uv_timer_t soon;
     char foreign[REDIS_FOREIGN_MAX]; /* the text of redis_store_foreign() */
@@ -115,39 +113,39 @@ static void on_answers(void *arg, struct list *ops, int64_t sent_us)
     }
 }
 
-/* ---- the link's events ---- */
-
-static void on_ready(void *arg)
-{
-    struct redis_store *store = arg;
-    redis_counters.redis_up = 1;
-    redis_batches_on_ready(&store->batches);
-}
+/* ---- the node's events ---- */
 
 static void on_down(void *arg)
 {
     struct redis_store *store = arg;
-    redis_counters.redis_up = 0;
     deny_cache_clear(&store->denied);
-    redis_batches_on_down(&store->batches);
 }
 
 static void on_attempt(void *arg)
 {
     struct redis_store *store = arg;
     store->had_attempt = true;
-    if (!redis_link_is_ready(store->link)) redis_batches_end_unsent(&store->batches);
     if (store->on_first_attempt != NULL) call_soon(store);
 }
 
 /* ---- store.h ---- */
 
+/* The server that has the op's keys. */
+static struct redis_node *node_of(struct redis_store *store, const struct op *op)
+{
+    (void)op;
+    return &store->node;
+}
+
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (store->is_closing || !redis_batches_is_open(&store->batches)) return SUBMIT_DOWN;
+    if (store->is_closing) return SUBMIT_DOWN;
+    struct redis_node *node = node_of(store, op);
+    enum submit can = redis_node_can_submit(node);
+    if (can != SUBMIT_PENDING) return can;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
-    if (redis_batches_add(&store->batches, op) < 0) return SUBMIT_OVERLOAD;
+    if (redis_node_submit(node, op) == SUBMIT_OVERLOAD) return SUBMIT_OVERLOAD;
 
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
@@ -156,7 +154,7 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!redis_batches_withdraw(&store->batches, op)) return false;
+    if (!redis_node_withdraw(node_of(store, op), op)) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }
@@ -164,15 +162,12 @@ static bool redis_withdraw(void *impl, struct op *op)
 static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
-    if (store->link == NULL) return;
-    redis_batches_send(&store->batches);
-    redis_link_flush(store->link);
+    redis_node_flush(&store->node);
 }
 
 static void on_soon_closed(uv_handle_t *handle)
 {
     struct redis_store *store = handle->data;
-    redis_batches_fini(&store->batches);
     deny_cache_fini(&store->denied);
     redis_options_fini(&store->options);
 
@@ -182,10 +177,9 @@ static void on_soon_closed(uv_handle_t *handle)
     on_closed(arg);
 }
 
-static void on_link_closed(void *arg)
+static void on_node_closed(void *arg)
 {
     struct redis_store *store = arg;
-    store->link = NULL;
     run_done(store, SIZE_MAX);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
 }
@@ -198,15 +192,13 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
 
-    redis_counters.redis_up = 0;
-    redis_batches_end_unsent(&store->batches);
-    redis_link_close(store->link, on_link_closed, store);
+    redis_node_close(&store->node, on_node_closed, store);
 }
 
 static const char *redis_error_text(void *impl)
 {
     struct redis_store *store = impl;
-    return store->batches.last_error;
+    return store->node.batches.last_error;
 }
 
 static const struct store_ops redis_ops = {.submit = redis_submit,
@@ -230,21 +222,18 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     deny_cache_init(&store->denied);
     deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
     if (redis_options_copy(&store->options, options) < 0) goto err_free_store;
-    const struct redis_batches_events returns = {.arg = store, .on_answers = on_answers, .on_end = on_end};
-    if (redis_batches_init(&store->batches, clock, &store->options, &returns) < 0) goto err_fini_options;
+    const struct redis_node_events events = {
+        .arg = store,
+        .batches = {.arg = store, .on_answers = on_answers, .on_end = on_end},
+        .on_down = on_down,
+        .on_attempt = on_attempt,
+    };
+    if (redis_node_init(&store->node, loop, clock, &store->options, &events) < 0) goto err_fini_options;
 
-    const struct redis_link_events events = {
-        .arg = store, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
-    store->link = redis_link_new(loop, clock, &store->options, &store->batches.script, &events);
-    if (store->link == NULL) goto err_fini_batches;
-
-    store->batches.link = store->link;
     uv_timer_init(loop, &store->soon);
     store->soon.data = store;
     return store;
 
-err_fini_batches:
-    redis_batches_fini(&store->batches);
 err_fini_options:
     redis_options_fini(&store->options);
 err_free_store:
@@ -254,7 +243,7 @@ err_free_store:
 
 bool redis_store_ready(const struct redis_store *redis)
 {
-    return redis->link != NULL && redis_link_is_ready(redis->link);
+    return redis_node_is_ready(&redis->node);
 }
 
 void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(void *arg), void *arg)
@@ -266,12 +255,22 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 
 const char *redis_store_status(const struct redis_store *redis)
 {
-    return redis->link != NULL ? redis_link_status(redis->link) : "closed";
+    return redis_node_status(&redis->node);
+}
+
+const char *redis_store_breaker(struct redis_store *redis)
+{
+    return redis_node_breaker_text(&redis->node);
+}
+
+int64_t redis_store_proven_us(const struct redis_store *redis)
+{
+    return redis->node.proven_us;
 }
 
 struct redis_refusal redis_store_refusal(const struct redis_store *redis)
 {
-    const struct redis_batches *batches = &redis->batches;
+    const struct redis_batches *batches = &redis->node.batches;
     return (struct redis_refusal){batches->last_error, batches->last_error_policy, batches->last_error_us};
 }
 
@@ -295,6 +294,5 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     bool is_other_server = !redis_options_same_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;
-    redis_link_options_changed(redis->link);
-    if (is_other_server) redis_batches_move(&redis->batches);
+    redis_node_options_changed(&redis->node, is_other_server);
 }

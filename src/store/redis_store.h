@@ -34,6 +34,10 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 /* One line for people: "ready", or why not, e.g. "connection refused (unix:/run/redis.sock)". Valid until the next
  * call. */
 const char *redis_store_status(const struct redis_store *redis);
+/* Why the breaker is open and Redis is not asked, any bytes; NULL = it is closed. Valid until the next call. */
+const char *redis_store_breaker(struct redis_store *redis);
+/* CLOCK_MONOTONIC: Redis has shown without any check that it works, by a handshake or a probe; 0 = not yet. */
+int64_t redis_store_proven_us(const struct redis_store *redis);
 /* What Redis refused last. */
 struct redis_refusal {
     const char *text;   /* its error reply, in which a server may write anything; "" = there was none */

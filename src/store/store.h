@@ -48,6 +48,7 @@ enum op_outcome {
     OP_DECIDED,     /* the members' results are filled */
     OP_DOWN,        /* the connection was lost; once sent it may or may not have been charged: never resend */
     OP_EXPIRED,     /* its deadline passed while it waited to be sent: it is certainly not done */
+    OP_BREAKER,     /* the store has stopped asking a server in trouble: it is certainly not done */
     OP_OVERLOAD,    /* a cap towards the store, or memory: it is certainly not done */
     OP_STORE_ERROR, /* an error reply, or one that makes no sense */
 };
@@ -56,6 +57,7 @@ enum submit {
     SUBMIT_DECIDED,  /* answered now; `done` does not run */
     SUBMIT_PENDING,  /* `done` runs exactly once, later, never from within store_submit() */
     SUBMIT_DOWN,     /* refused: no connection */
+    SUBMIT_BREAKER,  /* refused: a server in trouble is not asked for a while */
     SUBMIT_OVERLOAD, /* refused: a cap towards the store, or memory */
 };
 

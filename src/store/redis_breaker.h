@@ -1,0 +1,43 @@
+/*
+ * redis_breaker.h: when to stop asking a server that refuses everything or answers too late; pure.
+ *
+ *   closed ──▶ open      `errors` batches in a row were refused whole, or `late` in a row were answered, or lost, after
+ *                        the deadlines of all their ops
+ *   open ──▶ closed      a probe of the node's has shown that the cause is over (redis_node.h)
+ *
+ * A refusal is of the whole server: no memory, no replicas, no disk, busy with a script, loading, without a master. One
+ * policy's missing right, a key of another type and our own queue are no reason.
+ */
+#ifndef RL_STORE_REDIS_BREAKER_H
+#define RL_STORE_REDIS_BREAKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum breaker_cause { BREAKER_CLOSED, BREAKER_REFUSED, BREAKER_LATE };
+
+struct redis_breaker {
+    void (*on_opened)(struct redis_breaker *breaker);
+    uint32_t errors, late;     /* settings; 0: this cause never opens it */
+    uint32_t n_errors, n_late; /* in a row, up to now */
+    enum breaker_cause cause;  /* why it is open, or that it is not */
+};
+
+static inline bool redis_breaker_is_open(const struct redis_breaker *breaker)
+{
+    return breaker->cause != BREAKER_CLOSED;
+}
+
+/* New settings. It closes if the cause it is open for is switched off. */
+void redis_breaker_set(struct redis_breaker *breaker, uint32_t errors, uint32_t late);
+void redis_breaker_close(struct redis_breaker *breaker);
+
+/* What became of a batch; on_opened runs from within. */
+void redis_breaker_refused(struct redis_breaker *breaker);
+/* was_late: after the deadlines of all its ops. has_written: on a server that refuses writes, a batch that only reads
+ * is answered well and shows nothing. */
+void redis_breaker_answered(struct redis_breaker *breaker, bool was_late, bool has_written);
+/* No reply came: it shows nothing but that it was late, if it was. */
+void redis_breaker_lost(struct redis_breaker *breaker, bool was_late);
+
+#endif

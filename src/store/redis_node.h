@@ -1,0 +1,67 @@
+/*
+ * redis_node.h: one Redis server: its connection, the ops on their way to it, its window, clock offset and breaker.
+ *
+ *   submit ──▶ redis_batches.h ──▶ redis_link.h ──▶ the server ──▶ on_answers or on_end, exactly once for every op
+ *
+ * While the breaker is open, ops are refused at once (SUBMIT_BREAKER), and what waits ends with OP_BREAKER. Every
+ * probe_every the node asks by itself: a server that was late by the handshake's empty batch, which must be answered
+ * within the usual deadline; one that refused by a write to a scratch key, because a full server still answers reads and
+ * empty scripts. Both work without traffic. After each return, of the connection or of the server behind the breaker,
+ * the window begins at 1: the crowd that has gathered is not let through at once.
+ */
+#ifndef RL_STORE_REDIS_NODE_H
+#define RL_STORE_REDIS_NODE_H
+
+#include <uv.h>
+
+#include "store/redis_batches.h"
+#include "store/redis_breaker.h"
+#include "store/redis_link.h"
+
+struct redis_node_events {
+    void *arg;
+    struct redis_batches_events batches; /* where ops come back to */
+    void (*on_down)(void *arg);          /* a ready connection has ended; what was in flight has ended before */
+    void (*on_attempt)(void *arg);       /* an attempt to connect has ended: ready, or not */
+};
+
+struct redis_node {
+    struct clock *clock;                 /* not owned */
+    const struct redis_options *options; /* the store's */
+    struct redis_node_events events;
+
+    struct redis_link *link; /* owned; NULL once it is closed */
+    struct redis_batches batches;
+    struct redis_breaker breaker;
+    uv_timer_t probe_timer; /* runs while the breaker is open, and no probe is under way */
+    struct redis_call probe;
+    bool is_probing;
+    bool is_up;        /* it counts in redis_up */
+    bool was_up;       /* it has been: the next connection is a return */
+    int64_t proven_us; /* CLOCK_MONOTONIC: a handshake or a probe went well last; 0 = none yet */
+    char breaker_text[REDIS_TEXT_MAX + 64];
+
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+/* 0, or -1 without memory. `clock` and `options` outlive the node. Starts to connect in the next tick. */
+int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+                    const struct redis_node_events *events);
+/* What waits ends with OP_DOWN, what is in flight as well; on_closed runs once, later. Then the node is gone. */
+void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), void *arg);
+
+/* May an op be submitted? SUBMIT_PENDING = yes, else why not. */
+enum submit redis_node_can_submit(const struct redis_node *node);
+enum submit redis_node_submit(struct redis_node *node, struct op *op); /* SUBMIT_PENDING, or refused */
+bool redis_node_withdraw(struct redis_node *node, struct op *op);
+void redis_node_flush(struct redis_node *node); /* end of the tick */
+
+bool redis_node_is_ready(const struct redis_node *node);
+const char *redis_node_status(const struct redis_node *node); /* of the connection: "ready", or what went wrong last */
+/* Why the breaker is open, any bytes; NULL = it is closed. Valid until the next call. */
+const char *redis_node_breaker_text(struct redis_node *node);
+/* The options have changed; is_other_server: those of the server itself. */
+void redis_node_options_changed(struct redis_node *node, bool is_other_server);
+
+#endif

@@ -363,15 +363,6 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     }
 }
 
-static enum reason reason_of_refusal(enum submit status)
-{
-    switch (status) {
-    case SUBMIT_DOWN: return REASON_DOWN;
-    case SUBMIT_BREAKER: return REASON_BREAKER;
-    default: return REASON_OVERLOAD;
-    }
-}
-
 static void ask_store(struct check *check)
 {
     struct engine *engine = check->engine;
@@ -402,11 +393,12 @@ static void ask_store(struct check *check)
         return;
     }
     if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
-    if (status == SUBMIT_DECIDED) {
-        if (check->is_special) note_reservation(check);
-        decided(check);
-    } else {
-        fail(check, reason_of_refusal(status));
+    if (status == SUBMIT_DECIDED && check->is_special) note_reservation(check);
+    switch (status) {
+    case SUBMIT_DECIDED: decided(check); break;
+    case SUBMIT_DOWN: fail(check, REASON_DOWN); break;
+    case SUBMIT_BREAKER: fail(check, REASON_BREAKER); break;
+    default: fail(check, REASON_OVERLOAD); break;
     }
 }
 

@@ -21,7 +21,7 @@
     COUNTER(failure_local, "failure answers of on_failure: local")                                                     \
     COUNTER(failure_error, "failure answers of on_failure: error, and store operations that could not be done")        \
     COUNTER(failure_down, "failure answers because the store was away")                                                \
-    COUNTER(failure_breaker, "failure answers because the store refused or was late before, and is not asked now")      \
+    COUNTER(failure_breaker, "failure answers because the store refused or was late before, and is not asked now")     \
     COUNTER(failure_deadline, "failure answers because the deadline passed")                                           \
     COUNTER(failure_overload, "failure answers because a cap towards the store was reached")                           \
     COUNTER(failure_store_error, "failure answers because the store answered with an error or nonsense")               \

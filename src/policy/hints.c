@@ -130,7 +130,6 @@ static const struct {
     {"store.redis.master_name", "not built yet; write the master's address under addresses"},
     {"store.redis.tls", "not built yet; reach Redis over a Unix socket or a network you trust"},
     {"store.redis.buckets", "not built yet; leave it out"},
-    {"store.redis.breaker", "not built yet; leave it out; while Redis is away checks are answered at once"},
     {"defaults.local_share", "not built yet; leave it out; a local answer has the whole limit"},
     {"policies.*.local_share", "not built yet; leave it out; a local answer has the whole limit"},
     {"policies.*.merge_back", "not built yet; leave it out"},

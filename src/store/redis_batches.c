@@ -18,10 +18,7 @@ enum {
     EMPTY_ARGS_MAX = 8,                 /* the same of a batch without ops */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
-    /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
-    FULL_PART = 4,          /* while the oldest reply takes longer, nothing more is sent */
-    SLOW_PART = 10,         /* a reply that took longer says that less should be on the wire */
-    ERRORS_PER_SECOND = 20, /* that are logged */
+    ERRORS_PER_SECOND = 20,             /* that are logged */
     SEEN_BITS = 1 << 16,
 };
 
@@ -197,39 +194,19 @@ static bool is_at_cap(const struct redis_batches *batches)
            redis_link_output(batches->link) >= batches->options->max_output;
 }
 
-/* Another batch may be sent. One may always be on its way; more only as long as Redis answers well within the
- * deadline. */
+static int64_t usual_deadline_us(const struct redis_batches *batches)
+{
+    return (int64_t)batches->options->deadline_ms * 1000;
+}
+
 static bool window_has_space(const struct redis_batches *batches)
 {
     if (is_at_cap(batches)) return false;
-    if (list_empty(&batches->in_flight)) return true;
-
-    const struct call *oldest = LIST_ITEM(batches->in_flight.next, struct call, link);
-    bool is_slow =
-        batches->clock->mono_us - oldest->sent_us >= (int64_t)batches->options->deadline_ms * 1000 / FULL_PART;
-    return !is_slow && batches->n_calls < batches->window;
-}
-
-/* After a good reply to what was sent then. New ops wait for the batches on the wire: a slow reply halves the window,
- * but those of one window only once; as many fast ones as it has batches let it grow by one. So it stays near what
- * Redis answers in time (D. Chiu and R. Jain, "Analysis of the increase and decrease algorithms for congestion
- * avoidance", 1989). */
-static void adapt_window(struct redis_batches *batches, int64_t sent_us)
-{
-    int64_t now_us = batches->clock->mono_us;
-    bool was_slow = now_us - sent_us >= (int64_t)batches->options->deadline_ms * 1000 / SLOW_PART;
-    if (was_slow && sent_us >= batches->window_halved_us) {
-        batches->window_halved_us = now_us;
-        batches->n_fast = 0;
-        if (batches->window > 1) batches->window /= 2;
-    }
-    if (!was_slow && ++batches->n_fast >= batches->window) {
-        batches->n_fast = 0;
-        batches->window++;
-    }
-
-    if (batches->window > batches->options->window)
-        batches->window = batches->options->window; /* a reload may lower it */
+    const struct list *oldest = batches->in_flight.next;
+    bool is_idle = list_empty(&batches->in_flight);
+    int64_t oldest_us = is_idle ? 0 : LIST_ITEM(oldest, struct call, link)->sent_us;
+    return redis_window_has_space(&batches->window, is_idle ? 0 : batches->n_calls, oldest_us, batches->clock->mono_us,
+                                  usual_deadline_us(batches));
 }
 
 /* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
@@ -531,7 +508,8 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
     }
 
     int64_t sent_us = call->sent_us;
-    adapt_window(batches, sent_us);
+    redis_window_answered(&batches->window, sent_us, batches->clock->mono_us, usual_deadline_us(batches),
+                          batches->options->window);
     batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
@@ -636,15 +614,14 @@ void redis_batches_fini(struct redis_batches *batches)
 
 void redis_batches_on_ready(struct redis_batches *batches)
 {
-    batches->window = batches->options->window;
+    redis_window_begin(&batches->window, batches->options->window);
     batches->doubtful.n = 0; /* it may be another user's connection */
     send_refused(batches);
 }
 
 void redis_batches_restart_window(struct redis_batches *batches)
 {
-    batches->window = 1;
-    batches->n_fast = 0;
+    redis_window_begin(&batches->window, 1);
 }
 
 void redis_batches_end_unsent(struct redis_batches *batches)

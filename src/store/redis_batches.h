@@ -42,6 +42,7 @@
 #include "store/op_queue.h"
 #include "store/redis_breaker.h"
 #include "store/redis_link.h"
+#include "store/redis_window.h"
 
 /* Where ops come back to. */
 struct redis_batches_events {
@@ -64,7 +65,7 @@ struct redis_batches {
     const struct redis_options *options; /* the store's */
     struct redis_link *link;             /* the node's; set once there is one */
     struct redis_script script;
-    struct redis_breaker *breaker;       /* the node's: it counts what becomes of the batches */
+    struct redis_breaker *breaker; /* the node's: it counts what becomes of the batches */
     struct redis_batches_events events;
 
     struct op_queue waiting; /* ops that are in no batch yet */
@@ -73,9 +74,7 @@ struct redis_batches {
     struct list idle;        /* calls kept for later batches */
     uint32_t n_calls;        /* in_flight, and one that is filled */
     uint32_t n_idle;
-    uint32_t window;          /* how many n_calls may be now: 1 to options.window, by how fast Redis answers */
-    uint32_t n_fast;          /* fast replies since the window changed */
-    int64_t window_halved_us; /* CLOCK_MONOTONIC; replies to what was sent before do not halve it again */
+    struct redis_window window; /* how many n_calls may be now */
     enum redis_batches_phase phase;
     struct doubtful_policies doubtful; /* whose ops go in batches of their own */
     int64_t server_ahead_us;           /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */

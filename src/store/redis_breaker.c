@@ -4,8 +4,7 @@ void redis_breaker_set(struct redis_breaker *breaker, uint32_t errors, uint32_t 
 {
     breaker->errors = errors;
     breaker->late = late;
-    bool is_off =
-        (breaker->cause == BREAKER_REFUSED && errors == 0) || (breaker->cause == BREAKER_LATE && late == 0);
+    bool is_off = (breaker->cause == BREAKER_REFUSED && errors == 0) || (breaker->cause == BREAKER_LATE && late == 0);
     if (is_off) redis_breaker_close(breaker);
 }
 

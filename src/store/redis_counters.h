@@ -20,7 +20,7 @@
         redis_bad_values,                                                                                              \
         "stored values that were malformed and treated as fresh, or of the wrong type; of one batch at most its keys") \
     COUNTER(breaker_opens, "times the breaker opened: Redis refused or was late too often in a row")                   \
-    GAUGE(breaker_open, "1 while it is open and checks get their failure answer at once")                             \
+    GAUGE(breaker_open, "1 while it is open and checks get their failure answer at once")                              \
     GAUGE(redis_up, "1 while a ready connection to Redis exists")                                                      \
     GAUGE(redis_inflight, "EVALSHA calls waiting for their reply")                                                     \
     COUNTER(denied_from_cache, "denials answered from store.redis.deny_cache, without asking Redis")

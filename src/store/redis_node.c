@@ -32,8 +32,8 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
     if (reply == NULL || !redis_breaker_is_open(&node->breaker)) return; /* the next connection begins with a probe */
 
     struct slice text = redis_reader_text(reply);
-    bool is_refused = redis_reader_is_error(reply) &&
-                      redis_error_is_refusal(redis_error_of((const char *)text.data, text.len));
+    bool is_refused =
+        redis_reader_is_error(reply) && redis_error_is_refusal(redis_error_of((const char *)text.data, text.len));
     int64_t took_us = node->clock->mono_us - call->sent_us;
     bool is_late = node->breaker.cause == BREAKER_LATE && took_us > (int64_t)node->options->deadline_ms * 1000;
     if (!is_refused && !is_late) {
@@ -211,8 +211,8 @@ const char *redis_node_breaker_text(struct redis_node *node)
     switch (breaker->cause) {
     case BREAKER_CLOSED: return NULL;
     case BREAKER_REFUSED:
-        snprintf(node->breaker_text, sizeof node->breaker_text, "it refused %u batches in a row: %s",
-                 breaker->n_errors, node->batches.last_error);
+        snprintf(node->breaker_text, sizeof node->breaker_text, "it refused %u batches in a row: %s", breaker->n_errors,
+                 node->batches.last_error);
         break;
     case BREAKER_LATE:
         snprintf(node->breaker_text, sizeof node->breaker_text,

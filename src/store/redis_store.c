@@ -1,7 +1,8 @@
 /*
  * redis_store.c: the store as the engine sees it: ops in, their ends out.
  *
- *   submit ──▶ deny_cache.h, which may know the answer ──▶ node_of(), the op's server (redis_node.h) ──▶ done of every op
+ *   submit ──▶ deny_cache.h, which may know the answer ──▶ node_of(), the op's server (redis_node.h) ──▶ done of every
+ * op
  *
  * done runs from a reply's callback or from the `soon` timer, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended` for the timer.

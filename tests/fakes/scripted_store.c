@@ -35,6 +35,7 @@ static enum submit on_submit(void *store, struct op *op)
     case SCRIPTED_DECIDE: fill(scripted, op); return SUBMIT_DECIDED;
     case SCRIPTED_REFUSE_DOWN: return SUBMIT_DOWN;
     case SCRIPTED_REFUSE_OVERLOAD: return SUBMIT_OVERLOAD;
+    case SCRIPTED_REFUSE_BREAKER: return SUBMIT_BREAKER;
     }
     op->sent = true;
     list_push_back(&scripted->held, &op->link);

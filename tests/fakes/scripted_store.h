@@ -13,6 +13,7 @@ enum scripted_mode {
     SCRIPTED_DECIDE,
     SCRIPTED_REFUSE_DOWN,
     SCRIPTED_REFUSE_OVERLOAD,
+    SCRIPTED_REFUSE_BREAKER,
 };
 
 struct scripted_store {

@@ -311,6 +311,9 @@ static void a_refusal_is_answered_at_once(void **state)
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_DOWN);
     fixture.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
     assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_OVERLOAD);
+    fixture.scripted.mode = SCRIPTED_REFUSE_BREAKER;
+    assert_int_equal(ask(OP_CHECK, "allow", "alice", 1).decision.reason, REASON_BREAKER);
+    assert_int_equal(engine_counters.failure_breaker, 1);
     assert_int_equal(engine_counters.failure_overload, 1);
     assert_int_equal(engine_n_live(fixture.engine), 0);
     assert_int_equal(engine_next_deadline(fixture.engine), INT64_MAX);

@@ -245,6 +245,12 @@ static const struct {
      "write limit: 100 with window: 90s"},
     {POLICY("    algorithm: fixed_window\n    limit: 5/x\n    window: 1s\n"), 4, "'5/x' is not a whole number"},
     /* what later versions have */
+    {"store: {type: redis, redis: {addresses: [\"localhost:1\"], breaker: {errors: -1}}}\n", 1,
+     "store.redis.breaker.errors: "},
+    {"store: {type: redis, redis: {addresses: [\"localhost:1\"], breaker: {probe_every: 1us}}}\n", 1,
+     "store.redis.breaker.probe_every: "},
+    {"store: {type: redis, redis: {addresses: [\"localhost:1\"], breaker: {probe_every: 1ms}}}\n", 1,
+     "store.redis.breaker.probe_every: "},
     {"store:\n  type: memory\n  redis:\n    tls: {ca_file: x}\n", 4, "store.redis.tls: not built yet; "},
     {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4,
      "store.redis.topology: cluster is not built yet; "},

@@ -157,6 +157,45 @@ static void the_end_is_reported_once_redis_has_decided_for_ten_seconds(void **st
 }
 
 /* Earlier only two within a second counted: a policy checked every two seconds was denied for ever in silence. */
+static void an_open_breaker_is_reported_at_once_and_its_end_without_any_traffic(void **state)
+{
+    (void)state;
+    refuse("OOM command not allowed");
+    assert_true(second(CAUSE_STORE_ERROR, 5));
+    view.breaker = "it refused 5 batches in a row: OOM command not allowed";
+    assert_true(second(CAUSE_BREAKER, 100));
+    assert_logged(
+        "ratelimitd: warning: Redis does not decide: OOM command not allowed; checks get their failure answer: "
+        "3 policies allow, 1 denies\n"
+        "ratelimitd: warning: Redis does not decide: the breaker is open: it refused 5 batches in a row: OOM "
+        "command not allowed; checks get their failure answer: 3 policies allow, 1 denies\n");
+    for (int i = 0; i < 30; i++) assert_false(second(CAUSE_BREAKER, 0)); /* nobody asks, and it is open */
+
+    view.breaker = NULL;
+    view.proven_us = view.now_us;
+    assert_true(second(CAUSE_BREAKER, 0));
+    assert_logged("ratelimitd: info: Redis decides again after 1 s, 105 answers were local\n");
+}
+
+static void a_connection_made_again_ends_an_episode_without_traffic_unless_redis_refused(void **state)
+{
+    (void)state;
+    view.is_ready = false;
+    view.status = "connection refused";
+    assert_true(second(CAUSE_DOWN, 4));
+    for (int i = 0; i < 20; i++) assert_false(second(CAUSE_DOWN, 0));
+    view.is_ready = true;
+    view.proven_us = view.now_us;
+    assert_true(second(CAUSE_DOWN, 0));
+    assert_false(watch.is_episode);
+
+    refuse("OOM command not allowed");
+    assert_true(second(CAUSE_STORE_ERROR, 5));
+    view.proven_us = view.now_us;
+    for (int i = 0; i < 20; i++) assert_false(second(CAUSE_STORE_ERROR, 0));
+    assert_true(watch.is_episode);
+}
+
 static void the_third_failure_answer_in_a_row_is_reported_however_slow_they_come(void **state)
 {
     (void)state;
@@ -257,6 +296,8 @@ int main(void)
         TEST(another_reason_is_reported_at_most_every_ten_seconds),
         TEST(a_lost_connection_is_reported_as_such),
         TEST(the_end_is_reported_once_redis_has_decided_for_ten_seconds),
+        TEST(an_open_breaker_is_reported_at_once_and_its_end_without_any_traffic),
+        TEST(a_connection_made_again_ends_an_episode_without_traffic_unless_redis_refused),
         TEST(the_third_failure_answer_in_a_row_is_reported_however_slow_they_come),
         TEST(a_policy_that_redis_refuses_is_named_until_redis_decides_it_again),
         TEST(several_refused_policies_are_one_episode),

@@ -1,0 +1,226 @@
+/*
+ * test_redis_breaker.c: a Redis that refuses everything, or answers after every deadline, is not asked any more until
+ * it has shown that it works.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <hiredis/hiredis.h>
+
+#include "fakes/served_store.h"
+#include "store/redis_counters.h"
+
+static void open_with(uint32_t errors, uint32_t late)
+{
+    store_fixture->options.breaker_errors = errors;
+    store_fixture->options.breaker_late = late;
+    store_fixture->options.breaker_probe_every_ms = 1;
+    served_store_open();
+}
+
+static void fill_redis(void)
+{
+    assert_int_equal(real_redis_command(&redis, "CONFIG SET maxmemory 1"), 1);
+}
+
+static void empty_redis(void)
+{
+    assert_int_equal(real_redis_command(&redis, "CONFIG SET maxmemory 0"), 1);
+}
+
+static bool is_closed_again(void *arg)
+{
+    (void)arg;
+    return redis_counters.breaker_open == 0;
+}
+
+static struct ask *check_now(const char *key)
+{
+    struct ask *ask = store_fixture_check(key);
+    store_fixture_settle();
+    return ask;
+}
+
+static void a_full_redis_is_asked_again_only_after_a_write_has_succeeded(void **state)
+{
+    (void)state;
+    open_with(3, 0);
+    fill_redis();
+    for (int i = 0; i < 3; i++) assert_int_equal(check_now("k")->outcome, OP_STORE_ERROR);
+    assert_int_equal(redis_counters.breaker_opens, 1);
+    assert_non_null(strstr(redis_store_breaker(store_fixture->redis), "3 batches in a row: OOM"));
+
+    uint64_t n_batches = redis_counters.redis_batches;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_BREAKER);
+        patient_loop_ticks(&store_fixture->patient, 1);
+    }
+    assert_int_equal(redis_counters.redis_batches, n_batches);
+    assert_int_equal(redis_counters.breaker_open, 1);
+    store_fixture_status_has("ready");
+
+    empty_redis();
+    store_fixture_until(is_closed_again);
+    assert_null(redis_store_breaker(store_fixture->redis));
+    assert_int_equal(check_now("k")->member.decision.remaining, 999999);
+    assert_int_equal(real_redis_command(&redis, "DBSIZE"), 2); /* the counter, and the scratch key for a second */
+}
+
+static void peeks_of_a_full_redis_do_not_end_its_row_of_refusals(void **state)
+{
+    (void)state;
+    open_with(3, 0);
+    fill_redis();
+    for (int i = 0; i < 3; i++) {
+        struct ask *peek = store_fixture_ask("k", OP_PEEK, 0);
+        store_fixture_settle();
+        assert_int_equal(peek->outcome, OP_DECIDED);
+        assert_int_equal(check_now("k")->outcome, OP_STORE_ERROR);
+    }
+    assert_int_equal(redis_counters.breaker_opens, 1);
+    empty_redis();
+}
+
+static void what_waits_when_it_opens_ends_at_once_and_was_not_sent(void **state)
+{
+    (void)state;
+    store_fixture->options.window = 1;
+    store_fixture->options.batch_max_keys = 1;
+    open_with(3, 0);
+    fill_redis();
+    store_fixture_check_many("k", 10, 10);
+    store_fixture_settle();
+    for (size_t i = 0; i < 10; i++) {
+        assert_int_equal(store_fixture->asks[i].outcome, i < 3 ? OP_STORE_ERROR : OP_BREAKER);
+        assert_int_equal(store_fixture->asks[i].op.sent, i < 3);
+    }
+    empty_redis();
+}
+
+static void a_policy_without_a_right_never_opens_it(void **state)
+{
+    (void)state;
+    open_with(2, 2);
+    assert_int_equal(real_redis_command(&redis, "ACL SETUSER default resetkeys ~rl:*:other/*"), 1);
+    for (int i = 0; i < 10; i++) assert_int_equal(check_now("k")->outcome, OP_STORE_ERROR);
+    assert_int_equal(redis_counters.breaker_opens, 0);
+}
+
+/* A check whose answer comes when its deadline is over, on a clock that the test alone moves. */
+static void check_late(void)
+{
+    real_redis_signal(&redis, SIGSTOP);
+    store_fixture->deadline_us = store_fixture->clock.mono_us + 1000;
+    (void)store_fixture_check("k");
+    store_flush(&store_fixture->store);
+    store_fixture->clock.mono_us += 1000;
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+}
+
+static void a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time(void **state)
+{
+    (void)state;
+    open_with(0, 3);
+    store_fixture->clock.frozen = true;
+    check_late();
+    check_late();
+    store_fixture->deadline_us = 0;
+    (void)check_now("k"); /* it has no deadline, so it is not late, and ends the row */
+    check_late();
+    check_late();
+    assert_int_equal(redis_counters.breaker_opens, 0);
+    check_late();
+    assert_int_equal(redis_counters.breaker_opens, 1);
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_BREAKER);
+
+    store_fixture_until(is_closed_again);
+    store_fixture->deadline_us = 0;
+    assert_int_equal(check_now("k")->outcome, OP_DECIDED);
+}
+
+/* How many of ten batches are on the wire at once. */
+static size_t n_at_once(void)
+{
+    real_redis_signal(&redis, SIGSTOP);
+    store_fixture_check_many("w", 10, 10);
+    store_flush(&store_fixture->store);
+    size_t n = redis_counters.redis_inflight;
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+    return n;
+}
+
+static void the_window_begins_at_one_after_each_return(void **state)
+{
+    (void)state;
+    store_fixture->options.batch_max_keys = 1;
+    store_fixture->options.window = 8;
+    open_with(1, 0);
+    assert_int_equal(n_at_once(), 8);
+    fill_redis();
+    (void)check_now("k");
+    empty_redis();
+    store_fixture_until(is_closed_again);
+    assert_int_equal(n_at_once(), 1);
+
+    for (int i = 0; i < 10; i++) (void)n_at_once();
+    assert_true(n_at_once() > 1);
+    real_redis_kill(&redis);
+    store_fixture_until(store_is_not_ready);
+    real_redis_start(&redis, NULL);
+    store_fixture_until(store_is_ready);
+    assert_int_equal(n_at_once(), 1);
+}
+
+static void a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe(void **state)
+{
+    (void)state;
+    open_with(1, 0);
+    fill_redis();
+    (void)check_now("k");
+    real_redis_kill(&redis);
+    store_fixture_until(store_is_not_ready);
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
+    assert_int_equal(redis_counters.breaker_open, 1);
+    real_redis_start(&redis, NULL); /* it is empty, and has memory */
+    store_fixture_until(store_is_ready);
+    store_fixture_until(is_closed_again);
+    assert_int_equal(check_now("k")->outcome, OP_DECIDED);
+}
+
+static void a_reload_may_switch_it_off_while_it_is_open(void **state)
+{
+    (void)state;
+    open_with(1, 0);
+    fill_redis();
+    (void)check_now("k");
+    assert_int_equal(redis_counters.breaker_open, 1);
+    store_fixture->options.breaker_errors = 0;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    assert_int_equal(redis_counters.breaker_open, 0);
+    for (int i = 0; i < 10; i++) assert_int_equal(check_now("k")->outcome, OP_STORE_ERROR);
+    empty_redis();
+    assert_int_equal(check_now("k")->outcome, OP_DECIDED);
+}
+
+int main(void)
+{
+    if (real_redis_is_missing()) return 0;
+    const struct CMUnitTest tests[] = {
+        SERVED_STORE_TEST(a_full_redis_is_asked_again_only_after_a_write_has_succeeded),
+        SERVED_STORE_TEST(peeks_of_a_full_redis_do_not_end_its_row_of_refusals),
+        SERVED_STORE_TEST(what_waits_when_it_opens_ends_at_once_and_was_not_sent),
+        SERVED_STORE_TEST(a_policy_without_a_right_never_opens_it),
+        SERVED_STORE_TEST(a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time),
+        SERVED_STORE_TEST(the_window_begins_at_one_after_each_return),
+        SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),
+        SERVED_STORE_TEST(a_reload_may_switch_it_off_while_it_is_open),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

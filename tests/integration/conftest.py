@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from harness import Client, Ratelimitd, Redis, one_server, short_directory
+from proxy import Proxy
 
 TEST_SECONDS = 60
 
@@ -119,3 +120,17 @@ def daemon(request, any_store, ratelimitd):
 @pytest.fixture
 def client(daemon, connect):
     return connect(daemon)
+
+
+@pytest.fixture
+def proxied():
+    """Proxies in front of servers: proxied(server) or proxied("HOST:PORT"), see proxy.py."""
+    opened = []
+
+    def open_proxy(server, **options):
+        proxy = Proxy(server if isinstance(server, str) else server.address, **options)
+        opened.append(proxy)
+        return proxy
+
+    yield open_proxy
+    closing(opened)

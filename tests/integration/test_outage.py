@@ -326,3 +326,77 @@ def test_explain_has_redis_own_words(ratelimitd, redis, connect, tmp_path):
         assert error.value.code == "STORE_UNAVAILABLE"
         assert re.fullmatch(r"(?i)Redis refused it: NOPERM .*permissions.*; a check would be answered by on_failure: deny",
                             error.value.message)
+
+
+def asked_until_the_breaker_opens(client, policy="allow"):
+    """Checks one after the other, and how many were asked before the first answer of the breaker."""
+    for n in range(50):
+        if client.check(policy, f"k{n}").get("reason") == "breaker":
+            return n
+    raise AssertionError("the breaker did not open")
+
+
+def test_a_full_redis_is_asked_five_times_and_then_not_until_it_has_memory(ratelimitd, redis, connect, place_of_notices):
+    notices, status = place_of_notices
+    daemon = ratelimitd(POLICIES, redis=redis, env={"NOTIFY_SOCKET": notices})
+    client = connect(daemon)
+    assert source(client) == "redis"
+    with redis.client() as admin:
+        admin.config_set("maxmemory", "1")
+        assert asked_until_the_breaker_opens(client) == 5
+        n_asked = client.call("stats")["redis_batches"]
+        expect_failure_answers(client, "breaker")
+        answers = client.call("check_many", [["allow", "k7"]] * 20)
+        assert {answer["reason"] for answer in answers} == {"breaker"}
+        stats = client.call("stats")
+        assert (stats["redis_batches"], stats["breaker_open"], stats["breaker_opens"]) == (n_asked, 1, 1)
+        assert stats["failure_breaker"] == 1 + 4 + 20
+        daemon.wait_for_log("warning: Redis does not decide: the breaker is open: it refused 5 batches in a row: OOM ")
+        eventually(lambda: "the breaker is open" in status(), "STATUS says it")
+        admin.config_set("maxmemory", "0")
+    eventually(lambda: source(client) == "redis", "Redis is asked again")
+    assert client.call("stats")["breaker_open"] == 0
+    assert client.remaining("allow", "k7") == 1000  # what the breaker answered was not charged
+
+
+def test_the_breaker_closes_without_traffic(daemon, redis, connect):
+    client = connect(daemon)
+    with redis.client() as admin:
+        admin.config_set("maxmemory", "1")
+        asked_until_the_breaker_opens(client)
+        admin.config_set("maxmemory", "0")
+    eventually(lambda: client.call("stats")["breaker_open"] == 0, "a probe closes it")
+
+
+def test_a_busy_redis_opens_the_breaker_until_its_script_is_killed(ratelimitd, redis, connect):
+    daemon = ratelimitd(POLICIES.replace(f"{DEADLINE_MS}ms", "2s"), redis=redis)
+    client = connect(daemon)
+    assert source(client) == "redis"
+    with redis.client() as admin, redis.client() as other:
+        admin.config_set("lua-time-limit", "10")
+        endless = other.connection_pool.make_connection()
+        endless.send_command("EVAL", "while true do end", "0")
+        eventually(lambda: client.check("allow", "k").get("reason") == "breaker", "the breaker opens")
+        assert client.call("stats")["redis_disconnects"] == 0
+        admin.script_kill()
+        endless.disconnect()
+    eventually(lambda: source(client) == "redis", "Redis is asked again")
+
+
+def test_a_slow_redis_costs_no_check_its_deadline_once_the_breaker_is_open(ratelimitd, redis, connect, proxied):
+    proxy = proxied(redis)
+    daemon = ratelimitd(POLICIES, redis=redis, redis_options={"addresses": f'["{proxy.address}"]', "stall": "5s"})
+    client = connect(daemon)
+    assert source(client) == "redis"
+    proxy.down.delay_s = 0.150
+    for _ in range(200):
+        if client.check("allow", "slow").get("reason") == "breaker":
+            break
+    stats = client.call("stats")
+    assert stats["breaker_open"] == 1
+    n_asked = stats["redis_batches"]
+    expect_failure_answers(client, "breaker")
+    assert client.call("stats")["redis_batches"] == n_asked  # probes aside, it is not asked
+    proxy.down.delay_s = 0
+    eventually(lambda: source(client) == "redis", "Redis is asked again")
+    assert client.call("stats")["redis_disconnects"] == 0

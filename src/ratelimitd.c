@@ -204,6 +204,7 @@ static void look_at_redis(struct daemon *daemon)
         .policies = engine_policies(daemon->engine),
     };
 
+    redis_check_look(&daemon->redis_check, daemon->redis, view.policies);
     bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
     if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_report(daemon, service_status);
 }
@@ -246,6 +247,8 @@ static void become_ready(void *arg)
 
     if (daemon->redis != NULL) {
         redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
+        redis_check_again(&daemon->redis_check, daemon->config->store_redis_username);
+        redis_check_look(&daemon->redis_check, daemon->redis, engine_policies(daemon->engine));
         failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
     }
     status_report(daemon, service_ready);

@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "daemon/arguments.h"
 #include "daemon/failure_watch.h"
+#include "daemon/redis_check.h"
 #include "daemon/redis_watch.h"
 #include "daemon/reload.h"
 #include "daemon/socket_watch.h"
@@ -49,6 +50,7 @@ struct daemon {
     int64_t drain_until_us; /* CLOCK_MONOTONIC */
     bool tick_ended;        /* since the watchdog was last notified */
     struct redis_watch redis_watch;
+    struct redis_check redis_check;
     struct failure_watch failure_watch; /* with Redis */
     struct reload reload;
     int64_t armed_us; /* when the timer `deadline` fires; INT64_MAX = it does not run */

@@ -17,6 +17,7 @@
 #include "store/redis_batches.h"
 #include "store/redis_breaker.h"
 #include "store/redis_link.h"
+#include "store/redis_self_test.h"
 
 struct redis_node_events {
     void *arg;
@@ -35,6 +36,7 @@ struct redis_node {
     struct redis_breaker breaker;
     uv_timer_t probe_timer; /* runs while the breaker is open, and no probe is under way */
     struct redis_call probe;
+    struct redis_self_test self_test;
     bool is_probing;
     bool is_up;        /* it counts in redis_up */
     bool was_up;       /* it has been: the next connection is a return */

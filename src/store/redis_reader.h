@@ -17,7 +17,8 @@
 enum {
     REDIS_INTEGERS_MAX = 8192, /* elements of one array: the largest batch's reply passes */
     REDIS_DEPTH_MAX = 4,       /* arrays in arrays: HELLO lists modules, each a list with a list of arguments */
-    REDIS_TEXT_MAX = 512,      /* bytes kept of a reply's texts; what is longer is cut */
+    REDIS_TEXT_MAX = 512,      /* bytes of an error for people; what is longer is cut */
+    REDIS_TEXTS_MAX = 4096,    /* bytes kept of a reply's texts, likewise: a section of INFO passes */
     REDIS_UNREAD_MAX = 131072, /* bytes of one element */
 };
 
@@ -35,7 +36,7 @@ struct redis_reader {
 
     int64_t integers[REDIS_INTEGERS_MAX]; /* of an integer, or of an array's elements */
     size_t n_integers;
-    char text[REDIS_TEXT_MAX]; /* a string, status or error; of an array the strings, each with its NUL */
+    char text[REDIS_TEXTS_MAX]; /* a string, status or error; of an array the strings, each with its NUL */
     size_t text_len;           /* with the NULs */
 };
 

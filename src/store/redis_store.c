@@ -281,6 +281,15 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
     return redis->foreign;
 }
 
+int redis_store_self_test(struct redis_store *redis, bool with_compat,
+                          void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
+{
+    struct redis_node *node = &redis->node;
+    if (redis->is_closing || !redis_node_is_ready(node)) return -1;
+    return redis_self_test_start(&node->self_test, node->link, redis->clock, redis->options.key_prefix, with_compat,
+                                 on_done, arg);
+}
+
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
 {
     struct redis_options copy;

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "store/redis_options.h"
+#include "store/redis_self_test.h"
 #include "store/store.h"
 
 struct redis_store;
@@ -49,6 +50,9 @@ struct redis_refusal redis_store_refusal(const struct redis_store *redis);
  * "" = there was none. */
 enum { REDIS_FOREIGN_MAX = 512 };
 const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n);
+/* As redis_self_test_start(), of every server; on_done runs once. */
+int redis_store_self_test(struct redis_store *redis, bool with_compat,
+                          void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
 /* Reload. Another address, user, password or database is moved to at once, and no check is lost by it; the key prefix
  * stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);

@@ -183,9 +183,9 @@ static void replay_numbers(struct asked *batch, const uint8_t *data, size_t size
 static void look_at(const struct redis_reader *reader)
 {
     struct slice text = redis_reader_text(reader);
-    CHECK(text.len < REDIS_TEXT_MAX && reader->n_integers <= REDIS_INTEGERS_MAX);
+    CHECK(text.len < REDIS_TEXTS_MAX && reader->n_integers <= REDIS_INTEGERS_MAX);
     const char *role = redis_reader_field(reader, "role");
-    CHECK(role == NULL || strlen(role) < REDIS_TEXT_MAX);
+    CHECK(role == NULL || strlen(role) < REDIS_TEXTS_MAX);
     if (redis_reader_is_error(reader)) (void)redis_error_remedy(redis_error_of((const char *)text.data, text.len));
     if (!redis_reader_is_integers(reader)) return;
     replay(&plain, reader->integers, reader->n_integers);

@@ -59,6 +59,13 @@ def every_redis_command_of_the_script_is_in_the_rights():
             for command in sorted(called) if not re.search(rf"\+{command}\b", document(path))]
 
 
+def every_redis_command_of_the_script_is_in_the_self_test():
+    called = {command for path in [*sorted((ROOT / "lua").glob("*.lua")), ROOT / "lua" / "stitch.py"]
+              for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())}
+    asked = set(re.findall(r'\{\{"([A-Z]+)"', document("src/store/redis_self_test.c")))
+    return [f"src/store/redis_self_test.c: does not try {command}" for command in sorted(called - asked)]
+
+
 def every_method_is_in_the_protocol():
     table = re.search(r"^static const struct method methods\[\].*?^};", document("src/server/methods.c"), re.M | re.S)
     names = re.findall(r'^\s*{"(\w+)"', table.group(), re.M) if table else []

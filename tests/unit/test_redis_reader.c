@@ -96,12 +96,12 @@ static void texts_are_kept_and_cut(void **state)
     read_whole("$-1\r\n");
     assert_false(redis_reader_is_error(&reader) || redis_reader_is_integers(&reader));
 
-    char text[2 * REDIS_TEXT_MAX + 3];
+    char text[2 * REDIS_TEXTS_MAX + 3];
     memset(text, 'x', sizeof text);
     text[0] = '-';
     memcpy(text + sizeof text - 3, "\r\n", 3);
     read_whole(text);
-    assert_int_equal(redis_reader_text(&reader).len, REDIS_TEXT_MAX - 1);
+    assert_int_equal(redis_reader_text(&reader).len, REDIS_TEXTS_MAX - 1);
 }
 
 static void one_reply_is_read_at_a_time(void **state)

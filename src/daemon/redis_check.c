@@ -1,0 +1,69 @@
+#include "daemon/redis_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/units.h"
+
+enum { AHEAD_MAX_US = 1000000, OLDEST_MAJOR = 6, OLDEST_MINOR = 2 };
+
+static bool is_too_old(const char *version)
+{
+    char *end = NULL;
+    long major = strtol(version, &end, 10);
+    long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    return major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
+}
+
+static void on_done(void *arg, const struct redis_facts *facts)
+{
+    struct redis_check *check = arg;
+    check->is_running = false;
+    if (facts == NULL) { /* the connection was lost */
+        check->is_due = true;
+        return;
+    }
+
+    const char *user = check->username != NULL ? check->username : "default";
+    if (facts->missing[0] != '\0')
+        log_warning("Redis: user %s lacks rights that checks will need; run: ACL SETUSER %s %s", user, user,
+                    facts->missing);
+    if (facts->version[0] != '\0' && is_too_old(facts->version))
+        log_warning("Redis: version %s is too old; use Redis 6.2 or Valkey 7.2, or a newer one", facts->version);
+    if (facts->eviction[0] != '\0' && strcmp(facts->eviction, "noeviction") != 0)
+        log_warning("Redis: maxmemory-policy is %s, so it forgets counters when its memory is full; set noeviction",
+                    facts->eviction);
+    if (llabs(facts->ahead_us) > AHEAD_MAX_US)
+        log_warning("Redis: its clock is %" PRId64
+                    " s %s this host's; limits follow Redis' clock; synchronize both (NTP)",
+                    (int64_t)llabs(facts->ahead_us) / SECOND_US, facts->ahead_us > 0 ? "ahead of" : "behind");
+    log_debug("Redis: self-test: version %s, maxmemory-policy %s, clock %+" PRId64 " ms, rights %s",
+              facts->version[0] != '\0' ? facts->version : "unknown",
+              facts->eviction[0] != '\0' ? facts->eviction : "unknown", facts->ahead_us / MS_US,
+              facts->missing[0] != '\0' ? "missing" : "complete");
+}
+
+void redis_check_again(struct redis_check *check, const char *username)
+{
+    check->is_due = true;
+    check->username = username;
+}
+
+/* A candidate's limits are on the same keys' formats: a compat policy has none. */
+static bool has_compat(const struct policy_set *policies)
+{
+    for (size_t i = 0; i < policies->n; i++)
+        if (limit_ops(&policies->in_order[i]->limits[0])->is_compat) return true;
+    return false;
+}
+
+void redis_check_look(struct redis_check *check, struct redis_store *redis, const struct policy_set *policies)
+{
+    if (!check->is_due || check->is_running) return;
+    if (redis_store_self_test(redis, has_compat(policies), on_done, check) < 0) return;
+    check->is_due = false;
+    check->is_running = true;
+}

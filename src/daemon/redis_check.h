@@ -1,0 +1,25 @@
+/*
+ * redis_check.h: looks once, at start and after each reload, whether Redis is as it should be, and warns if it is not.
+ *
+ * It waits for a ready connection, so a Redis that comes later is looked at later. Each warning names what is wrong and
+ * the way out. Nothing depends on the result: checks go on, and a right that is missing shows in their failure answers.
+ */
+#ifndef RL_DAEMON_REDIS_CHECK_H
+#define RL_DAEMON_REDIS_CHECK_H
+
+#include <stdbool.h>
+
+#include "policy/policy.h"
+#include "store/redis_store.h"
+
+struct redis_check {
+    bool is_due, is_running;
+    const char *username; /* of the configuration in force; NULL = the default user */
+};
+
+/* At start and at each reload: look again. `username` lives as long as the check. */
+void redis_check_again(struct redis_check *check, const char *username);
+/* Once a second. */
+void redis_check_look(struct redis_check *check, struct redis_store *redis, const struct policy_set *policies);
+
+#endif

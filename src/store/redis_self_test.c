@@ -1,0 +1,146 @@
+#include "store/redis_self_test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "store/redis_handshake.h"
+
+enum { ARGS_MAX = 5, KEY_SIZE = 120, SCRATCH_MS = 60000 };
+
+/* `@s`, `@l` and `@z` are scratch keys of one type each, `@t` is a time a minute from now. A command of one row needs
+ * no other to succeed: only a refusal for want of a right counts. */
+static const struct {
+    const char *args[ARGS_MAX];
+    bool is_compat;
+} commands[] = {
+    {{"TIME"}, false},
+    {{"SET", "@s", "1", "PX", "60000"}, false},
+    {{"GET", "@s"}, false},
+    {{"MGET", "@s"}, false},
+    {{"SETRANGE", "@s", "0", "1"}, false},
+    {{"INCRBY", "@s", "1"}, false},
+    {{"DECRBY", "@s", "1"}, false},
+    {{"EXISTS", "@s"}, false},
+    {{"RPUSH", "@l", "x"}, false},
+    {{"PEXPIREAT", "@l", "@t"}, false},
+    {{"LINDEX", "@l", "0"}, false},
+    {{"LLEN", "@l"}, false},
+    {{"LRANGE", "@l", "0", "0"}, false},
+    {{"LTRIM", "@l", "0", "0"}, false},
+    {{"LREM", "@l", "0", "x"}, false},
+    {{"ZADD", "@z", "1", "x"}, false},
+    {{"PEXPIREAT", "@z", "@t"}, false},
+    {{"ZCOUNT", "@z", "0", "1"}, false},
+    {{"ZRANGE", "@z", "0", "0"}, false},
+    {{"ZRANGEBYSCORE", "@z", "0", "1"}, false},
+    {{"ZREVRANGE", "@z", "0", "0"}, false},
+    {{"ZSCORE", "@z", "x"}, false},
+    {{"ZREM", "@z", "x"}, false},
+    {{"ZREMRANGEBYSCORE", "@z", "0", "1"}, false},
+    {{"EXPIRE", "@s", "60"}, true},
+    {{"PEXPIRE", "@s", "60000"}, true},
+    {{"PTTL", "@s"}, true},
+    {{"DEL", "@s", "@l", "@z"}, false},
+    {{"INFO", "server"}, false},
+    {{"INFO", "memory"}, false},
+};
+_Static_assert(N_OF(commands) <= SELF_TEST_CALLS_MAX, "a call for each command");
+
+/* The value of a line "NAME:VALUE" of INFO. */
+static void take_info(char ret[SELF_TEST_WORD_MAX], struct slice text, const char *name)
+{
+    const char *at = memmem(text.data, text.len, name, strlen(name));
+    if (at == NULL) return;
+    at += strlen(name);
+    const char *end = (const char *)text.data + text.len;
+    size_t len = 0;
+    while (at + len < end && len < SELF_TEST_WORD_MAX - 1 && at[len] > ' ' && at[len] <= '~') len++;
+    memcpy(ret, at, len);
+    ret[len] = '\0';
+}
+
+static void add_missing(struct redis_facts *facts, const char *command)
+{
+    char right[SELF_TEST_WORD_MAX];
+    size_t at = strlen(facts->missing);
+    snprintf(right, sizeof right, "%s+%s", at > 0 ? " " : "", command);
+    for (char *c = right; *c != '\0'; c++)
+        if (*c >= 'A' && *c <= 'Z') *c += 'a' - 'A';
+    if (strstr(facts->missing, right + (at > 0)) == NULL)
+        snprintf(facts->missing + at, sizeof facts->missing - at, "%s", right);
+}
+
+/* TIME's reply: seconds and microseconds, as texts. */
+static void take_time(struct redis_self_test *test, const struct redis_reader *reply)
+{
+    char *end = NULL;
+    int64_t seconds = strtoll(reply->text, &end, 10);
+    size_t at = (size_t)(end - reply->text) + 1;
+    int64_t us = at < reply->text_len ? strtoll(reply->text + at, NULL, 10) : 0;
+    if (seconds > 0 && seconds < INT64_MAX / SECOND_US - 1)
+        test->facts.ahead_us = seconds * SECOND_US + us - test->clock->wall_us;
+}
+
+static void take_reply(struct redis_self_test *test, const char *const *args, const struct redis_reader *reply)
+{
+    struct slice text = redis_reader_text(reply);
+    bool is_info = strcmp(args[0], "INFO") == 0;
+    if (redis_reader_is_error(reply)) {
+        bool lacks_right = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM;
+        if (lacks_right && !is_info) add_missing(&test->facts, args[0]);
+        return;
+    }
+
+    if (strcmp(args[0], "TIME") == 0) take_time(test, reply);
+    if (is_info) {
+        take_info(test->facts.version, text, "redis_version:");
+        take_info(test->facts.eviction, text, "maxmemory_policy:");
+    }
+}
+
+static void on_reply(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct self_test_step *step = CONTAINER_OF(call, struct self_test_step, call);
+    struct redis_self_test *test = step->test;
+    test->n_answered++;
+    test->is_lost |= reply == NULL;
+    if (reply != NULL) take_reply(test, commands[step->command].args, reply);
+    if (test->n_answered == test->n_sent) test->on_done(test->arg, test->is_lost ? NULL : &test->facts);
+}
+
+int redis_self_test_start(struct redis_self_test *test, struct redis_link *link, struct clock *clock,
+                          const char *key_prefix, bool with_compat,
+                          void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
+{
+    char keys[3][KEY_SIZE], until[24];
+    static const char types[] = "slz";
+    if (test->n_answered < test->n_sent) return -1;
+    *test = (struct redis_self_test){.clock = clock, .on_done = on_done, .arg = arg};
+    for (size_t i = 0; i < N_OF(keys); i++)
+        snprintf(keys[i], sizeof keys[i], "%s:{b000}:scratch:%c", key_prefix, types[i]);
+    snprintf(until, sizeof until, "%lld", (long long)(clock->wall_us / MS_US + SCRATCH_MS));
+
+    for (size_t i = 0; i < N_OF(commands); i++) {
+        if (commands[i].is_compat && !with_compat) continue;
+        struct slice args[ARGS_MAX];
+        size_t n = 0;
+        for (; n < ARGS_MAX && commands[i].args[n] != NULL; n++) {
+            const char *word = commands[i].args[n];
+            if (word[0] == '@') word = word[1] == 't' ? until : keys[strchr(types, word[1]) - types];
+            args[n] = slice_of(word);
+        }
+
+        struct self_test_step *step = &test->steps[test->n_sent];
+        *step = (struct self_test_step){.call = {.on_reply = on_reply}, .test = test, .command = i};
+        if (redis_link_send(link, &step->call, args, n) < 0) {
+            test->is_lost = true;
+            return test->n_sent > 0 ? 0 : -1; /* those that were sent are answered */
+        }
+        test->n_sent++;
+    }
+    redis_link_flush(link);
+    return 0;
+}

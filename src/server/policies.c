@@ -12,13 +12,13 @@
 #include "policy/policy_setting.h"
 
 enum {
-    OVERRIDES_SPACE = 1 << 20, /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
+    OVERRIDES_SPACE = 1 << 20,        /* bytes of one answer for the overrides of all policies; a client takes 4 MiB */
     INLINE_OVERRIDES_SPACE = 1 << 18, /* the same of inline policies */
-    OVERRIDE_SIZE = 48,        /* bytes of one besides its text and its limits, at most */
-    CHANGE_SIZE = 176,         /* of one limit that it changes */
-    NAME_SIZE = 32,            /* of a setting, and its unit */
-    POLICY_UNITS = 4,          /* of work, to pack one policy */
-    OVERRIDES_AT_ONCE = 16,    /* each about a unit of work */
+    OVERRIDE_SIZE = 48,               /* bytes of one besides its text and its limits, at most */
+    CHANGE_SIZE = 176,                /* of one limit that it changes */
+    NAME_SIZE = 32,                   /* of a setting, and its unit */
+    POLICY_UNITS = 4,                 /* of work, to pack one policy */
+    OVERRIDES_AT_ONCE = 16,           /* each about a unit of work */
 };
 
 /* Durations are in whole milliseconds, rounded up, and their names say so. */

@@ -26,9 +26,10 @@ struct policies_page {
 struct policies_pieces {
     struct policy *const *policies; /* of the set, `n` of them */
     size_t n, next;
-    size_t next_override, n_overrides; /* of policies[next], whose list of overrides is begun; n_overrides 0: it is not */
-    size_t overrides_space;            /* bytes that overrides may still take in this answer, */
-    size_t inline_overrides_space;     /* and those of inline policies */
+    size_t next_override,
+        n_overrides;               /* of policies[next], whose list of overrides is begun; n_overrides 0: it is not */
+    size_t overrides_space;        /* bytes that overrides may still take in this answer, */
+    size_t inline_overrides_space; /* and those of inline policies */
 };
 
 /* Those of the page. Is it the last one, which the inline policies come after? One with less than page->max is. */

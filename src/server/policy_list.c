@@ -1,7 +1,7 @@
 #include "server/policy_list.h"
 
 #include "base/alloc.h"
-#include "base/check.h"
+#include "base/assert.h"
 #include "server/params.h"
 #include "server/policies.h"
 #include "server/session.h"

@@ -42,11 +42,11 @@
 enum { SESSION_LINGER_MS = 1000 };
 
 enum session_state {
-    SESSION_READING,   /* every whole message was taken; the rest is taken as it comes */
-    SESSION_RUNNABLE,  /* it took as much as it may in one tick; a later one goes on */
-    SESSION_LISTED,    /* a list is under way (check_list.h, policy_list.h): goes on when it is handed over or written */
-    SESSION_PAUSED,    /* too much is in flight or unread: no message is taken until half of it is gone */
-    SESSION_ENDING,    /* no more input is taken; it closes once every request is answered */
+    SESSION_READING,  /* every whole message was taken; the rest is taken as it comes */
+    SESSION_RUNNABLE, /* it took as much as it may in one tick; a later one goes on */
+    SESSION_LISTED,   /* a list is under way (check_list.h, policy_list.h): goes on when it is handed over or written */
+    SESSION_PAUSED,   /* too much is in flight or unread: no message is taken until half of it is gone */
+    SESSION_ENDING,   /* no more input is taken; it closes once every request is answered */
     SESSION_LINGERING, /* framing was lost and the final error is written; input is read and dropped */
     SESSION_CLOSED,    /* uv_close was called */
 };
@@ -67,8 +67,8 @@ struct session {
     struct list dirty_link;
     struct list run_link;
     struct list stall_link;
-    struct list requests;    /* struct request: asked and not answered */
-    struct check_list *list; /* owned; under way: no message is taken until it is handed over; else NULL */
+    struct list requests;            /* struct request: asked and not answered */
+    struct check_list *list;         /* owned; under way: no message is taken until it is handed over; else NULL */
     struct policy_list *policy_list; /* owned; under way: no message is taken; else NULL */
     struct slot_owner slots;
     struct buffer in;          /* part of a message, or messages that wait; empty: it has no memory */

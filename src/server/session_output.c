@@ -96,7 +96,8 @@ static void note_end(struct session *session)
 void session_checks_ended(struct session *session, uint32_t n)
 {
     session->n_inflight -= n;
-    if (session->list != NULL || session->policy_list != NULL) session_wake(session); /* it may wait for less in flight */
+    if (session->list != NULL || session->policy_list != NULL)
+        session_wake(session); /* it may wait for less in flight */
     note_end(session);
 }
 

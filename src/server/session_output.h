@@ -31,7 +31,7 @@ void session_checks_ended(struct session *session, uint32_t n); /* so many fewer
 
 /* ---- from session.c and sessions.c, too ---- */
 
-void session_wake(struct session *session);                  /* the next tick looks at it */
+void session_wake(struct session *session);      /* the next tick looks at it */
 void session_note_less(struct session *session); /* less is unread than before: wakes it if it waits for that */
 void session_fail(struct session *session, const char *why); /* it cannot go on: the next tick closes it */
 

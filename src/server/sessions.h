@@ -14,14 +14,14 @@
  *
  * The work of a tick is counted in units, each about what one check costs: a message, a member of a list, a part of a
  * long message or answer, a method's own weight. A session may do its share of them, and then it is the next one's
- * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick. So neither a flood on one connection
- * nor many connections keep the loop from anybody else. A tick has some more work than that: the last message, the
- * pieces of long lists (check_list.h), and a few new connections.
+ * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick. So neither a flood on one
+ * connection nor many connections keep the loop from anybody else. A tick has some more work than that: the last
+ * message, the pieces of long lists (check_list.h), and a few new connections.
  *
- * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who had
- * it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message comes: it
- * is `fresh`, and served before them. So a single check does not wait for a round of all those that have more than a
- * tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do.
+ * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who
+ * had it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message
+ * comes: it is `fresh`, and served before them. So a single check does not wait for a round of all those that have more
+ * than a tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H
@@ -60,18 +60,18 @@ struct sessions {
     struct list fresh, waiting, runnable;
     struct list reading, handing; /* of struct check_list */
     struct list stalled;
-    int64_t started_us; /* CLOCK_MONOTONIC */
-    uint64_t n_made;    /* sessions, ever */
+    int64_t started_us;            /* CLOCK_MONOTONIC */
+    uint64_t n_made;               /* sessions, ever */
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
-    size_t n_handed;    /* members of lists that the engine has and has not answered */
-    size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
-    size_t n_unread;    /* bytes that all peers have not taken from us, as of each one's last count */
-    size_t n_leaving;   /* sessions with such bytes */
-    size_t n;           /* sessions whose memory is not yet freed */
-    uint32_t spent;     /* units of work in this tick */
-    uint32_t turn_end;  /* `spent` at which the next session has its turn */
-    uint32_t share;     /* of one session, in units */
-    uint32_t round;     /* its number */
+    size_t n_handed;               /* members of lists that the engine has and has not answered */
+    size_t n_promised; /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
+    size_t n_unread;   /* bytes that all peers have not taken from us, as of each one's last count */
+    size_t n_leaving;  /* sessions with such bytes */
+    size_t n;          /* sessions whose memory is not yet freed */
+    uint32_t spent;    /* units of work in this tick */
+    uint32_t turn_end; /* `spent` at which the next session has its turn */
+    uint32_t share;    /* of one session, in units */
+    uint32_t round;    /* its number */
     bool draining;
     uv_idle_t runner;                           /* active while there is something to do for it in those lists */
     uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "store/redis_counters.h"
 
 enum { SCRATCH_KEY_SIZE = 96, SCRATCH_LIFE_MS = 1000 };

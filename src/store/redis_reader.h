@@ -37,7 +37,7 @@ struct redis_reader {
     int64_t integers[REDIS_INTEGERS_MAX]; /* of an integer, or of an array's elements */
     size_t n_integers;
     char text[REDIS_TEXTS_MAX]; /* a string, status or error; of an array the strings, each with its NUL */
-    size_t text_len;           /* with the NULs */
+    size_t text_len;            /* with the NULs */
 };
 
 enum redis_progress {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/assert.h"
 #include "base/units.h"
 #include "store/redis_handshake.h"
 

@@ -12,7 +12,8 @@
  * A fixed window stores its number mod 2^16. Only the key's expiry, which a test's clock does not drive, separates
  * other windows. So a trace is always shorter than 2^15 of its shortest windows.
  *
- * A policy's numbers change by an override of its key, and by a reload. A candidate's limits have counters of their own.
+ * A policy's numbers change by an override of its key, and by a reload. A candidate's limits have counters of their
+ * own.
  */
 #include "replay/random_traces.h"
 

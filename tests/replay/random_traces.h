@@ -3,8 +3,8 @@
  *
  * A trace has policies (random_policies.h), a few keys, and ticks with steps. Its clock mostly goes forward, often to
  * the end of a reservation, a lease or a remembered id. Besides checks, peeks and resets, a trace may have refunds and
- * at_most, request ids, reservations, and slots. Policies may get other numbers during the trace, as by a reload. Some have
- * an override or a candidate, and some are named as inline policies are.
+ * at_most, request ids, reservations, and slots. Policies may get other numbers during the trace, as by a reload. Some
+ * have an override or a candidate, and some are named as inline policies are.
  */
 #ifndef RL_TESTS_RANDOM_TRACES_H
 #define RL_TESTS_RANDOM_TRACES_H

@@ -79,8 +79,8 @@ struct step {
                [KEY_SIZE]; /* joined parts of a key: a limit's id, and the id that all limits share */
 };
 
-static struct policy *policies[POLICIES_MAX]; /* owned; later ones hide earlier ones */
-static size_t n_policies, n_sealed; /* the second: those that ticks may use */
+static struct policy *policies[POLICIES_MAX];                /* owned; later ones hide earlier ones */
+static size_t n_policies, n_sealed;                          /* the second: those that ticks may use */
 static struct step *steps;                                   /* owned; steps whose answers are not printed yet */
 static struct op_reservation reservations[RESERVATIONS_MAX]; /* the latest ones, by their ids */
 static size_t n_steps, n_decided;                            /* decided or in flight */

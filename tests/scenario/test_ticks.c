@@ -225,8 +225,7 @@ static void each_of_many_connections_has_its_turn_in_every_tick(void **state)
     server_fixture_ticks(&fixture, 2); /* all of them were read */
     scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     server_fixture_tick(&fixture);
-    LIST_FOREACH (link, &fixture.engine.scripted.held)
-        of_flood[key_of(link).data[0] - '0']++;
+    LIST_FOREACH (link, &fixture.engine.scripted.held) of_flood[key_of(link).data[0] - '0']++;
     for (int i = 0; i < N_FLOODS; i++) assert_in_range(of_flood[i], SHARE_MIN, 2 * TICK_UNITS / N_FLOODS);
 }
 

@@ -25,7 +25,8 @@ final class Key
             if ($forwarded !== [] && !$isTrusting && !Requests::hasTrust($request) && Shared::isTime('said.proxy', self::ONCE_MS)) {
                 error_log("ratelimitd: $header arrives, but no proxy is trusted: behind a proxy, all clients share its address");
             }
-            return self::ofAddress(Requests::peer($request), $forwarded, $trusted, $prefix, $header);
+            $peer = $isTrusting ? Requests::peer($request) : Requests::client($request);
+            return self::ofAddress($peer, $forwarded, $trusted, $prefix, $header);
         };
     }
 

@@ -13,11 +13,17 @@ final class Requests
         return method_exists($request, 'getHeader') ? $request->getHeader($name) : $request->headers->all($name);
     }
 
-    /** The address of the connection; of HttpFoundation as the framework's own setting of trusted proxies has it. */
+    /** The address of the connection. */
     public static function peer(object $request): ?string
     {
         return method_exists($request, 'getServerParams')
-            ? $request->getServerParams()['REMOTE_ADDR'] ?? null : $request->getClientIp();
+            ? $request->getServerParams()['REMOTE_ADDR'] ?? null : $request->server->get('REMOTE_ADDR');
+    }
+
+    /** The same, or what the framework's own setting of trusted proxies makes of it. */
+    public static function client(object $request): ?string
+    {
+        return method_exists($request, 'getClientIp') ? $request->getClientIp() : self::peer($request);
     }
 
     /** Has the framework's own setting taken the address from a header field? */

@@ -89,14 +89,37 @@ keys();
 
 
 @laravel
-def test_verify_names_the_policies_of_laravels_limits():
+def test_proxies_that_a_key_names_are_skipped_from_the_connection_on():
     assert in_laravel("""
+RateLimit::for('behind', new Limit('web', key: Key::ip(trusted: 2)));
+Route::get('/a', fn () => 'a')->middleware('ratelimitd:behind');
+Request::setTrustedProxies(['192.0.2.7'], Request::HEADER_X_FORWARDED_FOR);
+ask('GET', '/a', [], ['HTTP_X_FORWARDED_FOR' => '203.0.113.5, 198.51.100.1']);
+keys();
+""") == "200 a check web 203.0.113.5"
+
+
+LISTED = """
 final class Listed extends Client {
     public function policies(?float $timeout = null): array { return [['name' => 'web']]; }
 }
 RateLimit::for('some', 'web', 'wbe');
-try { RateLimit::verify(new Ratelimitd\\Limiter(new Listed())); } catch (Ratelimitd\\Refused $refused) { echo implode(' ', $refused->missing); }
-""") == "wbe"
+function verify() {
+    try { RateLimit::verify(new Ratelimitd\\Limiter(new Listed()), app('router')); echo 'fine'; }
+    catch (Ratelimitd\\Refused $refused) { echo implode(' ', $refused->missing); }
+    catch (InvalidArgumentException $wrong) { echo get_class($wrong); }
+}
+"""
+
+
+@laravel
+@pytest.mark.parametrize("route, found", [
+    ("'ratelimitd:some'", "wbe"),
+    ("['ratelimitd:web,tenant', 'web']", "wbe tenant"),
+    ("'ratelimitd:10 per minute'", "InvalidArgumentException"),
+    ("'ratelimitd'", "InvalidArgumentException")])
+def test_verify_names_the_policies_of_laravels_limits_and_routes(route, found):
+    assert in_laravel(LISTED + f"Route::get('/a', fn () => 'a')->middleware({route}); verify();") == found
 
 
 # ---- Symfony

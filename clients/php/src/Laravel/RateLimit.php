@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Ratelimitd\Laravel;
 
 use Illuminate\Http\Request;
+use Illuminate\Routing\Router;
 use Ratelimitd\HttpFoundation;
 use Ratelimitd\Limit;
 use Ratelimitd\Limiter;
@@ -35,21 +36,24 @@ final class RateLimit
         self::$sets[$name] = array_map(Limit::of(...), array_values($limits));
     }
 
-    /** For a deployment's checks: throws Refused, naming what the daemon does not have. Limits in routes are not in it. */
-    public static function verify(Limiter $limiter): void
+    /** For a deployment's checks: throws Refused, naming the policies that the daemon does not have. */
+    public static function verify(Limiter $limiter, Router $router): void
     {
-        $limiter->verify(...array_merge(...array_values(self::$sets)));
+        $limits = array_merge(...array_values(self::$sets));
+        foreach ($router->getRoutes() as $route) {
+            foreach ($router->gatherRouteMiddleware($route) as $one) {
+                [$class, $names] = is_string($one) ? explode(':', $one, 2) + [1 => ''] : ['', ''];
+                if ($class === self::class) {
+                    array_push($limits, ...self::limitsOf($names === '' ? [] : explode(',', $names)));
+                }
+            }
+        }
+        $limiter->verify(...$limits);
     }
 
     public function handle(Request $request, \Closure $next, string ...$names): Response
     {
-        if ($names === []) {
-            throw new \InvalidArgumentException("name a limit: ->middleware('ratelimitd:web')");
-        }
-        $limits = array_merge(...array_map(
-            static fn (string $name): array => self::$sets[$name] ?? [new Limit($name)],
-            $names,
-        ));
+        $limits = self::limitsOf($names);
         $admission = $this->limiter->admit($limits, $request, self::endpoint($request), config('app.name'));
         if ($admission->isRefused()) {
             return HttpFoundation::refusal($request, $admission);
@@ -73,6 +77,15 @@ final class RateLimit
         foreach ($request->attributes->get(self::HELD, []) as $admission) {
             $admission->end();
         }
+    }
+
+    /** @return list<Limit> */
+    private static function limitsOf(array $names): array
+    {
+        if ($names === []) {
+            throw new \InvalidArgumentException("name a limit: ->middleware('ratelimitd:web')");
+        }
+        return array_merge(...array_map(static fn (string $name): array => self::$sets[$name] ?? [new Limit($name)], $names));
     }
 
     /** The route's methods and its pattern, never what the client wrote. */

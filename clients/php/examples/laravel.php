@@ -19,6 +19,7 @@ use Ratelimitd\Laravel\RateLimit;
 use Ratelimitd\Laravel\ServiceProvider;
 use Ratelimitd\Limit;
 use Symfony\Component\HttpFoundation\StreamedResponse;
+use Symfony\Component\HttpKernel\Exception\HttpExceptionInterface;
 
 require 'Illuminate/autoload.php'; // with Composer: vendor/autoload.php, and not the next one
 require __DIR__ . '/../src/autoload.php';
@@ -40,7 +41,12 @@ $app->instance('env', 'production');
 $app->singleton(KernelContract::class, get_class(new class ($app, $app['router']) extends Kernel {
     protected $bootstrappers = [];
 }));
-$app->singleton(ExceptionHandler::class, Handler::class);
+$app->singleton(ExceptionHandler::class, get_class(new class ($app) extends Handler {
+    protected function renderHttpException(HttpExceptionInterface $e): Response // no views here
+    {
+        return text(Response::$statusTexts[$e->getStatusCode()] . "\n", $e->getStatusCode());
+    }
+}));
 Facade::setFacadeApplication($app);
 $app->register(ServiceProvider::class); // Composer's package discovery does this
 $app->boot();

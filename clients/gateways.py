@@ -88,7 +88,7 @@ class Gateway(Server):
         """(status, headers, body); header names in small letters, several of a name joined as HTTP does. `lines`: header
         lines (name, value) in their order, of which several may have one name."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
-            connection.putrequest(method, path)
+            connection.putrequest(method, path, skip_host="Host" in headers)
             if body is not None:
                 body = body.encode() if isinstance(body, str) else body
                 connection.putheader("Content-Length", str(len(body)))

@@ -39,9 +39,22 @@ def plain(value):
     return [plain(member) for member in value] if isinstance(value, list) else value
 
 
+def shown(value):
+    """A text of an answer; base64 where its bytes are not UTF-8."""
+    raw = value.encode(errors="surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
+
+
 def finish(connection, command):
     try:
-        answer = msgpack.unpackb(connection.getresponse().read(), strict_map_key=False, unicode_errors="replace")
+        answer = msgpack.unpackb(connection.getresponse().read(), strict_map_key=False, unicode_errors="surrogateescape")
+        for line in answer.pop("logged"):
+            say({"event": "log", "message": line})
+        if "key" in answer:
+            answer["key"] = shown(answer["key"])
         answer["ms"] = answer.pop("ms_1000") / 1000
     except (OSError, http.client.HTTPException, ValueError) as error:
         answer = {"status": "bug", "message": repr(error)}

@@ -2,8 +2,10 @@
 --
 -- A platform (ratelimitd.nginx, ratelimitd.haproxy) brings sockets and a clock:
 --
---   now()                      seconds, with fractions
---   connect(path, timeout_s)   a connection, or nil and a message
+--   now()                            seconds, with fractions
+--   connect(path, timeout_s, pool)   a connection of the pool of that name, or nil and a message
+--
+-- All connections of a pool lead to daemons of equal features: one whose hello is answered with others ends the pool.
 --
 -- A connection has `is_new`, `calls` (that it has carried before this one), send(bytes, timeout_s) and
 -- receive(n, timeout_s), both of which return nil and a message ("timeout" when time is up), keep() for the next call and
@@ -13,6 +15,7 @@ local msgpack = require "ratelimitd.msgpack"
 
 local M = {}
 
+local HELLO_MSGID = 0
 local BREAKER_TIMEOUTS = 3
 local BREAKER_SECONDS = 1
 local LATE_LOOK_SECONDS, LATE_SECONDS = 0.002, 0.05
@@ -27,13 +30,22 @@ local IS_ANSWER = { refused = true, overloaded = true, store_unavailable = true 
 local Client = {}
 Client.__index = Client
 
+local n_pools = 0 -- of all clients of this worker
+
+function Client:begin_pool()
+  n_pools = n_pools + 1
+  self.pool = { name = self.path .. "#" .. n_pools, features = nil } -- those of its connections; nil: there is none so far
+end
+
 -- PATH of the daemon's socket; TIMEOUT_S for a whole call, connecting included.
 function M.new(platform, path, timeout_s)
-  return setmetatable({
+  local self = setmetatable({
     platform = platform, path = path, timeout_s = timeout_s,
     timeouts = 0, closed_until = 0, -- the breaker: timeouts in a row, and until when calls fail at once
     backoff_s = 0, retry_at = 0,
   }, Client)
+  self:begin_pool()
+  return self
 end
 
 local function unavailable(kind, message, maybe_charged)
@@ -77,8 +89,24 @@ local function failure_of(text)
   return failure
 end
 
--- The result that answers MSGID, or nil and a failure. Raises what read() raises.
-local function answer_to(msgid, read)
+-- The features that an answer to hello lists, in order and as one text: "" of an older daemon, or of one that answers otherwise.
+local function features_of(answer)
+  local features = {}
+  local listed = type(answer) == "table" and answer.features
+  for _, feature in ipairs(type(listed) == "table" and listed or {}) do
+    if type(feature) == "string" then features[#features + 1] = feature end
+  end
+  table.sort(features)
+  return table.concat(features, " ")
+end
+
+local function has(features, feature)
+  return (" " .. features .. " "):find(" " .. feature .. " ", 1, true) ~= nil
+end
+
+-- The result that answers MSGID, or nil and a failure. ON_HELLO gets the result of hello if it comes before. Raises what
+-- read() raises.
+local function answer_to(msgid, read, on_hello)
   while true do
     local message = msgpack.unpack(read)
     if type(message) ~= "table" or message.n ~= 4 or message[1] ~= 1 then
@@ -90,6 +118,7 @@ local function answer_to(msgid, read)
       return nil, failure
     end
     if type(message[2]) ~= "number" then return nil, unavailable("protocol", "an answer without a msgid", true) end
+    if message[2] == HELLO_MSGID then on_hello(message[4]) end
     if message[2] == msgid then
       if message[3] ~= nil and message[4] ~= nil then return nil, unavailable("protocol", "an error and a result", true) end
       if message[3] ~= nil then return nil, failure_of(message[3]) end
@@ -98,27 +127,40 @@ local function answer_to(msgid, read)
   end
 end
 
--- The result of METHOD, or nil and a failure: {kind, message, maybe_charged, code}. TIMEOUT_S replaces the client's. The kind
--- is "refused" for a mistake that the daemon has found (`code` is its code), else why there is no answer: "unreachable",
--- "timeout", "lost", "protocol", "overloaded", "shutting_down", "store_unavailable" or "breaker".
+-- Back to its pool, if the daemon has the same features as those of the others there.
+function Client:keep(connection, pool, features)
+  if connection.is_new then pool.features = pool.features or features end
+  if connection.is_new and pool.features ~= features then
+    if pool == self.pool then self:begin_pool() end
+    return connection.close()
+  end
+  return connection.keep()
+end
+
+-- The result of METHOD, or nil and a failure: {kind, message, maybe_charged, code}. PARAMS is a list, or a function that gives
+-- it by the features of the connection. TIMEOUT_S replaces the client's. The kind is "refused" for a mistake that the daemon
+-- has found (`code` is its code), else why there is no answer: "unreachable", "timeout", "lost", "protocol", "overloaded",
+-- "shutting_down", "store_unavailable" or "breaker".
 function Client:call(method, params, timeout_s)
   timeout_s = timeout_s or self.timeout_s
-  local platform = self.platform
+  local platform, pool = self.platform, self.pool
   local now = platform.now()
   local failure = self:barred(now)
   if failure then return nil, failure end
 
   local deadline = now + timeout_s
-  local connection, message = platform.connect(self.path, timeout_s)
+  local connection, message = platform.connect(self.path, timeout_s, pool.name)
   if not connection then
     if message == "timeout" then self:timed_out() end
     return nil, self:not_reached(message)
   end
 
+  local features = not connection.is_new and pool.features or "" -- of a new one they come with the answer to hello
   local msgid = connection.calls + 1
+  if type(params) == "function" then params = params(features) end
   local bytes = msgpack.pack(msgpack.array { 0, msgid, method, msgpack.array(params) })
   if connection.is_new then
-    bytes = msgpack.pack(msgpack.array { 0, 0, "hello", msgpack.array { { describe = true } } }) .. bytes
+    bytes = msgpack.pack(msgpack.array { 0, HELLO_MSGID, "hello", msgpack.array { { describe = true } } }) .. bytes
   end
 
   local reason, late_until
@@ -141,7 +183,7 @@ function Client:call(method, params, timeout_s)
   local is_sent, is_read, result
   is_sent, reason = connection.send(bytes, timeout_s)
   if is_sent then
-    is_read, result, failure = pcall(answer_to, msgid, read)
+    is_read, result, failure = pcall(answer_to, msgid, read, function(answer) features = features_of(answer) end)
     if not is_read then
       result, failure = nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true)
     end
@@ -150,30 +192,30 @@ function Client:call(method, params, timeout_s)
   end
 
   if failure and failure.kind == "timeout" then self:timed_out() else self:reached() end
-  if not failure or IS_ANSWER[failure.kind] then connection.keep() else connection.close() end
+  if not failure or IS_ANSWER[failure.kind] then self:keep(connection, pool, features) else connection.close() end
   return result, failure
 end
 
--- Is this a decision as PROTOCOL.md describes it? What is not must not become a yes.
-function M.is_decision(value)
-  if type(value) ~= "table" or type(value.allowed) ~= "boolean" or type(value.source) ~= "string" then return false end
-  for _, name in ipairs { "remaining", "limit", "retry_after_ms", "reset_after_ms" } do
-    if type(value[name]) ~= "number" then return false end
-  end
-  if value.of == nil then return true end
-  return type(value.of) == "string" and type(value.quota) == "number" and type(value.window_ms) == "number"
-    and type(value.of_reset_ms) == "number"
+local function without_name(policy)
+  if type(policy) ~= "table" then return policy end
+  local settings = {}
+  for name, value in pairs(policy) do settings[name] = value end
+  settings.name = nil
+  return settings
 end
 
--- Is this the answer to a check, or to a check_all of N members?
-function M.is_answer(value, n)
-  if not M.is_decision(value) then return false end
-  if n == 1 then return true end
-  if type(value.members) ~= "table" or value.members.n ~= n then return false end
-  for i = 1, n do
-    if not M.is_decision(value.members[i]) then return false end
+-- METHOD is check, of one of MEMBERS, {policy, key, cost} each, or check_all. A daemon that does not know the name of an inline
+-- policy does not get it.
+function Client:check(method, members, timeout_s)
+  local function params(features)
+    local sent = {}
+    for i, member in ipairs(members) do
+      local policy = has(features, "name") and member[1] or without_name(member[1])
+      sent[i] = msgpack.array { policy, member[2], member[3] }
+    end
+    return method == "check" and sent[1] or { msgpack.array(sent) }
   end
-  return true
+  return self:call(method, params, timeout_s)
 end
 
 return M

@@ -7,7 +7,7 @@
 
 local limiter = require "ratelimitd.limiter"
 
-local platform = {}
+local platform = { OWN_SERVICE = "without a service" }
 
 function platform.now()
   local time = core.now()
@@ -15,6 +15,8 @@ function platform.now()
 end
 
 function platform.log(text) core.Alert(text) end
+function platform.notice(text) core.log(core.notice, text) end
+function platform.shared_dict() error("ratelimitd: remember_in is for nginx; HAProxy remembers in its own memory", 0) end
 
 function platform.connect(path, timeout_s)
   local socket = core.tcp()
@@ -59,7 +61,7 @@ local function header(txn, name)
   return table.concat(values, ", ")
 end
 
-function request:part(word)
+function request:value(word)
   local txn = self.txn
   local kind, name = word:match("^(%a+):(.+)$")
   local value
@@ -69,6 +71,16 @@ function request:part(word)
   else error(("ratelimitd: no part of a key is called %q"):format(word), 0) end
   if value == nil or value == "" then return nil end
   return tostring(value)
+end
+
+-- For the functions of a limit: the same, and "ip" as in a key.
+function request:part(word) return self.limiter:part(word, self) end
+
+function request:own_service() return nil end
+
+function request:sha256_hex(text)
+  local converters = self.txn.c
+  return converters:hex(converters:sha2(text, 256)):lower()
 end
 
 function request:is_preflight()
@@ -82,13 +94,30 @@ Limiter.__index = Limiter
 -- Where the values for the answer's fields go.
 local VARIABLES = {
   ["RateLimit"] = "txn.ratelimit", ["RateLimit-Policy"] = "txn.ratelimit_policy",
-  ["X-RateLimit-Limit"] = "txn.ratelimit_limit", ["X-RateLimit-Remaining"] = "txn.ratelimit_remaining",
-  ["X-RateLimit-Reset"] = "txn.ratelimit_reset",
+  ["X-RateLimit-Limit"] = "txn.x_ratelimit_limit", ["X-RateLimit-Remaining"] = "txn.x_ratelimit_remaining",
+  ["X-RateLimit-Reset"] = "txn.x_ratelimit_reset",
 }
+local LISTS = { ["RateLimit"] = true, ["RateLimit-Policy"] = true }
 
-local function reply(txn, status, fields, body)
-  local answer = txn:reply { status = status, body = body }
-  for _, field in ipairs(fields) do answer:add_header(field[1], field[2]) end
+-- What a rule or a log format may want of the decision: txn.ratelimit_remaining and the like.
+local DECISION_VARIABLES = { "allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "source", "of" }
+
+-- Of several limits of a request, the one that denied or has least left.
+local function show_decision(txn, decision)
+  local earlier = tonumber(txn:get_var("txn.ratelimit_remaining"))
+  if earlier and decision.allowed and earlier <= decision.remaining then return end
+  for _, field in ipairs(DECISION_VARIABLES) do
+    local variable = "txn.ratelimit_" .. field
+    if decision[field] == nil then txn:unset_var(variable) else txn:set_var(variable, tostring(decision[field])) end
+  end
+end
+
+-- The fields of a limit replace those that the answer has.
+local function send(txn, answer, fields)
+  for _, field in ipairs(fields) do
+    answer:del_header(field[1])
+    answer:add_header(field[1], field[2])
+  end
   txn:done(answer)
 end
 
@@ -96,18 +125,25 @@ end
 -- not at all. A request that goes on gets variables with the values for the answer's fields: txn.ratelimit, txn.ratelimit_policy
 -- and the like.
 function Limiter:limit(txn, limits)
-  platform.sha256_hex = function(text) return (txn.c:hex(txn.c:sha2(text, 256))):lower() end
-  local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({ txn = txn }, request), txn.sf:req_hdr("accept"))
+  local own = setmetatable({ txn = txn, limiter = self }, request)
+  local is_judged, outcome = pcall(self.judge, self, limits, own, txn.sf:req_hdr("accept"))
   if not is_judged then
     self:report_mistake(outcome)
-    return reply(txn, 500, { { "Content-Type", "text/plain; charset=utf-8" } }, "Internal server error\n")
+    local answer = txn:reply { status = 500, body = "Internal server error\n" }
+    return send(txn, answer, { { "Content-Type", "text/plain; charset=utf-8" } })
   end
 
-  if outcome.respond then return outcome.respond(txn, outcome.decision) end
-  if outcome.status then return reply(txn, outcome.status, outcome.headers, outcome.body) end
+  if outcome.decision then show_decision(txn, outcome.decision) end
+  if outcome.respond then
+    local answer = outcome.respond(txn, outcome.decision)
+    return answer and send(txn, answer, outcome.headers)
+  end
+  if outcome.status then
+    return send(txn, txn:reply { status = outcome.status, body = outcome.body }, outcome.headers)
+  end
   for _, field in ipairs(outcome.headers) do
     local variable = VARIABLES[field[1]]
-    local earlier = txn:get_var(variable)
+    local earlier = LISTS[field[1]] and txn:get_var(variable)
     txn:set_var(variable, earlier and earlier .. ", " .. field[2] or field[2])
   end
   if outcome.delay_s and outcome.delay_s > 0 then core.msleep(math.ceil(outcome.delay_s * 1000)) end

@@ -10,19 +10,19 @@ local PROBLEMS = "https://iana.org/assignments/http-problem-types#"
 
 local function seconds(ms) return ("%d"):format(ceil(ms / 1000)) end
 
--- A Structured Fields String: what it cannot hold becomes "?".
-local function sf_string(text)
-  return '"' .. text:gsub('[^\32-\126]', "?"):gsub('["\\]', "\\%0") .. '"'
-end
+-- A Structured Fields String.
+local function sf_string(text) return '"' .. text:gsub('["\\]', "\\%0") .. '"' end
 
 local function json_string(text)
   local escaped = text:gsub('[%c"\\]', function(c) return ("\\u%04x"):format(c:byte()) end)
   return '"' .. escaped .. '"'
 end
 
--- Did somebody count? Not for a failure answer, an unlimited policy, or a denial that a shadow policy let through.
+-- Did somebody count, under a name that can stand in a field? Not for a failure answer, an unlimited policy, or a denial that a
+-- shadow policy let through.
 local function has_figures(decision)
-  return decision.of ~= nil and not decision.shadow_denied
+  return decision.of ~= nil and decision.quota ~= nil and decision.window_ms ~= nil and not decision.shadow_denied
+    and not decision.of:find("[^\32-\126]")
 end
 
 local function policy_item(decision)
@@ -35,8 +35,9 @@ end
 
 -- Until there is more of the limit in `of`; nil where it is not known.
 local function wait_of(decision)
-  local wait_ms = decision.allowed and decision.of_reset_ms or decision.retry_after_ms
-  return decision.window_ms > 0 and wait_ms >= 0 and wait_ms or nil
+  local wait_ms = decision.retry_after_ms
+  if decision.allowed then wait_ms = decision.of_reset_ms end
+  return decision.window_ms > 0 and wait_ms and wait_ms >= 0 and wait_ms or nil
 end
 
 local function limit_item(decision)
@@ -88,7 +89,7 @@ function M.headers(decision, form, reset, now_ms)
   return fields
 end
 
--- The answer to a denied request: status, fields, body. 503 where nobody counted: without a decision, or a failure answer.
+-- The answer to a denied request: status, fields (the Content-Type last), body. 503 where nobody counted: without a decision, or a failure answer.
 function M.denial(decision, accept, form, reset, now_ms)
   local is_json = is_json_accepted(accept)
   local media_type = { "Content-Type", is_json and "application/problem+json" or "text/plain; charset=utf-8" }
@@ -173,14 +174,22 @@ local function format_ipv6(groups)
   return table.concat(text, ":", 1, best - 1) .. "::" .. table.concat(text, ":", best + best_length, 8)
 end
 
+-- An address without its brackets, port and zone; nil: it is none. IPv6 has no port without brackets.
+local function bare_address(text)
+  text = text:match("^%s*(.-)%s*$")
+  local host, port = text:match("^%[([^%[%]]+)%](.*)$")
+  if not host and select(2, text:gsub(":", "")) == 1 then host, port = text:match("^([^:]*)(:.*)$") end
+  if host and port ~= "" and not port:match("^:%d%d?%d?%d?%d?$") then return nil end
+
+  host = host or text
+  return host:find(":", 1, true) and host:gsub("%%.*$", "") or host
+end
+
 -- The key of an address: an IPv4 address as it is, an IPv6 address as the network of its first PREFIX bits (64), an
--- IPv4-mapped address as IPv4. Brackets, port and zone go. nil and a message for anything else.
+-- IPv4-mapped address as IPv4. nil and a message for anything else.
 function M.ip_key(address, prefix)
   prefix = prefix or 64
-  local text = address or ""
-  text = text:match("^%[(.-)%]") or text:match("^(%d+%.%d+%.%d+%.%d+):%d+$") or text
-  text = text:gsub("%%.*$", "")
-
+  local text = bare_address(address or "") or ""
   local v4 = parse_ipv4(text)
   if v4 then return table.concat(v4, ".") end
   local groups = text:find(":", 1, true) and parse_ipv6(text)
@@ -204,7 +213,7 @@ function M.join(parts)
   local escaped = {}
   for i, part in ipairs(parts) do
     if part == "" then error("ratelimitd: a part of a key is empty", 0) end
-    escaped[i] = part:gsub("[%%|]", { ["%"] = "%25", ["|"] = "%7C" })
+    escaped[i] = tostring(part):gsub("[%%|]", { ["%"] = "%25", ["|"] = "%7C" })
   end
   return table.concat(escaped, "|")
 end

@@ -69,11 +69,14 @@ function M.pack(value)
     n = n + 1
     parts[n] = M.pack(name) .. M.pack(member)
   end
+  table.sort(parts) -- equal maps have equal bytes
   return (n < 16 and char(0x80 + n) or head(nil, 0xde, 0xdf, n)) .. table.concat(parts)
 end
 
+-- From 2^53 on as a float, of which only its size matters: an integer of Lua 5.3 could overflow.
 local function number_of(bytes)
-  local value = 0
+  local is_large = #bytes == 8 and (byte(bytes, 1) > 0 or byte(bytes, 2) >= 32)
+  local value = is_large and 0.0 or 0
   for i = 1, #bytes do value = value * 256 + byte(bytes, i) end
   return value
 end
@@ -130,6 +133,7 @@ local function unpack_value(read, budget, depth)
   local result = {}
   if kind == "array" then
     result.n = size
+    M.array(result)
     for i = 1, size do result[i] = unpack_value(read, budget, depth + 1) end
     return result
   end

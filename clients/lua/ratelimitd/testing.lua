@@ -39,8 +39,8 @@ function Fake:refuse(code)
   self.failure = { kind = "refused", code = code, message = code .. ": as the test wants it", maybe_charged = false }
 end
 
-function Fake:decide(method, policy, key, cost)
-  local name = type(policy) == "table" and "inline" or policy
+function Fake:decide_one(method, policy, key, cost)
+  local name = type(policy) == "table" and (policy.name or "inline") or policy
   local retry_after_ms = self.denied[name]
   self.calls[#self.calls + 1] = { method, policy, key, cost }
   return {
@@ -51,20 +51,19 @@ function Fake:decide(method, policy, key, cost)
   }
 end
 
--- As Client:call().
-function Fake:call(method, params)
+-- As Client:check().
+function Fake:check(method, members)
   if self.failure then return nil, self.failure end
-  if method == "check" then return self:decide(method, params[1], params[2], params[3]) end
-  assert(method == "check_all", method)
+  if method == "check" then return self:decide_one("check", members[1][1], members[1][2], members[1][3]) end
 
-  local members, bound = { n = #params[1] }, nil
-  for i, member in ipairs(params[1]) do
-    members[i] = self:decide(method, member[1], member[2], member[3])
-    if not members[i].allowed then bound = bound or members[i] end
+  local answers, bound = { n = #members }, nil
+  for i, member in ipairs(members) do
+    answers[i] = self:decide_one("check_all", member[1], member[2], member[3])
+    if not answers[i].allowed then bound = bound or answers[i] end
   end
   local decision = {}
-  for name, value in pairs(bound or members[1]) do decision[name] = value end
-  decision.members = members
+  for name, value in pairs(bound or answers[1]) do decision[name] = value end
+  decision.members = answers
   return decision
 end
 

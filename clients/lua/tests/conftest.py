@@ -26,13 +26,14 @@ inline: {allow: true}
 
 
 class Application(http.server.BaseHTTPRequestHandler):
-    """Answers every request with 200, and a header of its own limiter where the path asks for one."""
+    """Answers every request with 200, and the fields of its own limiter where the path asks for them."""
 
     def do_GET(self):
         body = f"app {self.path}\n".encode()
         self.send_response(200)
         if "own" in self.path:
             self.send_header("RateLimit", '"app";r=1')
+            self.send_header("X-RateLimit-Limit", "99")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":

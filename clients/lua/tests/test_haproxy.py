@@ -62,8 +62,39 @@ def test_a_key_from_a_variable_and_from_a_function(haproxy):
     assert "ratelimit" not in gateway.get("/")[1], "nobody to limit"
 
 
+def test_services_have_counters_of_their_own(haproxy):
+    limits = ('{ limit = 1, window = "5s", name = "one" }', '{ policy = "1/5s", endpoint = "one" }')
+    actions = "".join(NEW.replace("limiter", f"limiter{i}") % f', service = "{service}"'
+                      + f'core.register_action("limit_{service}", {{ "http-req" }}, function(txn) limiter{i}:limit(txn, {limits[i]}) end)\n'
+                      for i, service in enumerate(("shop", "till")))
+    rules = "".join(f"    http-request lua.limit_{service} if {{ path /{service} }}\n" for service in ("shop", "till"))
+    gateway = haproxy(actions, FRONTEND.replace("    http-request lua.limit\n", rules))
+    assert [gateway.get("/shop")[0] for _ in range(2)] == [200, 429]
+    assert [gateway.get("/till")[0] for _ in range(2)] == [200, 429]
+
+
+def test_a_denial_is_remembered_while_the_daemon_is_gone(haproxy, daemon):
+    gateway = haproxy(limited('{ policy = "login" }', ", remember_denials = 60000"), FRONTEND)
+    assert [gateway.get("/")[0] for _ in range(3)] == [200, 200, 429]
+    daemon.kill()
+    assert gateway.get("/")[0] == 429
+
+
+def test_an_answer_of_ones_own_has_the_fields(haproxy):
+    own = """{ policy = "login", headers = "both", respond = function(txn, decision)
+        local reply = txn:reply{ status = 418, body = "tea " .. decision.of }
+        reply:add_header("Retry-After", "99")
+        return reply
+    end }"""
+    gateway = haproxy(limited(own), FRONTEND)
+    assert [gateway.get("/")[0] for _ in range(2)] == [200, 200]
+    status, headers, body = gateway.get("/")
+    assert (status, body, headers["retry-after"], headers["ratelimit"]) == (418, "tea login", "60", '"login";r=0;t=60')
+    assert headers["x-ratelimit-remaining"] == "0"
+
+
 def test_a_limit_written_at_the_endpoint_and_a_long_key(haproxy):
-    gateway = haproxy(limited('{ limit = "2/5s", name = "one", key = "header:X-User" }'), FRONTEND)
+    gateway = haproxy(limited('{ policy = "2/5s", name = "one", key = "header:X-User" }'), FRONTEND)
     long = "x" * 600
     assert [gateway.get("/", X_User=long + "a")[0] for _ in range(3)] == [200, 200, 429]
     assert gateway.get("/", X_User=long + "b")[0] == 200

@@ -5,7 +5,7 @@ import threading
 
 import http_sfv
 import pytest
-from gateways import eventually, set_clock
+from gateways import ENV, eventually, set_clock
 
 PROBLEM = "https://iana.org/assignments/http-problem-types#"
 
@@ -78,10 +78,66 @@ def test_a_denial_names_the_limit_of_a_policy_with_several(nginx):
 
 
 def test_a_limit_written_at_the_endpoint_has_counters_of_its_own(nginx):
-    gateway = nginx(site(limited('{ limit = "2/5s", name = "one" }', path="/one")
-                         + limited('{ limit = 2, window = "5s", name = "two" }', path="/two")))
+    gateway = nginx(site(limited('{ policy = "2/5s", name = "one" }', path="/one")
+                         + limited('{ limit = 2, window = "5s", name = "two" }', path="/two")
+                         + limited('{ limit = 2, window = "5s", name = "three", endpoint = "one" }', path="/three")))
     assert [gateway.get("/one")[0] for _ in range(3)] == [200, 200, 429]
     assert gateway.get("/two")[0] == 200, "equal settings, another endpoint"
+    status, headers, _ = gateway.get("/three")
+    assert (status, headers["ratelimit"]) == (429, '"three";r=0;t=5'), "the name does not change what counts together"
+
+
+def test_services_have_counters_of_their_own(nginx):
+    def server(name):
+        where = limited('{ policy = "1/5s", name = "one" }')
+        return f"server {{ listen 127.0.0.1:PORT; server_name {name}; {where} }}\n"
+
+    gateway = nginx('init_by_lua_block { limiter = require("ratelimitd").new{ socket = "SOCKET" } }' + server("shop") + server("till"))
+    assert [gateway.get("/", Host="shop")[0] for _ in range(2)] == [200, 429]
+    assert [gateway.get("/", Host="till")[0] for _ in range(2)] == [200, 429]
+    assert "count for the server_name of the server where they stand" in gateway.errors()
+
+
+def test_the_service_of_the_environment_counts_for_all_servers(nginx, monkeypatch):
+    monkeypatch.setitem(ENV, "RATELIMIT_SERVICE", "shop")
+    limit = limited('{ policy = "1/5s", name = "one" }')
+    gateway = nginx(site("server_name a; " + limit) + f"server {{ listen 127.0.0.1:PORT; server_name b; {limit} }}")
+    assert [gateway.get("/", Host=name)[0] for name in "ab"] == [200, 429]
+    assert gateway.errors().count("count for the service shop (from $RATELIMIT_SERVICE)") == 1
+
+
+def test_limits_that_are_switched_off_say_so_at_the_start(nginx, monkeypatch):
+    monkeypatch.setitem(ENV, "RATELIMIT_ENABLED", "0")
+    gateway = nginx(site(limited('{ policy = "login" }')))
+    assert [gateway.get("/")[0] for _ in range(4)] == [200] * 4
+    assert gateway.errors().count("limits are switched off") == 1
+
+
+def test_a_denial_is_remembered_while_the_daemon_is_gone(nginx, daemon):
+    gateway = nginx(site(limited('{ policy = "login" }'), ", remember_denials = 60000"))
+    assert [gateway.get("/")[0] for _ in range(3)] == [200, 200, 429]
+    daemon.kill()
+    assert gateway.get("/")[0] == 429
+
+
+def test_workers_share_remembered_denials_in_a_dict(nginx, daemon):
+    gateway = nginx("lua_shared_dict denials 1m;"
+                    + site(limited('{ { policy = "login" }, { policy = "web" } }'),
+                           ', remember_denials = 60000, remember_in = "denials"'), workers=4)
+    assert [gateway.get("/")[0] for _ in range(3)] == [200, 200, 429]
+    daemon.kill()
+    for _ in range(40):
+        status, headers, _ = gateway.get("/")
+        assert status == 429 and headers["ratelimit"].startswith('"login";r=0;t='), "whichever worker it is"
+
+
+@pytest.mark.parametrize("options, message", [
+    (', remember_denials = -1', "remember_denials is not a whole number of milliseconds"),
+    (', remember_denials = 100, remember_in = "nowhere"', "there is no lua_shared_dict nowhere"),
+    (', servce = "shop"', 'does not know the option "servce"')])
+def test_a_mistake_in_the_options_of_new_keeps_nginx_from_starting(nginx, options, message):
+    with pytest.raises(AssertionError, match=message):
+        nginx(site(limited('{ policy = "login" }'), options))
 
 
 def test_a_key_is_put_together_from_parts(nginx):
@@ -110,15 +166,17 @@ def test_two_lines_of_a_header_are_one_key(nginx):
 
 def test_a_limit_may_depend_on_the_request(nginx):
     gateway = nginx(site(
-        limited("""{ name = "dynamic", window = "1m",
+        limited("""{ endpoint = "dynamic", window = "1m",
             limit = function() return ngx.var.arg_plan == "big" and 3 or 1 end }""", path="/limit")
         + limited('{ policy = function() return ngx.var.arg_policy end }', path="/policy")))
     assert [gateway.get("/limit")[0] for _ in range(2)] == [200, 429]
     assert [gateway.get("/limit?plan=big")[0] for _ in range(4)] == [200] * 3 + [429]
     assert gateway.get("/policy?policy=web")[1]["ratelimit"] == '"web";r=2;t=60'
     assert gateway.get("/policy?policy=login")[1]["ratelimit"] == '"login";r=1;t=60'
-    assert gateway.get("/policy")[0] == 500
-    assert "policy gave no name" in gateway.errors()
+    status, headers, _ = gateway.get("/policy")
+    assert status == 200 and "ratelimit" not in headers, "no policy: not limited"
+    assert gateway.get("/policy?policy=1/parsec")[0] == 500
+    assert "is neither the name of a policy nor a limit" in gateway.errors()
 
 
 def test_the_decision_is_there_for_the_handler_and_the_log(nginx):
@@ -129,10 +187,36 @@ def test_the_decision_is_there_for_the_handler_and_the_log(nginx):
     assert gateway.get("/")[2] == "2 memory\n"
 
 
+def test_the_decision_is_that_of_the_limit_with_least_left(nginx):
+    gateway = nginx(site("""location / {
+        set $ratelimit_of ""; set $ratelimit_allowed "";
+        access_by_lua_block {
+            limiter:limit{ { policy = "web" }, { policy = "tenant" }, { policy = "open" } }
+            limiter:limit{ policy = "web" } }
+        content_by_lua_block { ngx.say(ngx.var.ratelimit_of, " ", ngx.var.ratelimit_allowed, " ", ngx.ctx.ratelimit.remaining) } }"""))
+    assert [gateway.get("/")[2] for _ in range(1)] == ["tenant true 1\n"]
+
+
+def test_fields_of_the_application_are_replaced_in_the_header_filter(nginx):
+    gateway = nginx("header_filter_by_lua_block { limiter:header_filter() }\n"
+                    + site(limited('{ policy = "web", headers = "both" }')))
+    headers = gateway.get("/own")[1]
+    assert headers["x-ratelimit-limit"] == "3"
+    assert sorted(headers["ratelimit"].split(", ")) == ['"app";r=1', '"web";r=2;t=60']
+
+
 def test_a_mistake_is_logged_once_in_ten_seconds(nginx):
     gateway = nginx(site(limited('{ policy = "wbe" }')))
     assert [gateway.get("/")[0] for _ in range(5)] == [500] * 5
     assert gateway.errors().count("UNKNOWN_POLICY") == 1
+
+
+def test_a_key_of_parts_from_a_function(nginx):
+    key = 'function(request) return { ngx.var.arg_user or "-", request:part("ip") } end'
+    gateway = nginx(site(limited(f'{{ policy = "login", key = {key} }}')))
+    assert [gateway.get("/?user=a")[0] for _ in range(3)] == [200, 200, 429]
+    assert gateway.get("/?user=a|127.0.0.1")[0] == 200, "a part cannot look like two"
+    assert [gateway.get("/")[0] for _ in range(3)] == [200, 200, 429]
 
 
 def test_a_key_from_a_function_may_be_nil_but_not_empty(nginx):
@@ -228,14 +312,16 @@ def test_a_missing_policy_is_500_and_named_in_the_log(nginx):
 
 
 @pytest.mark.parametrize("limit, message", [
-    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"; it has algorithm, cost, enabled'),
-    ('{ policy = "web", cost = "2" }', "cost of limit is a string; write a number or a function"),
+    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"; it has algorithm, burst, compat, cost'),
+    ('{ policy = "web", cost = "2" }', "cost of limit is a string; write a function or a number"),
     ('{ policy = "web", skip = true }', "skip of limit is a boolean; write a function"),
-    ('{ policy = "web", key = { "ip" } }', "key of limit is a table; write a string or a function"),
-    ('{ limit = "1 fortnight", name = "x" }', "is not a limit such as"),
-    ('{ limit = 1, window = 5, name = "x" }', "window of limit is a number; write a string or a function"),
-    ('{ limit = "2/5s" }', "needs a name of that endpoint"),
-    ('{ limit = "2 per hour", name = "x" }', "is not a limit such as"),
+    ('{ policy = "web", key = { "ip" } }', "key of limit is a table; write a function or a string"),
+    ('{ policy = "1 fortnight", name = "x" }', "is neither the name of a policy nor a limit such as"),
+    ('{ limit = 1, window = "1 fortnight", name = "x" }', "window is not a time such as"),
+    ('{ limit = 1, window = 5, name = "x" }', "window of limit is a number; write a function or a string"),
+    ('{ policy = "2/5s" }', "needs a name for its counters"),
+    ('{ policy = "2 per hour", name = "x" }', "is neither the name of a policy nor a limit such as"),
+    ('{ policy = "web", cost = function() return tonumber(ngx.var.arg_n) end }', "cost is not a whole number from 0: nil"),
     ('{ policy = "web", on_error = "open" }', 'on_error is "allow", "deny" or a function'),
     ("{ }", "a limit needs policy")])
 def test_a_mistake_in_a_limit_is_500_and_explained(nginx, limit, message):
@@ -256,7 +342,7 @@ def test_the_daemon_gone_lets_through_or_denies_as_the_limit_says(nginx, daemon)
     assert (status, headers["retry-after"]) == (503, "1")
     assert json.loads(body)["type"] == PROBLEM + "temporary-reduced-capacity"
 
-    lines = [line for line in gateway.errors().splitlines() if "requests are" in line]
+    lines = [line for line in gateway.errors().splitlines() if "requests pass" in line or "requests are" in line]
     assert len(lines) == 1, "one line in ten seconds"
 
 

@@ -473,3 +473,28 @@ func TestTheNameOfAnInlinePolicyStandsInItsAnswers(t *testing.T) {
 		t.Fatal(d)
 	}
 }
+
+func TestAPanicOfTheHookGivesBackWhatWasGranted(t *testing.T) {
+	daemon := ratelimittest.Start(t, configuration)
+	client := daemon.Client(ratelimit.WithOnDecision(func(ratelimit.Event) { panic("as the test wants it") }))
+	ctx := context.Background()
+	for _, ask := range []func(){
+		func() { client.Acquire(ctx, "one", "k") },
+		func() { client.Reserve(ctx, "few", "k", 2) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the hook did not panic")
+				}
+			}()
+			ask()
+		}()
+	}
+
+	slots, err := client.Stats(ctx)
+	left, peekErr := client.Peek(ctx, "few", "k")
+	if err != nil || peekErr != nil || slots["slots"] != 0 || left.Remaining != 3 {
+		t.Error(slots["slots"], left.Remaining, err, peekErr)
+	}
+}

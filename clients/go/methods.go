@@ -490,13 +490,30 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 		putNames(&got.Decision, policies...)
 	}
 	event.Decision, event.Err, event.Took = got.Decision, err, time.Since(started)
+	reported := false
+	defer func() {
+		if !reported && err == nil && got.Allowed { // the hook panics
+			c.giveBack(question.undo, conn, got)
+		}
+	}()
 	c.report(event)
+	reported = true
 
 	if err != nil {
 		return conn, answer{}, err
 	}
 	c.denials.put(question.same, items, got.Decision)
 	return conn, got, nil
+}
+
+// giveBack undoes an acquire or a reserve of which nobody hears.
+func (c *Client) giveBack(undo string, conn *connection, got answer) {
+	switch undo {
+	case "release":
+		c.slotOf(conn, got).Release()
+	case "cancel":
+		c.Cancel(context.Background(), got.reservation)
+	}
 }
 
 // askAnswer asks for a decision that is not a check.

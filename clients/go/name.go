@@ -48,7 +48,7 @@ func ParsePolicy(text string) (string, error) {
 // IsPolicyName reports whether a text is written like the name of a policy.
 func IsPolicyName(text string) bool { return policyName.MatchString(text) }
 
-var policyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+var policyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 func badName(name any) *RefusedError {
 	return badArgument("the name of a policy has letters, digits, '.', '_' and '-': not %q", name)

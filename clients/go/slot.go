@@ -49,11 +49,15 @@ func (c *Client) Acquire(ctx context.Context, policy, key string, options ...Opt
 		return nil, got.Decision, err
 	}
 
+	return c.slotOf(conn, got), got.Decision, nil
+}
+
+func (c *Client) slotOf(conn *connection, got answer) *Slot {
 	slot := &Slot{client: c, conn: conn, id: got.slot, lost: make(chan struct{})}
 	if conn != nil && !conn.hold(slot) {
 		conn.lose(slot)
 	}
-	return slot, got.Decision, nil
+	return slot
 }
 
 // Lost is closed when the slot ended before its Release, because the connection did.

@@ -213,7 +213,7 @@ func TestBehindAProxy(t *testing.T) {
 
 	key := rlhttp.Key(rlhttp.ByIP(rlhttp.Trust("10.0.0.0/8"))) // or rlhttp.TrustHops(1)
 
-	statuses(t, rlhttp.Limit(client, key)(http.HandlerFunc(ok)), "GET", "/", 200)
+	statuses(t, rlhttp.Limit(client, rlhttp.Policy("web"), key)(http.HandlerFunc(ok)), "GET", "/", 200)
 }
 
 func TestAsk(t *testing.T) {

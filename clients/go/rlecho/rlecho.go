@@ -28,6 +28,10 @@ func Limit(client *ratelimit.Client, options ...rlhttp.Option) echo.MiddlewareFu
 			}
 
 			c.SetRequest(pass.Into(c.Request()))
+			if response := c.Response(); pass.Keeps() {
+				response.Writer = pass.Writer(response.Writer)
+				defer func() { pass.Keep(response.Header()) }() // where nothing has been written so far
+			}
 			status := http.StatusInternalServerError // of a panic
 			defer func() { pass.Leave(status) }()
 			err := next(c)

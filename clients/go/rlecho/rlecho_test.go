@@ -1,6 +1,7 @@
 package rlecho_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/labstack/echo/v4"
@@ -33,6 +34,10 @@ func (r router) Handle(method, pattern string, work func(func(string) string) in
 			return echo.NewHTTPError(status, "wrong")
 		}
 	}, rlecho.Limit(r.client, options...))
+}
+
+func (r router) HandleWriter(method, pattern string, handler http.HandlerFunc, options ...rlhttp.Option) {
+	r.Add(method, pattern, echo.WrapHandler(handler), rlecho.Limit(r.client, options...))
 }
 
 func (r router) Global(options ...rlhttp.Option) { r.Pre(rlecho.Limit(r.client, options...)) }

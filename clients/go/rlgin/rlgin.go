@@ -29,10 +29,50 @@ func Limit(client *ratelimit.Client, options ...rlhttp.Option) gin.HandlerFunc {
 		c.Request = pass.Into(c.Request)
 		status := http.StatusInternalServerError // of a panic
 		defer func() { pass.Leave(status) }()
+		if pass.Keeps() {
+			own := keeper{c.Writer, pass}
+			c.Writer = own
+			defer own.keep()
+		}
 		c.Next()
 		status = c.Writer.Status()
 	}
 }
+
+// A keeper keeps the fields of a limit when the header is written.
+type keeper struct {
+	gin.ResponseWriter
+	pass rlhttp.Pass
+}
+
+func (k keeper) keep() {
+	if !k.Written() {
+		k.pass.Keep(k.Header())
+	}
+}
+
+func (k keeper) WriteHeaderNow() {
+	k.keep()
+	k.ResponseWriter.WriteHeaderNow()
+}
+
+func (k keeper) Write(data []byte) (int, error) {
+	k.keep()
+	return k.ResponseWriter.Write(data)
+}
+
+func (k keeper) WriteString(text string) (int, error) {
+	k.keep()
+	return k.ResponseWriter.WriteString(text)
+}
+
+func (k keeper) Flush() {
+	k.keep()
+	k.ResponseWriter.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (k keeper) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
 // Key is rlhttp.Key for functions of gin's context, such as c.Param.
 func Key(key func(*gin.Context) (string, error)) rlhttp.Option {

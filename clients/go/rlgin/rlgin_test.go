@@ -1,6 +1,7 @@
 package rlgin_test
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -27,6 +28,10 @@ func newRouter(client *ratelimit.Client) routers.Router {
 
 func (r router) Handle(method, pattern string, work func(func(string) string) int, options ...rlhttp.Option) {
 	r.Engine.Handle(method, pattern, rlgin.Limit(r.client, options...), func(c *gin.Context) { c.Status(work(c.PostForm)) })
+}
+
+func (r router) HandleWriter(method, pattern string, handler http.HandlerFunc, options ...rlhttp.Option) {
+	r.Engine.Handle(method, pattern, rlgin.Limit(r.client, options...), gin.WrapF(handler))
 }
 
 func (r router) Global(options ...rlhttp.Option) { r.Use(rlgin.Limit(r.client, options...)) }

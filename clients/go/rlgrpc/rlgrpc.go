@@ -46,9 +46,9 @@ type settings struct{ limits []limit }
 
 func (s *settings) last() *limit { return &s.limits[len(s.limits)-1] }
 
-func fresh() limit { return limit{Policy: "default", Key: peerKey} }
+func fresh() limit { return limit{Key: peerKey} }
 
-// Policy names the policy of the daemon's configuration; without it `default`.
+// Policy names the policy of the daemon's configuration. A limit such as "10/5s" is what Every makes of it.
 func Policy(name string) Option { return func(s *settings) { s.last().Policy = name } }
 
 // Every is a limit that is written here: n calls in each window, which begins with the first one. The daemon must allow

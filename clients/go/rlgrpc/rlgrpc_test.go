@@ -154,7 +154,7 @@ func TestOptionsThatContradictEachOtherPanic(t *testing.T) {
 					t.Error("a limit that cannot be meant so")
 				}
 			}()
-			rlgrpc.Unary(ratelimittest.NewFake().Client(), other, rlgrpc.ChargeWhen(failed))
+			rlgrpc.Unary(ratelimittest.NewFake().Client(), rlgrpc.Policy("api"), other, rlgrpc.ChargeWhen(failed))
 		}()
 	}
 }
@@ -170,7 +170,7 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	if _, err := health.Check(background, nil); err != nil {
 		t.Fatal(err)
 	}
-	closed := rlgrpc.Unary(fake.Client(), rlgrpc.Skip(skip), rlgrpc.OnError(ratelimit.Deny))
+	closed := rlgrpc.Unary(fake.Client(), rlgrpc.Policy("api"), rlgrpc.Skip(skip), rlgrpc.OnError(ratelimit.Deny))
 	health, _ = start(t, grpc.ChainUnaryInterceptor(closed))
 	if _, err := health.Check(background, nil); status.Code(err) != codes.Unavailable {
 		t.Fatal(err)

@@ -140,8 +140,7 @@ func (f Form) WriteDenied(w http.ResponseWriter, r *http.Request, decision ratel
 
 func (f Form) writeDenied(w http.ResponseWriter, r *http.Request, decision ratelimit.Decision, slot bool) {
 	text := "Too many requests."
-	if decision.RetryAfterMS >= 0 && !slot {
-		after := max(1, seconds(decision.RetryAfterMS))
+	if after, known := afterSeconds(decision, slot); known {
 		text = fmt.Sprintf("Too many requests: try again in %d s.", after)
 		w.Header().Set("Retry-After", strconv.FormatInt(after, 10))
 	}
@@ -154,6 +153,11 @@ func (f Form) writeDenied(w http.ResponseWriter, r *http.Request, decision ratel
 		problem["violated-policies"] = []string{bound}
 	}
 	writeProblem(w, r, http.StatusTooManyRequests, "quota-exceeded", "Quota exceeded", problem, text)
+}
+
+// afterSeconds is the value of Retry-After; false: it is not known when there is more.
+func afterSeconds(denied ratelimit.Decision, slot bool) (int64, bool) {
+	return max(1, seconds(denied.RetryAfterMS)), denied.RetryAfterMS >= 0 && !slot
 }
 
 // WriteUnavailable answers a request that the daemon did not decide and that may not pass: 503.

@@ -12,11 +12,13 @@ package rlhttp
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
@@ -47,8 +49,7 @@ type settings struct {
 
 func (s *settings) last() *limit { return &s.limits[len(s.limits)-1] }
 
-// Policy names the policy of the daemon's configuration; without it `default`. A limit such as "10/5s" is what Rate makes
-// of it.
+// Policy names the policy of the daemon's configuration. A limit such as "10/5s" is what Rate makes of it.
 func Policy(name string) Option {
 	return func(s *settings) {
 		if s.chosen++; s.chosen > 1 {
@@ -154,7 +155,8 @@ func Headers(mode HeaderMode) Option {
 // EpochReset makes X-RateLimit-Reset the time of day, as GitHub has it, not a number of seconds.
 func EpochReset() Option { return func(s *settings) { s.form.Epoch = true } }
 
-// Respond answers denied requests. The headers that report limits are set already; Retry-After is not.
+// Respond answers denied requests. The headers that report limits are set already, and Retry-After. What the function sets
+// does not replace them.
 func Respond(respond func(w http.ResponseWriter, r *http.Request, denied ratelimit.Decision)) Option {
 	return func(s *settings) { s.respond = respond }
 }
@@ -175,7 +177,7 @@ func wrong(format string, values ...any) {
 	panic(&ratelimit.RefusedError{Code: ratelimit.BadArgument, Message: fmt.Sprintf(format, values...)})
 }
 
-func fresh() limit { return limit{Policy: "default", Key: ByIP()} }
+func fresh() limit { return limit{Key: ByIP()} }
 
 func pattern(r *http.Request) string {
 	if r.Pattern == "" {
@@ -197,12 +199,13 @@ func Limit(client *ratelimit.Client, options ...Option) func(http.Handler) http.
 			status := http.StatusInternalServerError // of a panic
 			defer func() { pass.Leave(status) }()
 			r = pass.Into(r)
-			if !pass.Watches() {
+			if !pass.Watches() && !pass.Keeps() {
 				next.ServeHTTP(w, r)
 				return
 			}
-			watched := &watcher{ResponseWriter: w}
+			watched := &watcher{ResponseWriter: w, kept: pass.kept}
 			next.ServeHTTP(watched, r)
+			watched.keep()
 			if status = watched.status; status == 0 {
 				status = http.StatusOK
 			}
@@ -227,7 +230,22 @@ func NewGate(client *ratelimit.Client, options ...Option) *Gate {
 }
 
 // A Pass is a request that may go on.
-type Pass struct{ entry *entry }
+type Pass struct {
+	entry *entry
+	kept  kept
+}
+
+// Keeps reports whether Keep has something to do.
+func (p Pass) Keeps() bool { return len(p.kept) > 0 }
+
+// Keep puts the X-RateLimit fields in the place of those that the application has set. Call it when the answer's header is
+// complete.
+func (p Pass) Keep(header http.Header) { p.kept.into(header) }
+
+// Writer is w, with a Keep before the header is written.
+func (p Pass) Writer(w http.ResponseWriter) http.ResponseWriter {
+	return &watcher{ResponseWriter: w, kept: p.kept}
+}
 
 type decisionKey struct{}
 
@@ -275,10 +293,14 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (Pass, bool) {
 	}
 	switch entered.Verdict {
 	case gate.Pass:
-		return Pass{entered}, true
+		pass := Pass{entry: entered}
+		if len(entered.Decided) > 0 && (g.form.Mode == Legacy || g.form.Mode == Both) {
+			pass.kept = keptOf(w.Header(), legacyFields...)
+		}
+		return pass, true
 	case gate.Denied:
 		if g.respond != nil {
-			g.respond(w, r, entered.Decision)
+			g.writeOwn(w, r, entered)
 		} else if entered.Decision.Source == "deny" {
 			g.form.WriteUnavailable(w, r)
 		} else {
@@ -303,13 +325,58 @@ func (g *Gate) report(header http.Header, entered *entry) {
 	g.form.addHeaders(header, whole, entered.Decided)
 }
 
-// A watcher remembers the status. Everything else goes to the writer below, also through http.ResponseController.
+// writeOwn answers by the program's function.
+func (g *Gate) writeOwn(w http.ResponseWriter, r *http.Request, denied *entry) {
+	retryAfter := int64(1)
+	known := true
+	if denied.Decision.Source != "deny" {
+		retryAfter, known = afterSeconds(denied.Decision, denied.Slot)
+	}
+	if known {
+		w.Header().Set("Retry-After", strconv.FormatInt(retryAfter, 10))
+	}
+	own := &watcher{ResponseWriter: w, kept: keptOf(w.Header(), append(legacyFields, "Retry-After")...)}
+	g.respond(own, r, denied.Decision)
+	own.keep()
+}
+
+// kept are the fields of a limit that replace those of the application.
+type kept map[string]string
+
+var legacyFields = []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
+
+func keptOf(header http.Header, names ...string) kept {
+	found := kept{}
+	for _, name := range names {
+		if value := header.Get(name); value != "" {
+			found[name] = value
+		}
+	}
+	return found
+}
+
+func (k kept) into(header http.Header) {
+	for name, value := range k {
+		header.Set(name, value)
+	}
+}
+
+// A watcher remembers the status, and keeps fields. Everything else goes to the writer below, also through http.ResponseController.
 type watcher struct {
 	http.ResponseWriter
 	status int
+	kept   kept
+}
+
+// keep is called before the header is written.
+func (w *watcher) keep() {
+	if w.status == 0 {
+		w.kept.into(w.Header())
+	}
 }
 
 func (w *watcher) WriteHeader(status int) {
+	w.keep()
 	if w.status == 0 && status >= 200 {
 		w.status = status
 	}
@@ -317,6 +384,7 @@ func (w *watcher) WriteHeader(status int) {
 }
 
 func (w *watcher) Write(data []byte) (int, error) {
+	w.keep()
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -327,6 +395,7 @@ func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Flush is for handlers that ask for an http.Flusher instead of an http.ResponseController.
 func (w *watcher) Flush() {
+	w.keep()
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
@@ -352,9 +421,10 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// ByForm is a field of the posted form, such as the name at a login. It reads the body; set http.MaxBytesReader before.
+// ByForm is a field of the posted form, such as the name at a login; `-` if it is missing or empty. It reads the body; set
+// http.MaxBytesReader before.
 func ByForm(field string) KeyFunc {
-	return func(r *http.Request) (string, error) { return r.PostFormValue(field), nil }
+	return func(r *http.Request) (string, error) { return cmp.Or(r.PostFormValue(field), "-"), nil }
 }
 
 // ByUser is the user of the request, or the address of the client where the function reports that there is none. The keys

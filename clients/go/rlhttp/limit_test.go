@@ -302,15 +302,15 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	fake.Unavailable(ratelimit.KindUnreachable)
 	client := fake.Client()
 
-	if answer := ask(rlhttp.Limit(client), ok); answer.Code != 200 || answer.Header().Get("RateLimit") != "" {
+	if answer := ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok); answer.Code != 200 || answer.Header().Get("RateLimit") != "" {
 		t.Fatal(answer)
 	}
-	answer := ask(rlhttp.Limit(client, rlhttp.OnError(ratelimit.Deny)), ok)
+	answer := ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.OnError(ratelimit.Deny)), ok)
 	if answer.Code != 503 || answer.Header().Get("Retry-After") != "1" ||
 		!strings.Contains(answer.Body.String(), "temporary-reduced-capacity") {
 		t.Fatal(answer)
 	}
-	if answer := ask(rlhttp.Limit(fake.Client(ratelimit.WithOnError(ratelimit.Deny))), ok); answer.Code != 503 {
+	if answer := ask(rlhttp.Limit(fake.Client(ratelimit.WithOnError(ratelimit.Deny)), rlhttp.Policy("web")), ok); answer.Code != 503 {
 		t.Fatal(answer)
 	}
 	closed := rlhttp.And(rlhttp.Policy("b"), rlhttp.OnError(ratelimit.Deny))
@@ -320,7 +320,7 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	}
 	var seen *ratelimit.UnavailableError
 	chosen := func(_ context.Context, err *ratelimit.UnavailableError) bool { seen = err; return true }
-	answer = ask(rlhttp.Limit(client, rlhttp.OnError(chosen)), ok)
+	answer = ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.OnError(chosen)), ok)
 	if answer.Code != 200 || seen.Kind != ratelimit.KindUnreachable {
 		t.Fatal(answer, seen)
 	}
@@ -329,7 +329,7 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 func TestAMistakeIsNeverNoLimit(t *testing.T) {
 	fake := ratelimittest.NewFake()
 	fake.Fail(&ratelimit.RefusedError{Code: "UNKNOWN_POLICY", Message: "there is no policy wbe"})
-	if answer := ask(rlhttp.Limit(fake.Client()), ok); answer.Code != 500 {
+	if answer := ask(rlhttp.Limit(fake.Client(), rlhttp.Policy("web")), ok); answer.Code != 500 {
 		t.Fatal(answer.Code)
 	}
 
@@ -338,22 +338,22 @@ func TestAMistakeIsNeverNoLimit(t *testing.T) {
 		"empty":        func(*http.Request) (string, error) { return "", nil },
 		"error":        func(*http.Request) (string, error) { return "k", errors.New("no") },
 		"empty header": rlhttp.ByHeader("X-Empty"),
-		"empty part":   rlhttp.Join(rlhttp.ByIP(), rlhttp.ByForm("user")),
-		"empty secret": rlhttp.Hashed(rlhttp.ByForm("token")),
+		"empty part":   rlhttp.Join(rlhttp.ByIP(), rlhttp.ByHeader("X-Empty")),
+		"empty secret": rlhttp.Hashed(rlhttp.ByHeader("X-Empty")),
 	} {
-		if answer := ask(rlhttp.Limit(client, rlhttp.Key(key)), ok, header("X-Empty", "")); answer.Code != 500 {
+		if answer := ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(key)), ok, header("X-Empty", "")); answer.Code != 500 {
 			t.Error(what, answer.Code)
 		}
 	}
 	unix := func(r *http.Request) { r.RemoteAddr = "@" }
-	if answer := ask(rlhttp.Limit(client), ok, unix); answer.Code != 500 {
+	if answer := ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok, unix); answer.Code != 500 {
 		t.Error("a peer without an address: ", answer.Code)
 	}
 }
 
 func TestSomeRequestsAreNotLimited(t *testing.T) {
 	fake := ratelimittest.NewFake()
-	fake.Deny("default", -1)
+	fake.Deny("web", -1)
 	client := fake.Client()
 	preflight := func(r *http.Request) {
 		r.Method = "OPTIONS"
@@ -362,12 +362,12 @@ func TestSomeRequestsAreNotLimited(t *testing.T) {
 	none := func(*http.Request) (string, error) { return "", rlhttp.ErrNoLimit }
 
 	for what, answer := range map[string]*httptest.ResponseRecorder{
-		"preflight": ask(rlhttp.Limit(client), ok, preflight),
-		"skipped":   ask(rlhttp.Limit(client, rlhttp.Skip(func(*http.Request) bool { return true })), ok),
-		"no key":    ask(rlhttp.Limit(client, rlhttp.Key(none)), ok),
-		"no header": ask(rlhttp.Limit(client, rlhttp.Key(rlhttp.ByHeader("X-Tenant"))), ok),
-		"off":       ask(rlhttp.Limit(client, rlhttp.Enabled(false)), ok),
-		"disabled":  ask(rlhttp.Limit(ratelimit.New(ratelimit.WithEnabled(false))), ok),
+		"preflight": ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok, preflight),
+		"skipped":   ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Skip(func(*http.Request) bool { return true })), ok),
+		"no key":    ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(none)), ok),
+		"no header": ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(rlhttp.ByHeader("X-Tenant"))), ok),
+		"off":       ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Enabled(false)), ok),
+		"disabled":  ask(rlhttp.Limit(ratelimit.New(ratelimit.WithEnabled(false)), rlhttp.Policy("web")), ok),
 	} {
 		if answer.Code != 200 {
 			t.Error(what, answer.Code)
@@ -394,12 +394,13 @@ func TestKeysOfRequests(t *testing.T) {
 		"198.51.100.7":    {rlhttp.ByIP(rlhttp.Trust("192.0.2.0/24")), forwarded},
 		"203.0.113.9":     {rlhttp.ByIP(rlhttp.TrustHops(2)), forwarded},
 		"a|b":             {rlhttp.ByForm("user"), form},
+		"-":               {rlhttp.ByForm("token"), form},
 		"a%7Cb|192.0.2.1": {rlhttp.Join(rlhttp.ByForm("user"), rlhttp.ByIP()), form},
 		"u|alice":         {rlhttp.ByUser(user), func(r *http.Request) { r.SetBasicAuth("alice", "") }},
 		"i|192.0.2.1":     {rlhttp.ByUser(user), form},
 	} {
 		fake := ratelimittest.NewFake()
-		ask(rlhttp.Limit(fake.Client(), rlhttp.Key(row.key)), ok, row.change)
+		ask(rlhttp.Limit(fake.Client(), rlhttp.Policy("web"), rlhttp.Key(row.key)), ok, row.change)
 		if calls := fake.Calls(); len(calls) != 1 || calls[0].Key != want {
 			t.Error(want, calls)
 		}
@@ -419,10 +420,35 @@ func TestRespondReplacesTheAnswer(t *testing.T) {
 	}
 }
 
+func TestAnAnswerOfTheProgramKeepsTheFieldsOfTheLimit(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	for name, write := range map[string]func(http.ResponseWriter){
+		"a body":   func(w http.ResponseWriter) { io.WriteString(w, "slow down") },
+		"a status": func(w http.ResponseWriter) { w.WriteHeader(http.StatusTeapot) },
+		"nothing":  func(http.ResponseWriter) {},
+	} {
+		own := func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", "99")
+			w.Header().Set("X-RateLimit-Limit", "99")
+			write(w)
+		}
+		limit := rlhttp.Limit(client, rlhttp.Policy("login"), rlhttp.PerEndpoint(), rlhttp.EndpointName(name),
+			rlhttp.Headers(rlhttp.Both), rlhttp.Respond(
+				func(w http.ResponseWriter, _ *http.Request, _ ratelimit.Decision) { own(w) }))
+
+		for i, retryAfter := range []string{"99", "99", "60"} { // the third is denied
+			answer := ask(limit, func(w http.ResponseWriter, _ *http.Request) { own(w) }).Result().Header
+			if answer.Get("X-RateLimit-Limit") != "2" || answer.Get("Retry-After") != retryAfter {
+				t.Error(name, i, answer)
+			}
+		}
+	}
+}
+
 // A real server, because a recorder can do less than a connection.
 func TestFlushingAndHijackingWorkThroughTheLimit(t *testing.T) {
 	always := func(*http.Request, int) bool { return true }
-	limit := rlhttp.Limit(ratelimittest.NewFake().Client(), rlhttp.ChargeWhen(always))
+	limit := rlhttp.Limit(ratelimittest.NewFake().Client(), rlhttp.Policy("web"), rlhttp.ChargeWhen(always))
 	server := httptest.NewServer(limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/controller":
@@ -488,8 +514,10 @@ func TestContradictionsEndTheProgramAtItsStart(t *testing.T) {
 	client := ratelimittest.NewFake().Client()
 	always := func(*http.Request, int) bool { return true }
 	for what, set := range map[string]func(){
-		"slot with ChargeWhen": func() { rlhttp.Limit(client, rlhttp.Slot(), rlhttp.ChargeWhen(always)) },
+		"slot with ChargeWhen": func() { rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Slot(), rlhttp.ChargeWhen(always)) },
 		"no limit":             func() { rlhttp.Limit(client, rlhttp.Rate("ten a second")) },
+		"nothing":              func() { rlhttp.Limit(client) },
+		"nothing in And":       func() { rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.And(rlhttp.Slot())) },
 		"no address":           func() { rlhttp.Trust("proxy.example") },
 	} {
 		func() {

@@ -20,7 +20,7 @@ func main() {
 	limited := func(options ...rlhttp.Option) chi.Router { return router.With(rlhttp.Limit(client, options...)) }
 
 	limited(rlhttp.Policy("web")).Get("/ok", service.Say("ok"))
-	limited(rlhttp.Policy("login"), rlhttp.Key(rlhttp.ByForm("user")), rlhttp.OnError(ratelimit.Deny),
+	limited(rlhttp.Policy("login"), service.User(), rlhttp.OnError(ratelimit.Deny),
 		rlhttp.ChargeWhen(service.Failed)).Post("/login", service.Login)
 	limited(rlhttp.Every(2, 5*time.Second)).Get("/inline", service.Say("inline"))
 	limited(rlhttp.Policy("web"), service.Two()).Get("/two", service.Say("two"))
@@ -29,5 +29,10 @@ func main() {
 	limited(rlhttp.Policy("budget"), rlhttp.CostOf(service.Cost)).Get("/cost", service.Costly)
 	limited(rlhttp.Policy("login"), rlhttp.Skip(service.IsProbe)).Get("/skip", service.Say("skip"))
 	limited(rlhttp.Policy("web"), rlhttp.OnError(ratelimit.Deny)).Get("/down", service.Say("down"))
+	limited(service.OfPlan()...).Get("/plan", service.Say("plan"))
+	limited(service.OfChoice()).Get("/choose", service.Say("choose"))
+	limited(rlhttp.Policy("web")).Get("/left", service.Left)
+	limited(service.OfGuess()...).Get("/guess", service.Guess)
+	limited(service.OfOwn()...).Get("/own", service.Own)
 	service.Run(router)
 }

@@ -19,14 +19,13 @@ func main() {
 	client := ratelimit.New()
 	defer client.Close()
 	limit := func(options ...rlhttp.Option) echo.MiddlewareFunc { return rlecho.Limit(client, options...) }
-	user := func(c echo.Context) (string, error) { return c.FormValue("user"), nil }
 
 	e := echo.New()
 	get := func(path string, handler echo.HandlerFunc, limits ...echo.MiddlewareFunc) {
 		e.Match([]string{http.MethodGet, http.MethodHead}, path, handler, limits...)
 	}
 	get("/ok", say("ok"), limit(rlhttp.Policy("web")))
-	e.POST("/login", login, limit(rlhttp.Policy("login"), rlecho.Key(user), rlhttp.OnError(ratelimit.Deny),
+	e.POST("/login", login, limit(rlhttp.Policy("login"), service.User(), rlhttp.OnError(ratelimit.Deny),
 		rlhttp.ChargeWhen(service.Failed)))
 	get("/inline", say("inline"), limit(rlhttp.Every(2, 5*time.Second)))
 	get("/two", say("two"), limit(rlhttp.Policy("web"), service.Two()))
@@ -35,6 +34,11 @@ func main() {
 	get("/cost", cost, limit(rlhttp.Policy("budget"), rlhttp.CostOf(service.Cost)))
 	get("/skip", say("skip"), limit(rlhttp.Policy("login"), rlhttp.Skip(service.IsProbe)))
 	get("/down", say("down"), limit(rlhttp.Policy("web"), rlhttp.OnError(ratelimit.Deny)))
+	get("/plan", say("plan"), limit(service.OfPlan()...))
+	get("/choose", say("choose"), limit(service.OfChoice()))
+	get("/left", echo.WrapHandler(http.HandlerFunc(service.Left)), limit(rlhttp.Policy("web")))
+	get("/guess", echo.WrapHandler(http.HandlerFunc(service.Guess)), limit(service.OfGuess()...))
+	get("/own", own, limit(service.OfOwn()...))
 	service.Run(e)
 }
 
@@ -44,6 +48,11 @@ func say(line string) echo.HandlerFunc {
 
 func text(c echo.Context, line string) error {
 	return c.Blob(http.StatusOK, "text/plain; charset=utf-8", []byte(line+"\n"))
+}
+
+func own(c echo.Context) error {
+	c.Response().Header().Set("X-RateLimit-Limit", "99")
+	return text(c, "own")
 }
 
 func login(c echo.Context) error {

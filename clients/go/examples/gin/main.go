@@ -18,7 +18,6 @@ func main() {
 	client := ratelimit.New()
 	defer client.Close()
 	limit := func(options ...rlhttp.Option) gin.HandlerFunc { return rlgin.Limit(client, options...) }
-	user := func(c *gin.Context) (string, error) { return c.PostForm("user"), nil }
 
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
@@ -27,7 +26,7 @@ func main() {
 		router.Match([]string{http.MethodGet, http.MethodHead}, path, handlers...)
 	}
 	get("/ok", limit(rlhttp.Policy("web")), say("ok"))
-	router.POST("/login", limit(rlhttp.Policy("login"), rlgin.Key(user), rlhttp.OnError(ratelimit.Deny),
+	router.POST("/login", limit(rlhttp.Policy("login"), service.User(), rlhttp.OnError(ratelimit.Deny),
 		rlhttp.ChargeWhen(service.Failed)), login)
 	get("/inline", limit(rlhttp.Every(2, 5*time.Second)), say("inline"))
 	get("/two", limit(rlhttp.Policy("web"), service.Two()), say("two"))
@@ -36,11 +35,21 @@ func main() {
 	get("/cost", limit(rlhttp.Policy("budget"), rlhttp.CostOf(service.Cost)), cost)
 	get("/skip", limit(rlhttp.Policy("login"), rlhttp.Skip(service.IsProbe)), say("skip"))
 	get("/down", limit(rlhttp.Policy("web"), rlhttp.OnError(ratelimit.Deny)), say("down"))
+	get("/plan", limit(service.OfPlan()...), say("plan"))
+	get("/choose", limit(service.OfChoice()), say("choose"))
+	get("/left", limit(rlhttp.Policy("web")), gin.WrapF(service.Left))
+	get("/guess", limit(service.OfGuess()...), gin.WrapF(service.Guess))
+	get("/own", limit(service.OfOwn()...), own)
 	service.Run(router)
 }
 
 func say(line string) gin.HandlerFunc {
 	return func(c *gin.Context) { c.String(http.StatusOK, "%s\n", line) }
+}
+
+func own(c *gin.Context) {
+	c.Header("X-RateLimit-Limit", "99")
+	c.String(http.StatusOK, "own\n")
 }
 
 func login(c *gin.Context) {

@@ -19,7 +19,7 @@ func main() {
 
 	mux := http.NewServeMux()
 	mux.Handle("GET /ok", limited(service.Say("ok"), rlhttp.Policy("web")))
-	mux.Handle("POST /login", limited(service.Login, rlhttp.Policy("login"), rlhttp.Key(rlhttp.ByForm("user")),
+	mux.Handle("POST /login", limited(service.Login, rlhttp.Policy("login"), service.User(),
 		rlhttp.OnError(ratelimit.Deny), rlhttp.ChargeWhen(service.Failed)))
 	mux.Handle("GET /inline", limited(service.Say("inline"), rlhttp.Every(2, 5*time.Second)))
 	mux.Handle("GET /two", limited(service.Say("two"), rlhttp.Policy("web"), service.Two()))
@@ -28,5 +28,10 @@ func main() {
 	mux.Handle("GET /cost", limited(service.Costly, rlhttp.Policy("budget"), rlhttp.CostOf(service.Cost)))
 	mux.Handle("GET /skip", limited(service.Say("skip"), rlhttp.Policy("login"), rlhttp.Skip(service.IsProbe)))
 	mux.Handle("GET /down", limited(service.Say("down"), rlhttp.Policy("web"), rlhttp.OnError(ratelimit.Deny)))
+	mux.Handle("GET /plan", limited(service.Say("plan"), service.OfPlan()...))
+	mux.Handle("GET /choose", limited(service.Say("choose"), service.OfChoice()))
+	mux.Handle("GET /left", limited(service.Left, rlhttp.Policy("web")))
+	mux.Handle("GET /guess", limited(service.Guess, service.OfGuess()...))
+	mux.Handle("GET /own", limited(service.Own, service.OfOwn()...))
 	service.Run(mux)
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
 	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
 )
 
@@ -93,6 +94,69 @@ func Wait(ctx context.Context, ms int64) bool {
 		return false
 	}
 }
+
+// Left answers with what the decision has left.
+func Left(w http.ResponseWriter, r *http.Request) {
+	line := "left unknown"
+	if decision, ok := rlhttp.DecisionOf(r.Context()); ok {
+		line = fmt.Sprintf("left %d of %s", decision.Remaining, decision.Of)
+	}
+	write(w, http.StatusOK, line)
+}
+
+// Guess is right if ?right=yes.
+func Guess(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("right") != "yes" {
+		write(w, http.StatusForbidden, "wrong")
+		return
+	}
+	write(w, http.StatusOK, "right")
+}
+
+// Own has a field of its own that the limit has, too.
+func Own(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-RateLimit-Limit", "99")
+	write(w, http.StatusOK, "own")
+}
+
+// OfPlan is the limit of /plan.
+func OfPlan() []rlhttp.Option {
+	return []rlhttp.Option{rlhttp.Name("plan"), rlhttp.EveryOf(func(r *http.Request) (int64, time.Duration) {
+		if r.Header.Get("X-Plan") == "gold" {
+			return 3, 30 * time.Second
+		}
+		return 1, time.Minute
+	})}
+}
+
+// OfChoice is the limit of /choose: the policy is ?policy=, without it none.
+func OfChoice() rlhttp.Option {
+	return rlhttp.PolicyOf(func(r *http.Request) (string, error) {
+		if !r.URL.Query().Has("policy") {
+			return "", rlhttp.ErrNoLimit
+		}
+		return r.URL.Query().Get("policy"), nil
+	})
+}
+
+// OfGuess is the limit of /guess, which counts what is wrong.
+func OfGuess() []rlhttp.Option {
+	wrong := func(_ *http.Request, status int) bool { return status == http.StatusForbidden }
+	return []rlhttp.Option{rlhttp.Every(2, time.Minute), rlhttp.Name("guess"), rlhttp.ChargeWhen(wrong)}
+}
+
+// OfOwn is the limit of /own, with an answer of its own.
+func OfOwn() []rlhttp.Option {
+	slowDown := func(w http.ResponseWriter, _ *http.Request, _ ratelimit.Decision) {
+		w.Header().Set("Retry-After", "99")
+		w.Header().Set("X-RateLimit-Limit", "99")
+		write(w, http.StatusTeapot, "slow down")
+	}
+	return []rlhttp.Option{rlhttp.Policy("budget"), rlhttp.CostOf(Cost), rlhttp.Headers(rlhttp.Both), rlhttp.Respond(slowDown)}
+}
+
+// User is the user of the form and the address together.
+func User() rlhttp.Option { return rlhttp.Key(rlhttp.Join(rlhttp.ByForm("user"), rlhttp.ByIP())) }
 
 // Failed is the answer to a wrong password.
 func Failed(r *http.Request, status int) bool { return status == http.StatusUnauthorized }

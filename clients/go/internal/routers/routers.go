@@ -26,6 +26,8 @@ type Router interface {
 	http.Handler
 	// Handle adds a limited route. work gets the fields of the form, and returns the status of the answer.
 	Handle(method, pattern string, work func(field func(string) string) int, options ...rlhttp.Option)
+	// HandleWriter adds a limited route with a handler of net/http.
+	HandleWriter(method, pattern string, handler http.HandlerFunc, options ...rlhttp.Option)
 	// Global limits every request, before a route is looked for.
 	Global(options ...rlhttp.Option)
 	// UserKey is made, by the framework's context, of the route's parameter `realm` and the form's field `user`.
@@ -37,6 +39,7 @@ func Test(t *testing.T, newRouter func(*ratelimit.Client) Router) {
 	start := func(t *testing.T) Router { return newRouter(ratelimittest.Start(t, configuration).Client()) }
 	t.Run("ARouteIsLimitedByItsPattern", func(t *testing.T) { byPattern(t, start(t)) })
 	t.Run("AKeyMayUseTheContextAndTheStatusDecidesTheCharge", func(t *testing.T) { byContext(t, start(t)) })
+	t.Run("FieldsOfTheApplicationAreReplaced", func(t *testing.T) { ownFields(t, start(t)) })
 	t.Run("APanicReleasesTheSlot", func(t *testing.T) { afterPanic(t, start(t)) })
 	t.Run("AGlobalLimitSeesUnknownPathsToo", func(t *testing.T) {
 		fake := ratelimittest.NewFake()
@@ -95,6 +98,24 @@ func byContext(t *testing.T, router Router) {
 		answer := ask(router, "POST", "/realm", url.Values{"user": {step.user}, "password": {step.password}})
 		if answer.Code != step.want {
 			t.Error(step, answer.Code)
+		}
+	}
+}
+
+func ownFields(t *testing.T, router Router) {
+	for path, write := range map[string]func(http.ResponseWriter){
+		"/body":    func(w http.ResponseWriter) { w.Write([]byte("ok")) },
+		"/status":  func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) },
+		"/flush":   func(w http.ResponseWriter) { http.NewResponseController(w).Flush() },
+		"/nothing": func(http.ResponseWriter) {},
+	} {
+		router.HandleWriter("GET", path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-RateLimit-Limit", "99")
+			write(w)
+		}, rlhttp.Policy("login"), rlhttp.PerEndpoint(), rlhttp.Headers(rlhttp.Both))
+
+		if found := ask(router, "GET", path, nil).Result().Header; found.Get("X-RateLimit-Limit") != "2" {
+			t.Error(path, found)
 		}
 	}
 }

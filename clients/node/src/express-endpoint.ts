@@ -7,7 +7,7 @@
  * the application's routers, once.
  */
 import type { Request } from 'express'
-import { endpointName } from './middleware.js'
+import { endpointName, methodOf } from './middleware.js'
 
 interface Route {
   readonly path: unknown
@@ -41,13 +41,6 @@ interface Place {
   readonly mounts: readonly Layer[]
   readonly path: string
   readonly route: Route | undefined
-}
-
-/** No author lists so many methods: it is all(). */
-const ALL_METHODS = 20
-
-function isAll(route: Route): boolean {
-  return route.methods['_all'] === true || Object.keys(route.methods).length >= ALL_METHODS
 }
 
 function textOf(pattern: unknown): string {
@@ -140,5 +133,12 @@ export class Endpoints {
 }
 
 function named(method: string, route: Route, path: string): string {
-  return endpointName(isAll(route) ? 'ALL' : method, path === '' ? '/' : path)
+  const own =
+    route.methods['_all'] === true
+      ? 'ALL'
+      : methodOf(
+          method,
+          Object.keys(route.methods).map((one) => one.toUpperCase()),
+        )
+  return endpointName(own, path === '' ? '/' : path)
 }

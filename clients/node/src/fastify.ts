@@ -7,7 +7,7 @@ import { joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits, endpointName } from './middleware.js'
+import { type Exchange, Limits, endpointName, methodOf } from './middleware.js'
 import { headerOf, keepFields, onResponseEnd } from './node-http.js'
 import { checkOptions } from './options.js'
 
@@ -67,7 +67,10 @@ function exchangeOf(request: FastifyRequest, reply: FastifyReply): Exchange {
   return {
     ...senderOf(request),
     method: request.method,
-    endpoint: () => endpointName(request.method, request.routeOptions.url),
+    endpoint: () => {
+      const { method, url } = request.routeOptions
+      return endpointName(methodOf(request.method, Array.isArray(method) ? method : []), url)
+    },
     onEnd: (ended) => onResponseEnd(reply.raw, ended),
   }
 }

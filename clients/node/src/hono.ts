@@ -3,7 +3,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, MiddlewareHandler } from 'hono'
-import { routePath } from 'hono/route'
+import { matchedRoutes } from 'hono/route'
 import type { Decision } from './decision.js'
 import { isJoined, joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
@@ -54,7 +54,10 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
     const exchange: Exchange = {
       ...senderOf(context),
       method: context.req.method,
-      endpoint: () => endpointName(context.req.method, routePath(context)),
+      endpoint: () => {
+        const route = matchedRoutes(context)[context.req.routeIndex]
+        return endpointName(route?.method === 'ALL' ? 'ALL' : context.req.method, route?.path ?? '')
+      },
       onEnd: (ended) => void (outgoing ? onResponseEnd(outgoing, ended) : ends.push(ended)),
     }
 

@@ -5,7 +5,7 @@ import type { Context, Middleware } from 'koa'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits, endpointName } from './middleware.js'
+import { type Exchange, Limits, endpointName, methodOf } from './middleware.js'
 import { addFields, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [context: Context]
@@ -26,12 +26,28 @@ export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
 export const user: Keys<Args>['user'] = keys.user
 
-function exchangeOf(context: Context): Exchange {
+/** Of @koa/router, which leaves them in the context. */
+interface Layer {
+  readonly path: unknown
+  readonly methods: readonly string[]
+  readonly stack: readonly unknown[]
+}
+
+/** Without a router there is no endpoint. */
+function endpointOf(context: Context, handler: unknown): string {
+  const path: unknown = context['_matchedRoute']
+  const matched = (context['matched'] ?? []) as readonly Layer[]
+  const layers = matched.filter((layer) => layer.path === path && layer.methods.includes(context.method))
+  const layer = layers.find(({ stack }) => stack.includes(handler)) ?? layers[0]
+
+  return endpointName(methodOf(context.method, layer?.methods ?? []), path?.toString())
+}
+
+function exchangeOf(context: Context, handler: unknown): Exchange {
   return {
     ...senderOf(context),
     method: context.method,
-    // @koa/router sets the route; without a router there is no endpoint
-    endpoint: () => endpointName(context.method, context['_matchedRoute']?.toString()),
+    endpoint: () => endpointOf(context, handler),
     onEnd: (ended) => onResponseEnd(context.res, ended),
   }
 }
@@ -40,8 +56,8 @@ function exchangeOf(context: Context): Exchange {
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): Middleware {
   const limits = new Limits<Args>(limiter, inputs)
 
-  return async (context, next) => {
-    const verdict = await limits.admit(exchangeOf(context), [context])
+  const handler: Middleware = async (context, next) => {
+    const verdict = await limits.admit(exchangeOf(context, handler), [context])
     addFields(context.res, verdict.passes ? verdict.fields : verdict.denial.fields)
     context.state['rateLimit'] = verdict.passes ? verdict.decision : verdict.denial.decision
     if (verdict.passes) return next()
@@ -52,4 +68,5 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
     context.set('Content-Type', denial.contentType)
     context.body = denial.body
   }
+  return handler
 }

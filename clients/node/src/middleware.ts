@@ -28,6 +28,13 @@ export function endpointName(method: string, path: string | undefined): string {
   return path === undefined ? '' : `${method === 'HEAD' ? 'GET' : method} ${path}`
 }
 
+const USUAL_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']
+
+/** The method in an endpoint's name, of a route that has these: all of them count together where it has every one. */
+export function methodOf(used: string, methods: readonly string[]): string {
+  return USUAL_METHODS.every((method) => methods.includes(method)) ? 'ALL' : used
+}
+
 export type Verdict =
   | { readonly passes: true; readonly fields: readonly Field[]; readonly decision: Decision | null }
   | { readonly passes: false; readonly denial: Denial; readonly respond: ((denial: Denial) => unknown) | null }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { describe, test } from 'node:test'
+import { getRequestListener } from '@hono/node-server'
 import Router from '@koa/router'
 import { Controller, Get, Module } from '@nestjs/common'
 import { APP_GUARD, NestFactory } from '@nestjs/core'
@@ -107,6 +108,45 @@ describe('a limit', () => {
       assert.deepEqual(await keysOf(['/one'], ['/two'], ['/TWO']), ['GET /one|/two'.replace('|', '%7C')])
       assert.deepEqual(await keysOf(['/a/x'], ['/b/x'], ['/B/X']), ['GET /a/x', 'GET /b/x'])
       assert.deepEqual(await keysOf(['/admin/users'], ['/Admin/Users']), ['GET /admin/users'])
+    })
+
+  const everyMethod = {
+    Fastify: async (limiter) => {
+      const app = Fastify()
+      await app.register(fastifyRateLimit, { limiter })
+      const config = { rateLimit: '10/5s' }
+      app.all('/all', { config }, async () => 'x')
+      app.route({ method: ['GET', 'POST'], url: '/some', config, handler: async () => 'x' })
+      await app.ready()
+      return app.routing
+    },
+    Koa: async (limiter) => {
+      const through = (context) => void (context.body = 'x')
+      const router = new Router()
+        .all('/all', koaRateLimit(limiter, '10/5s'), through)
+        .get('/some', koaRateLimit(limiter, '10/5s'), through)
+        .post('/some', koaRateLimit(limiter, '10/5s'), through)
+      return new Koa().use(router.routes()).callback()
+    },
+    Hono: async (limiter) => {
+      const app = new Hono()
+      app.all('/all', honoRateLimit(limiter, '10/5s'), (c) => c.text('x'))
+      app.on(['GET', 'POST'], '/some', honoRateLimit(limiter, '10/5s'), (c) => c.text('x'))
+      return getRequestListener(app.fetch)
+    },
+  }
+  for (const [framework, start] of Object.entries(everyMethod))
+    test(`at a route for all methods counts them together: ${framework}`, async () => {
+      const limiter = new FakeLimiter({ logger: silent })
+      const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']
+      await serving(await start(limiter), async (port) => {
+        for (const method of methods) assert.equal((await ask(port, '/all', { method })).status, 200, method)
+        for (const method of ['GET', 'POST']) assert.equal((await ask(port, '/some', { method })).status, 200, method)
+      })
+      assert.deepEqual(
+        limiter.calls.map(([, , key]) => key.replace('|127.0.0.1', '')),
+        [...methods.map(() => 'ALL /all'), 'GET /some', 'POST /some'],
+      )
     })
 
   test('with others is one check_all, and equal ones count once', async () => {

@@ -24,7 +24,7 @@ from .decision import Decision
 from .errors import Denied, RateLimitError, Refused, Unavailable
 from .forks import tell_after_fork
 from .health import Health
-from .remember import Denials, frozen
+from .remember import Denials
 from .watch import OnDecision, Watch, quietly, warn_of_count_denied
 
 T = TypeVar("T")
@@ -93,12 +93,11 @@ class Client:
         request_id  any name for this request: the same id again is charged once
         resend      send again if the connection is lost; without a request_id, make one
         """
-        same = None
-        if self._denials.is_on and at_most is None and request_id is None:
-            same = (policy if type(policy) is str else frozen(policy), key, cost, max_wait)
-            known = self._denials.find(same)
-            if known is not None:
-                return known
+        is_own = at_most is not None or request_id is not None
+        same = self._denials.same_check(policy, key, cost, max_wait, is_own=is_own)
+        known = self._denials.find(same)
+        if known is not None:
+            return known
         call = calls.check(
             policy,
             key,
@@ -110,8 +109,7 @@ class Client:
             resend=resend,
         )
         decision = self._run(call, timeout)
-        if same is not None:
-            self._denials.put(same, call.asked, decision)
+        self._denials.put(same, call.asked, decision)
         return decision
 
     def check_many(self, checks: Iterable[Check], *, timeout: float | None = None) -> list[Decision]:
@@ -129,16 +127,13 @@ class Client:
     ) -> Decision:
         """Several checks as one: all are charged, or none is. `members` of the answer has each one's own decision."""
         checks = list(checks)
-        same = None
-        if self._denials.is_on and request_id is None:
-            same = tuple((frozen(one[0]), one[1], *(one[2:] or (1,))) for one in checks)
-            known = self._denials.find(same)
-            if known is not None:
-                return known
+        same = self._denials.same_check_all(checks, is_own=request_id is not None)
+        known = self._denials.find(same)
+        if known is not None:
+            return known
         call = calls.check_all(checks, deadline=deadline, request_id=request_id, resend=resend)
         decision = self._run(call, timeout)
-        if same is not None:
-            self._denials.put(same, call.asked, decision)
+        self._denials.put(same, call.asked, decision)
         return decision
 
     def peek(self, policy: Policy, key: Key, cost: int = 0, *, timeout: float | None = None) -> Decision:

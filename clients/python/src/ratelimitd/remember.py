@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .calls import Key, Policy
+from .calls import Check, Key, Policy
 from .decision import Decision
 from .watch import Asked, Watch
 
@@ -46,7 +46,21 @@ class Denials:
         """In the child of a fork: the lock may be held by a thread that is gone."""
         self._lock = threading.Lock()
 
-    def find(self, same: Hashable) -> Decision | None:
+    def same_check(
+        self, policy: Policy, key: Key, cost: int | None, max_wait: float | None, *, is_own: bool
+    ) -> Hashable | None:
+        """What equal checks are known by; None: they are not remembered. `is_own`: this one is like no other."""
+        if not self.is_on or is_own:
+            return None
+        return (policy if type(policy) is str else frozen(policy), key, cost, max_wait)
+
+    def same_check_all(self, checks: Sequence[Check], *, is_own: bool) -> Hashable | None:
+        """As same_check."""
+        if not self.is_on or is_own:
+            return None
+        return tuple((frozen(one[0]), one[1], *(one[2:] or (1,))) for one in checks)
+
+    def find(self, same: Hashable | None) -> Decision | None:
         """The denial of the same check, if it is young enough."""
         entry = self._entries.get(same)
         if entry is None:
@@ -63,9 +77,9 @@ class Denials:
         self._watch.repeated(entry.asked, shown)
         return shown
 
-    def put(self, same: Hashable, asked: Asked, decision: Decision) -> None:
+    def put(self, same: Hashable | None, asked: Asked, decision: Decision) -> None:
         """Remember the decision if it is a denial, but not that of a store that failed."""
-        if decision.allowed or decision.source == "deny":
+        if same is None or decision.allowed or decision.source == "deny":
             return
         wait_ms = decision.retry_after_ms
         lasts = self._duration if wait_ms < 0 else min(self._duration, wait_ms / 1000)

@@ -449,7 +449,7 @@ static bool batch_has_written(const struct batch *batch)
 static void note_error(const struct call *call, const char *text)
 {
     struct redis_batches *batches = call->batches;
-    snprintf(batches->last_error, sizeof batches->last_error, "%s", text);
+    snprintf(batches->last_error, sizeof batches->last_error, "%.*s", (int)sizeof batches->last_error - 1, text);
     snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s",
              call->policy != NULL ? call->policy->name : "");
     batches->last_error_us = batches->clock->mono_us;

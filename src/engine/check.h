@@ -28,6 +28,7 @@
 #include "store/store.h"
 
 struct engine;
+struct reservation;
 struct slot;
 
 enum {
@@ -74,6 +75,7 @@ struct check {
     enum reason local_reason; /* OP_SETTLE: not NONE: a local failure answer, for this reason, made the reservation */
     struct slice request_id;  /* empty = none; its bytes are the owner's until check_seal() */
     struct slot *slot;        /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
+    uint64_t msgid;           /* OP_ACQUIRE and OP_RESERVE: by which its party can abandon it */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *owner;                       /* the engine never looks */
     struct check *next;                /* the owner's next one, or the pool's; not owned */
@@ -93,8 +95,9 @@ struct check {
     bool is_merged;  /* parts of it share a counter, which is charged their sum */
     uint8_t n_limits;
     struct engine *engine;
-    struct policy_set *set; /* the policies when it came: one reference */
-    struct part *tries;     /* of a candidate's check: the part it was made for; NULL once that is over (candidate.h) */
+    struct reservation *making; /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
+    struct policy_set *set;     /* the policies when it came: one reference */
+    struct part *tries; /* of a candidate's check: the part it was made for; NULL once that is over (candidate.h) */
     enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the part's policy */
 
     /* of a check_all, part after part, each limit's place among the op's members: n_limits */

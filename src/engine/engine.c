@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/exact.h"
 #include "base/hash.h"
+#include "engine/calls.h"
 #include "engine/candidate.h"
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
@@ -30,6 +31,7 @@ struct engine {
     size_t n_deadlines_set;     /* since engine_expire() ran */
     struct failure failure;
     struct candidates candidates;
+    struct calls calls;
     struct reservations reservations;
     uint64_t n_reserved; /* ever */
     struct slots slots;
@@ -55,6 +57,7 @@ static void maybe_closed(struct engine *engine)
     slots_fini(&engine->slots);
     failure_fini(&engine->failure);
     reservations_fini(&engine->reservations);
+    calls_fini(&engine->calls);
     deadlines_fini(&engine->deadlines);
     check_pool_fini(&engine->pool);
     policy_set_unref(engine->set);
@@ -82,9 +85,9 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     check_pool_init(&engine->pool);
     deadlines_init(&engine->deadlines);
     failure_init(&engine->failure, clock, options->local_max_keys);
-    reservations_init(&engine->reservations);
+    reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
-    if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, set, &options->slots) < 0) {
+    if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, &engine->calls, set, &options->slots) < 0) {
         mem_free(engine);
         return NULL;
     }
@@ -147,6 +150,7 @@ void check_release(struct check *check)
         deadlines_unset(&engine->deadlines, &check->deadline);
     }
     if (check->op.kind == OP_ACQUIRE && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
+    if (check->making != NULL) check->making->call.check = NULL;
 
     check->state = check->state == CHECK_ANSWERED ? CHECK_OVER : CHECK_LEFT;
     if (check->in_store)
@@ -156,6 +160,28 @@ void check_release(struct check *check)
 }
 
 /* ---- the answer ---- */
+
+/* The store is done with an OP_RESERVE, or was not asked. */
+static void let_go(struct check *check)
+{
+    struct reservation *making = check->making;
+    check->making = NULL;
+    if (making != NULL) reservations_let_go(&check->engine->reservations, making);
+}
+
+/* The owner of an OP_RESERVE gets its answer. */
+static void note_answered(struct check *check)
+{
+    struct engine *engine = check->engine;
+    const struct decision *decision = &check->parts->decision;
+    check->making->call.check = NULL;
+
+    bool is_local = check->error == ERROR_NONE && decision->allowed && decision->source == SOURCE_LOCAL;
+    if (is_local && check->reservation.held)
+        reservations_made_locally(&engine->reservations, check->making, decision->reason, &check->reservation,
+                                  engine->clock->mono_us);
+    if (!check->in_store) let_go(check);
+}
 
 /* Completes the answer of a special check: unlimited parts, shadow, slots. */
 static void complete_special(struct check *check)
@@ -167,6 +193,7 @@ static void complete_special(struct check *check)
     if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
     bool decides = (op_is_check(kind) || kind == OP_PEEK) && check->error == ERROR_NONE;
     if (policy->shadow && decides) decision_shadow(decision); /* a check_all has no part in shadow */
+    if (check->making != NULL) note_answered(check);
     if (kind != OP_ACQUIRE) return;
 
     if (check->error == ERROR_NONE && decision->allowed)
@@ -202,13 +229,12 @@ static inline void decided(struct check *check)
 
 /* ---- reservations ---- */
 
-/* Starts the reservation's timer at from_us: a sweep gives its units back at its end. False: there is no space for one
- * more timer. */
-static bool start_timer(const struct check *check, int64_t from_us)
+/* The store has made the reservation, or may have. From from_us on its timer runs: a sweep gives its units back at its
+ * end. False: there is no space for one more. */
+static bool keep_reservation(const struct check *check, int64_t from_us)
 {
-    const struct part *part = check->parts;
-    return reservations_add(&check->engine->reservations, check->reservation.id, part->policy->name, part->key, from_us,
-                            check->reservation.ttl_ms);
+    if (check->making == NULL) return false;
+    return reservations_made(&check->engine->reservations, check->making, &check->reservation, from_us);
 }
 
 /* The store has decided `check`: updates timers and counters of reservations, even if nobody waits for the answer. */
@@ -220,10 +246,12 @@ static void note_reservation(const struct check *check)
     if (check->op.kind == OP_SETTLE) {
         engine_counters.reservations_settled += !reservation->ended;
         reservations_forget(&engine->reservations, reservation->id);
-    } else if (check->op.kind == OP_RESERVE && reservation->held && !reservation->is_known) {
+    } else if (check->op.kind == OP_RESERVE && reservation->held) {
+        /* no timer knows when the limits' now is moved */
+        bool is_kept = keep_reservation(check, engine->clock->manual ? INT64_MAX : engine->clock->mono_us);
+        if (reservation->is_known) return;
         engine_counters.reservations_made++;
-        if (engine->clock->manual) return; /* no timer knows when the limits' now is moved */
-        if (!start_timer(check, engine->clock->mono_us)) engine_counters.reservations_untimed++;
+        engine_counters.reservations_untimed += !is_kept && !engine->clock->manual;
     }
 }
 
@@ -242,39 +270,58 @@ static struct check *own_check(struct engine *engine, struct policy_set *set, co
     return check;
 }
 
-/* Gives a reservation back at once. If this fails, its units come back at its end. */
-static void cancel(const struct check *reserve)
+static void on_cancelled(struct check *check)
 {
-    const struct op_reservation *reservation = &reserve->reservation;
-    const struct part *part = reserve->parts;
-    struct check *check =
-        own_check(reserve->engine, check_set_of(reserve, part), part->policy, part->key, OP_SETTLE, check_release);
-    if (check == NULL) return;
+    struct engine *engine = check->engine;
+    if (check->error != ERROR_NONE && !engine->closing)
+        reservations_cancel_later(&engine->reservations, check->reservation.id,
+                                  engine->clock->mono_us + SWEEP_RETRY_US);
+    check_release(check);
+}
 
+/* Gives a reservation of `part` back at once; if this fails, later. In the store, or (local_reason) in the failure
+ * table. `party` asks: so it takes effect in the order of that connection's calls. */
+static void cancel(struct engine *engine, struct policy_set *set, const struct part *part,
+                   const struct op_reservation *reservation, enum reason local_reason, uint64_t party)
+{
+    struct check *check = own_check(engine, set, part->policy, part->key, OP_SETTLE, on_cancelled);
+    uint64_t id = reservation->id;
+    if (check == NULL) goto err_later;
+
+    check->op.party = party;
+    check->local_reason = local_reason;
     check->reservation = (struct op_reservation){.id = reservation->id,
                                                  .units = reservation->units,
                                                  .made_us = reservation->made_us,
                                                  .ttl_ms = reservation->ttl_ms};
-    if (check_seal(check) == 0)
-        engine_submit(reserve->engine, check);
-    else
-        check_release(check);
+    if (check_seal(check) == 0) {
+        engine_submit(engine, check);
+        return;
+    }
+    check_release(check);
+
+err_later:
+    if (local_reason == REASON_NONE)
+        reservations_cancel_later(&engine->reservations, id, engine->clock->mono_us + SWEEP_RETRY_US);
 }
 
-/* The store is done with an OP_RESERVE. If its owner has left or has another answer, nobody will settle the
- * reservation: it is cancelled, unless a request id lets the owner ask for it again. If the connection was lost, there
- * may be a reservation: a timer is started for it. */
+/* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, nobody will
+ * settle the reservation: it is cancelled, unless a request id lets the owner ask for it again. If the connection was
+ * lost, there may be a reservation: a timer is started for it. */
 static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
+    const struct part *part = check->parts;
+    struct reservation *making = check->making;
     int64_t now_us = check->engine->clock->mono_us;
-    if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && op->record.len == 0)
-        cancel(check);
+    bool is_wanted = op->record.len > 0 && (making == NULL || !making->is_abandoned);
+    if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && !is_wanted)
+        cancel(check->engine, check_set_of(check, part), part, &check->reservation, REASON_NONE, 0);
 
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
-    (void)start_timer(check, op->runs_until_us > now_us ? op->runs_until_us : now_us);
+    if (keep_reservation(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
 }
 
 static void on_swept(struct check *check)
@@ -299,27 +346,43 @@ static const struct policy *find_policy(const struct engine *engine, struct slic
     return (*ret_set)->in_order[0];
 }
 
-/* Gives back a reservation that has ended. If its policy is gone or has changed, what it was charged to is unknown, and
- * it is dropped. */
-static void sweep(struct engine *engine, struct reservation *reservation)
+/* The policy and key of a reservation, as they are now; *ret_set holds the policy. False: the policy is gone or has
+ * changed, so it is unknown what the reservation was charged to. */
+static bool find_part(const struct engine *engine, const struct reservation *reservation, struct policy_set **ret_set,
+                      struct part *ret)
 {
     struct slice key = {reservation->key, reservation->key_len};
+    const struct policy *policy = find_policy(engine, slice_of(reservation->policy), ret_set);
+    if (policy == NULL || !policy_takes_key(policy, key)) return false;
+    *ret = (struct part){.policy = policy_for_key(policy, key), .key = key};
+    return ret->policy->reserves;
+}
+
+/* Gives back a reservation that is due: it has ended, or could not be cancelled before. */
+static void sweep(struct engine *engine, struct reservation *reservation)
+{
+    int64_t now_us = engine->clock->mono_us;
+    bool has_ended = !reservation->is_abandoned || reservation->is_doubtful || now_us >= reservation->end_us;
     struct policy_set *set;
-    const struct policy *policy = find_policy(engine, slice_of(reservation->policy), &set);
-    if (policy == NULL || !policy_takes_key(policy, key) || !policy_for_key(policy, key)->reserves) {
+    struct part part;
+    if (!reservation->is_made || !find_part(engine, reservation, &set, &part)) {
         reservation_free(reservation);
         return;
     }
 
-    struct check *check = own_check(engine, set, policy_for_key(policy, key), key, OP_SWEEP, on_swept);
-    if (check != NULL) check->owner = reservation;
+    struct check *check = own_check(engine, set, part.policy, part.key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
+    if (check != NULL) {
+        check->owner = reservation;
+        check->reservation = reservation->own;
+        check->reservation.actual = 0;
+    }
     if (check != NULL && check_seal(check) == 0) {
         engine_submit(engine, check);
         return;
     }
 
     if (check != NULL) check_release(check);
-    reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
+    reservations_retry(&engine->reservations, reservation, now_us + SWEEP_RETRY_US);
 }
 
 /* ---- what the store is asked ---- */
@@ -345,6 +408,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     if (op->kind == OP_RESERVE) follow_up_reserve(check, outcome);
     if (op->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
     if (check->slot != NULL) note_slot(check, outcome);
+    if (check->state != CHECK_WAITING) let_go(check);
 
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
     if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) engine_counters.late_replies += is_reply;
@@ -370,6 +434,8 @@ static void ask_store(struct check *check)
     int64_t now_us = engine->clock->mono_us;
     enum submit status = SUBMIT_OVERLOAD;
     if (check->slot != NULL) check->slot->n_out++;
+    if (op->kind == OP_RESERVE)
+        check->making = reservations_ask(&engine->reservations, check, check->parts->policy->name, check->parts->key);
 
     /* what was asked for, else the shortest of the policies' */
     uint32_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : UINT32_MAX;
@@ -518,6 +584,74 @@ void engine_releases(struct check *check, struct slot *slot)
     check->slot = slot;
     check_use_set(check, slot->set); /* the slot's policy may be an older one */
     check->parts->policy = slot->policy;
+}
+
+/* ---- what its connection abandons ---- */
+
+/* The owner gets an error now; what the store still grants is nobody's. */
+static void abandon_waiting(struct check *check)
+{
+    struct engine *engine = check->engine;
+    struct op *op = &check->op;
+    bool in_store = check->in_store;
+    check->error = ERROR_ABANDONED;
+    check->error_message = "the client has given it up";
+    answer(check);
+
+    /* In the store it is alive until its op is done. One that was not sent is not done at all. */
+    if (in_store && store_withdraw(&engine->store, op)) on_op_done(op, OP_EXPIRED);
+}
+
+static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t party)
+{
+    struct check *check = engine->closing ? NULL : engine_check_new(engine);
+    if (check == NULL) {
+        slot_leave(slot);
+        return;
+    }
+    engine_releases(check, slot);
+    check->op.party = party;
+    check->done = check_release;
+    engine_submit(engine, check);
+}
+
+/* It is given back wherever it is held. One about which the store's answer is lost comes back at its end. */
+static void abandon_reservation(struct engine *engine, struct reservation *reservation, uint64_t party)
+{
+    enum reason local_reason = reservation->local_reason;
+    bool is_made = reservation->is_made && !reservation->is_doubtful;
+    struct op_reservation own = reservation->own;
+    struct policy_set *set;
+    struct part part;
+    reservation->is_abandoned = true;
+    if (!find_part(engine, reservation, &set, &part)) return;
+
+    if (local_reason != REASON_NONE) {
+        own.made_us = reservation->local_made_us;
+        cancel(engine, set, &part, &own, local_reason, party);
+        own = reservation->own;
+    }
+    if (is_made) cancel(engine, set, &part, &own, REASON_NONE, party); /* it may be gone with that */
+    if (local_reason != REASON_NONE && !is_made) reservations_forget_local(&engine->reservations, reservation);
+}
+
+void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid)
+{
+    struct call *call = calls_find(&engine->calls, party, msgid);
+    if (call == NULL) return;
+
+    struct check *waiting = call->check;
+    engine_counters.abandoned++;
+    calls_remove(&engine->calls, call);
+    if (call->kind == CALL_RESERVE && waiting != NULL)
+        CONTAINER_OF(call, struct reservation, call)->is_abandoned = true;
+
+    if (waiting != NULL)
+        abandon_waiting(waiting);
+    else if (call->kind == CALL_ACQUIRE)
+        abandon_slot(engine, CONTAINER_OF(call, struct slot, call), party);
+    else
+        abandon_reservation(engine, CONTAINER_OF(call, struct reservation, call), party);
 }
 
 struct policy_set *engine_policies(struct engine *engine)

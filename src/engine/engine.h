@@ -11,7 +11,8 @@
  *   check_release       back to the pool when owner and store have both let go
  *
  * The engine also asks a policy's candidate (candidate.h), keeps the slots of connections alive (slots.h), and gives
- * back what was reserved, by sweeps of its own, once its time is over (reservations.h).
+ * back what was reserved, by sweeps of its own, once its time is over (reservations.h). A connection can abandon an
+ * acquire or a reserve (engine_abandon).
  *
  * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline()
  * says so. Nothing here knows of sockets, libuv or msgpack.
@@ -66,6 +67,9 @@ void engine_decide_ahead(struct engine *engine);
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
 /* Make `check` (new) one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
 void engine_releases(struct check *check, struct slot *slot);
+/* Gives back what the acquire or reserve of this party and msgid (check->msgid) was or will be granted; one that waits
+ * for its answer gets an error now. Nothing if there is no such call, or nothing of it is left. */
+void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid);
 /* The owner needs the check no more. After done; or before, submitted or not: then done will not run. */
 void check_release(struct check *check);
 

@@ -30,6 +30,7 @@
     COUNTER(reservations_made, "reservations made in the store")                                                       \
     COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \
     COUNTER(reservations_untimed, "reservations made that this daemon will not give back itself at their end")         \
+    COUNTER(abandoned, "acquires and reserves that their connection gave up with abandon")                             \
     GAUGE(reservations, "reservations of this daemon that have not ended")                                             \
     GAUGE(inflight, "checks being decided now")
 

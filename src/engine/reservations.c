@@ -4,15 +4,16 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "engine/check.h"
 #include "engine/engine_counters.h"
-#include "store/store.h"
 
 /* The store rounds its time down to milliseconds. */
 enum { ROUNDING_US = 1000 };
 
-void reservations_init(struct reservations *reservations)
+void reservations_init(struct reservations *reservations, struct calls *calls)
 {
-    *reservations = (struct reservations){0};
+    *reservations = (struct reservations){.calls = calls};
+    list_init(&reservations->all);
     heap_init(&reservations->ends);
 }
 
@@ -22,16 +23,33 @@ static struct reservation *first_of(const struct reservations *reservations)
     return node != NULL ? CONTAINER_OF(node, struct reservation, node) : NULL;
 }
 
+static struct reservation *find(const struct reservations *reservations, uint64_t id)
+{
+    struct map_node *node = reservations->by_id.n > 0 ? map_first(&reservations->by_id, id) : NULL;
+    return node != NULL ? CONTAINER_OF(node, struct reservation, in_map) : NULL; /* an id is its own hash */
+}
+
+/* The gauge has those that the store may have and that a timer will end. */
+static void count(struct reservation *reservation, bool is_counted)
+{
+    engine_counters.reservations += (uint64_t)is_counted - (uint64_t)reservation->is_counted;
+    reservation->is_counted = is_counted;
+}
+
 static void take_out(struct reservations *reservations, struct reservation *reservation)
 {
+    count(reservation, false);
+    calls_remove(reservations->calls, &reservation->call);
     heap_remove(&reservations->ends, &reservation->node);
-    map_remove(&reservations->by_id, &reservation->in_map);
-    engine_counters.reservations = --reservations->n;
+    if (reservation->is_made) map_remove(&reservations->by_id, &reservation->in_map);
+    list_remove(&reservation->link);
+    reservations->n--;
 }
 
 void reservations_fini(struct reservations *reservations)
 {
-    for (struct reservation *first; (first = first_of(reservations)) != NULL;) {
+    while (!list_empty(&reservations->all)) {
+        struct reservation *first = LIST_ITEM(reservations->all.next, struct reservation, link);
         take_out(reservations, first);
         reservation_free(first);
     }
@@ -44,45 +62,119 @@ void reservation_free(struct reservation *reservation)
     mem_free(reservation);
 }
 
-/* 0, or -1 where it is full or memory is short. */
-static int put_in(struct reservations *reservations, struct reservation *reservation, int64_t at_us)
+/* Nothing is left to give back: the entry is gone. */
+static void maybe_end(struct reservations *reservations, struct reservation *reservation)
 {
-    if (reservations->n >= RESERVATIONS_MAX) return -1;
-    if (reservations->by_id.slots == NULL && map_init(&reservations->by_id, RESERVATIONS_MAX) < 0) return -1;
-    if (heap_push(&reservations->ends, &reservation->node, at_us) < 0) return -1;
+    if (reservation->is_asked || reservation->is_made || reservation->local_reason != REASON_NONE) return;
+    take_out(reservations, reservation);
+    reservation_free(reservation);
+}
 
-    map_insert(&reservations->by_id, &reservation->in_map, reservation->id);
-    engine_counters.reservations = ++reservations->n;
+struct reservation *reservations_ask(struct reservations *reservations, struct check *check, const char *policy,
+                                     struct slice key)
+{
+    struct reservation *asked = NULL;
+    if (reservations->n < RESERVATIONS_MAX) asked = mem_zalloc(sizeof *asked + key.len);
+    if (asked == NULL) return NULL;
+
+    asked->is_asked = true;
+    memcpy(asked->policy, policy, strlen(policy) + 1);
+    asked->key_len = key.len;
+    memcpy(asked->key, key.data, key.len);
+    list_push_back(&reservations->all, &asked->link);
+    reservations->n++;
+
+    asked->call.kind = CALL_RESERVE;
+    asked->call.check = check;
+    calls_add(reservations->calls, &asked->call, check->op.party, check->msgid);
+    return asked;
+}
+
+/* A timer at its end, if that is later than the timer that it has. 0, or -1 without memory. */
+static int start_timer(struct reservations *reservations, struct reservation *reservation, int64_t from_us,
+                       int64_t ttl_ms)
+{
+    if (from_us == INT64_MAX) return 0;
+    int64_t end_us = from_us + ttl_ms * 1000 + ROUNDING_US;
+    if (reservation->node.index != 0 && reservation->end_us >= end_us) return 0;
+
+    heap_remove(&reservations->ends, &reservation->node);
+    if (heap_push(&reservations->ends, &reservation->node, end_us) < 0) return -1;
+    reservation->end_us = end_us;
+    reservation->until_us = end_us + RESERVATION_GRACE_MS * INT64_C(1000);
     return 0;
 }
 
-bool reservations_add(struct reservations *reservations, uint64_t id, const char *policy, struct slice key,
-                      int64_t now_us, int64_t ttl_ms)
+/* 0, or -1 without memory. */
+static int put_in_map(struct reservations *reservations, struct reservation *reservation)
 {
-    struct reservation *made = mem_zalloc(sizeof *made + key.len);
-    if (made == NULL) return false;
+    if (reservations->by_id.slots == NULL && map_init(&reservations->by_id, RESERVATIONS_MAX) < 0) return -1;
+    map_insert(&reservations->by_id, &reservation->in_map, reservation->own.id);
+    return 0;
+}
 
-    int64_t end_us = now_us + ttl_ms * 1000 + ROUNDING_US;
-    made->id = id;
-    made->until_us = end_us + RESERVATION_GRACE_MS * INT64_C(1000);
-    memcpy(made->policy, policy, strlen(policy) + 1);
-    made->key_len = key.len;
-    memcpy(made->key, key.data, key.len);
-    if (put_in(reservations, made, end_us) == 0) return true;
-    reservation_free(made);
-    return false;
+bool reservations_made(struct reservations *reservations, struct reservation *reservation,
+                       const struct op_reservation *own, int64_t from_us)
+{
+    struct reservation *same = find(reservations, own->id);
+    if (same != NULL) {
+        const struct call *call = &reservation->call;
+        if (call->is_inside) calls_add(reservations->calls, &same->call, call->party, call->msgid);
+        return true;
+    }
+
+    reservation->own = *own;
+    if (start_timer(reservations, reservation, from_us, own->ttl_ms) < 0) return false;
+    if (put_in_map(reservations, reservation) < 0) {
+        if (reservation->local_reason == REASON_NONE) heap_remove(&reservations->ends, &reservation->node);
+        return false;
+    }
+    reservation->is_made = true;
+    count(reservation, reservation->node.index != 0);
+    return true;
+}
+
+void reservations_made_locally(struct reservations *reservations, struct reservation *reservation, enum reason reason,
+                               const struct op_reservation *own, int64_t now_us)
+{
+    if (!reservation->is_made) reservation->own = *own;
+    if (start_timer(reservations, reservation, now_us, own->ttl_ms) < 0) return;
+    reservation->local_reason = reason;
+    reservation->local_made_us = own->made_us;
+}
+
+void reservations_let_go(struct reservations *reservations, struct reservation *reservation)
+{
+    reservation->is_asked = false;
+    maybe_end(reservations, reservation);
 }
 
 void reservations_forget(struct reservations *reservations, uint64_t id)
 {
-    if (reservations->n == 0) return;
-    struct map_node *node = map_first(&reservations->by_id, id);
-    if (node == NULL) return;
+    struct reservation *found = find(reservations, id);
+    if (found == NULL) return;
 
-    struct reservation *found = CONTAINER_OF(node, struct reservation, in_map);
-    CHECK(found->id == id); /* an id is its own hash */
-    take_out(reservations, found);
-    reservation_free(found);
+    count(found, false);
+    map_remove(&reservations->by_id, &found->in_map);
+    found->is_made = false;
+    maybe_end(reservations, found);
+}
+
+void reservations_forget_local(struct reservations *reservations, struct reservation *reservation)
+{
+    reservation->local_reason = REASON_NONE;
+    maybe_end(reservations, reservation);
+}
+
+void reservations_cancel_later(struct reservations *reservations, uint64_t id, int64_t at_us)
+{
+    struct reservation *found = find(reservations, id);
+    if (found == NULL || found->node.index == 0) return;
+
+    found->is_abandoned = true;
+    heap_remove(&reservations->ends, &found->node);
+    int status = heap_push(&reservations->ends, &found->node, at_us < found->end_us ? at_us : found->end_us);
+    CHECK(status == 0); /* what is taken out leaves its place */
 }
 
 int64_t reservations_next_us(const struct reservations *reservations)
@@ -93,13 +185,30 @@ int64_t reservations_next_us(const struct reservations *reservations)
 
 struct reservation *reservations_take(struct reservations *reservations, int64_t now_us)
 {
-    struct reservation *first = first_of(reservations);
-    if (first == NULL || first->node.at_us > now_us) return NULL;
-    take_out(reservations, first);
-    return first;
+    for (;;) {
+        struct reservation *first = first_of(reservations);
+        if (first == NULL || first->node.at_us > now_us) return NULL;
+        if (!first->is_asked) {
+            take_out(reservations, first);
+            return first;
+        }
+
+        /* That of the failure table has ended, and the store has not answered yet. */
+        heap_remove(&reservations->ends, &first->node);
+        first->local_reason = REASON_NONE;
+    }
 }
 
 void reservations_retry(struct reservations *reservations, struct reservation *reservation, int64_t at_us)
 {
-    if (at_us >= reservation->until_us || put_in(reservations, reservation, at_us) < 0) reservation_free(reservation);
+    if (at_us >= reservation->until_us || reservations->n >= RESERVATIONS_MAX ||
+        heap_push(&reservations->ends, &reservation->node, at_us) < 0) {
+        reservation_free(reservation);
+        return;
+    }
+
+    map_insert(&reservations->by_id, &reservation->in_map, reservation->own.id);
+    list_push_back(&reservations->all, &reservation->link);
+    reservations->n++;
+    count(reservation, true);
 }

@@ -22,9 +22,10 @@ enum {
 };
 
 int slots_init(struct slots *slots, const struct clock *clock, struct store *store, struct failure *failure,
-               struct policy_set *set, const struct slots_options *options)
+               struct calls *calls, struct policy_set *set, const struct slots_options *options)
 {
-    *slots = (struct slots){.clock = clock, .store = store, .failure = failure, .set = set, .options = *options};
+    *slots = (struct slots){
+        .clock = clock, .store = store, .failure = failure, .calls = calls, .set = set, .options = *options};
     list_init(&slots->held);
     list_init(&slots->left);
     list_init(&slots->idle);
@@ -117,7 +118,7 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
     return slots->n >= slots->options.max ? SLOTS_CAP_OF_ALL : SLOTS_CAP_NONE;
 }
 
-struct slot *slots_new(struct slots *slots, const struct check *check, struct slot_owner *owner)
+struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner)
 {
     struct op_member members[POLICY_LIMITS_MAX];
     const struct part *part = check->parts;
@@ -142,6 +143,8 @@ struct slot *slots_new(struct slots *slots, const struct check *check, struct sl
     slot->policy = part->policy;
     slot->set = policy_set_ref(check_set_of(check, part));
     make_id(slots, slot->id);
+    slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check};
+    calls_add(slots->calls, &slot->call, check->op.party, check->msgid);
     owner->n++;
     slots->n++;
 
@@ -274,6 +277,7 @@ static void enter_left(struct slot *slot)
     struct slots *slots = slot->slots;
     slot->owner->n--;
     slot->owner = NULL;
+    calls_remove(slots->calls, &slot->call);
     if (slot->request != NULL) {
         map_remove(&slots->by_request, &slot->request->node);
         mem_free(slot->request);
@@ -388,7 +392,7 @@ void slot_settle(struct slot *slot)
 {
     if (slot->state != SLOT_LEFT || slot->n_out > 0) return;
     bool has_ended = slot->leased_us + ttl_us(slot) <= slot->slots->clock->mono_us;
-    if (has_ended) slot->lease = LEASE_NONE;
+    if (has_ended || slot->slots->closed) slot->lease = LEASE_NONE;
     if (slot->lease == LEASE_NONE)
         slot_free(slot);
     else if (slot->due.at_us == INT64_MAX)
@@ -411,6 +415,7 @@ void slot_doubt(struct slot *slot)
 void slot_held(struct slot *slot, const struct decision *decision)
 {
     become(slot, SLOT_HELD);
+    slot->call.check = NULL;
     slots_counters.slots_acquired++;
 
     if (slot->lease == LEASE_TAKEN) renew_later(slot);
@@ -433,6 +438,11 @@ void slots_end(struct slot_owner *owner)
         become(slot, SLOT_LEFT);
         slot_settle(slot);
     }
+}
+
+void slot_answers(struct slot *slot, uint64_t msgid)
+{
+    calls_add(slot->slots->calls, &slot->call, slot->call.party, msgid);
 }
 
 int slot_seal_release(struct check *check)
@@ -540,10 +550,7 @@ void slots_stop(struct slots *slots)
 void slots_close(struct slots *slots)
 {
     slots->leaving = true;
+    slots->closed = true;
     CHECK(list_empty(&slots->held));
-    LIST_FOREACH (it, &slots->left) {
-        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
-        if (slot->n_out == 0) slot->lease = LEASE_NONE;
-        slot_settle(slot);
-    }
+    LIST_FOREACH (it, &slots->left) slot_settle(LIST_ITEM(it, struct slot, all_link));
 }

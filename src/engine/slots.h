@@ -33,6 +33,7 @@
 #include "base/heap.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "engine/calls.h"
 #include "engine/deadlines.h"
 #include "policy/policy.h"
 #include "store/store.h"
@@ -62,6 +63,7 @@ struct slot {
     enum slot_state state;
     enum slot_lease lease;
     struct map_node node;         /* in by_id, while HELD */
+    struct call call;             /* until it is LEFT */
     struct slot_request *request; /* owned; the request id it was asked for with; NULL = none */
     struct list link;             /* in its owner's, while HELD */
     struct list all_link;         /* in slots->held, then in slots->left, then in slots->idle */
@@ -101,6 +103,7 @@ struct slots {
     const struct clock *clock; /* not owned */
     struct store *store;       /* not owned */
     struct failure *failure;   /* not owned */
+    struct calls *calls;       /* not owned */
     struct policy_set *set;    /* the present policies; not owned */
     struct slots_options options;
     struct map by_id;
@@ -114,12 +117,14 @@ struct slots {
     int64_t resume_us; /* the store was away: not to be asked before */
     uint64_t n_made;
     uint32_t n;   /* that are not gone */
+    bool closed;  /* the store is closed: nothing is asked of it any more */
     bool leaving; /* the daemon stops: what cannot be given back at once ends by itself */
 };
 
 int slots_init(struct slots *slots, const struct clock *clock, struct store *store, struct failure *failure,
-               struct policy_set *set, const struct slots_options *options); /* 0, or -1 without memory */
-void slots_fini(struct slots *slots);                                        /* all must be gone */
+               struct calls *calls, struct policy_set *set,
+               const struct slots_options *options); /* 0, or -1 without memory */
+void slots_fini(struct slots *slots);                /* all must be gone */
 
 void slot_owner_init(struct slot_owner *owner);
 void slots_end(struct slot_owner *owner); /* the owner leaves all that it holds */
@@ -129,7 +134,7 @@ enum slots_cap { SLOTS_CAP_NONE, SLOTS_CAP_OF_OWNER, SLOTS_CAP_OF_ALL };
 enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner);
 
 /* For `check`, a sealed OP_ACQUIRE. NULL: a bound is reached, or memory is short. */
-struct slot *slots_new(struct slots *slots, const struct check *check, struct slot_owner *owner);
+struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
 void slot_taken(struct slot *slot); /* the store has admitted it, however late */
 void slot_doubt(struct slot *slot); /* the store may have admitted it: its answer is lost */
 void slot_held(struct slot *slot, const struct decision *decision); /* its owner learns that it is allowed */
@@ -138,6 +143,9 @@ void slot_settle(struct slot *slot); /* after n_out or lease has changed: a slot
 
 /* check_seal() of an OP_RELEASE, whose members are its slot's. 0, or -1 without memory. */
 int slot_seal_release(struct check *check);
+
+/* It is the answer to another call of its owner: that one is abandoned with it. */
+void slot_answers(struct slot *slot, uint64_t msgid);
 
 /* The slot that `owner` holds under this id; NULL where there is none. */
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id);

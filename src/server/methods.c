@@ -224,13 +224,15 @@ static int run_acquire(struct params *params)
         status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
     if (status == 0) status = params_options(params, check);
 
-    const struct slot *slot = NULL;
+    struct slot *slot = NULL;
     if (status == 0 && check->request_id.len > 0)
         slot = slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
+    check->msgid = params->msgid;
 
     /* This connection holds a slot with this request id: it gets the first answer again. */
     if (slot != NULL && slot->state == SLOT_HELD) {
         struct packer *packer = session_begin_answer(session, params->msgid);
+        slot_answers(slot, params->msgid);
         reply_slot(packer, &slot->request->decision, slot->id, session->form);
         request_drop(request);
         session_end_answer(session);
@@ -267,7 +269,7 @@ static int run_release(struct params *params)
 }
 
 /* Defined in PROTOCOL.md. */
-static const char *const features[] = {"name", "reserve_inline"};
+static const char *const features[] = {"name", "reserve_inline", "abandon"};
 
 static int run_hello(struct params *params)
 {
@@ -410,4 +412,16 @@ void methods_run(struct session *session, const struct rpc_request *request)
                              method->name, method->usage);
     }
     if (status != 0) session_answer_error(session, request->msgid, fault.code, fault.text);
+}
+
+void methods_notify(struct session *session, const struct rpc_request *notification)
+{
+    struct pull params = notification->params;
+    struct engine *engine = session->sessions->engine;
+    uint64_t msgid;
+    if (!slice_is(notification->method, "abandon")) return;
+
+    engine_decide_ahead(engine); /* what it changes is later */
+    sessions_spend(session->sessions, 1);
+    if (notification->n_params == 1 && pull_msgid(&params, &msgid) == 0) engine_abandon(engine, session->party, msgid);
 }

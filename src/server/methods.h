@@ -9,5 +9,7 @@ enum { PROTOCOL_VERSION = 1 };
 
 /* Answer the request, now or later: exactly once. */
 void methods_run(struct session *session, const struct rpc_request *request);
+/* Does what the notification asks for: `abandon`; any other one, and one with wrong parameters, does nothing. */
+void methods_notify(struct session *session, const struct rpc_request *notification);
 
 #endif

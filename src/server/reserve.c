@@ -28,6 +28,7 @@ static int read_reserve(struct params *params, struct check *check)
 {
     struct part *part = check->parts;
     check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
+    check->msgid = params->msgid;
     if (params_target(params, part) != 0) return -1;
     const char *fault = reserve_fault(part->policy);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);

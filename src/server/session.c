@@ -184,6 +184,7 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
     }
     if (request->kind == RPC_NOTIFICATION) {
         server_counters.notifications++;
+        if (fault == RPC_OK) methods_notify(session, request);
         return;
     }
 

@@ -243,7 +243,10 @@ class Vandal(methods.Worker):
         for _ in range(self.random.choice([1, 8, 32, 200])):
             if self.random.random() < 0.03:
                 line.queue(msgpack.packb([2, "check", ["open", "k1"]]))
-            line.ask(next(msgids), self.any_request())
+            msgid = next(msgids)
+            line.ask(msgid, self.any_request())
+            if self.random.random() < 0.1:  # of this call, one before it, or one that never was
+                line.queue(msgpack.packb([2, "abandon", [max(msgid - self.random.choice([0, 0, 1, 9, 99]), 0)]]))
 
     def visit(self):
         place = self.random.choice(self.places)

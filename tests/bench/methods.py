@@ -4,7 +4,7 @@
 
 Connections come and go; each sends batches of requests at random and reads their answers, or leaves in the middle. Slots
 are released, left to the end of their connection, or released twice; reservations are settled, cancelled, both, or
-forgotten. Every request must get one answer, and only the errors of a failing store are allowed. The output is one
+forgotten; both are abandoned before and after their answer. Every request must get one answer, and only the errors of a failing store are allowed. The output is one
 line of JSON: the number of answers of each source and error.
 """
 
@@ -89,7 +89,7 @@ class Worker(threading.Thread):
         _, msgid, error, result = client.recv()
         asked = self.asked.pop(msgid)  # a KeyError is an answer without a request
         code = error.partition(": ")[0] if error is not None else None
-        if code is not None and code not in EXCUSED:
+        if code is not None and code not in EXCUSED and not (code == "ABANDONED" and msgid in self.abandoned):
             raise AssertionError(f"{asked}: {error}")
         name = code or result.get("source", asked[0])
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -97,6 +97,12 @@ class Worker(threading.Thread):
             if code is None and field in result:
                 held.append(result[field])
                 del held[:-100]
+
+    def maybe_abandon(self, client, msgids):
+        for msgid in msgids:
+            if self.random.random() < 0.1:
+                self.abandoned.add(msgid)
+                client.notify("abandon", msgid)
 
     def leave(self, client):
         how = self.random.randrange(3)
@@ -109,16 +115,19 @@ class Worker(threading.Thread):
         client.close()
 
     def visit(self):
-        self.slots, self.reservations, self.asked = [], [], {}
+        self.slots, self.reservations, self.asked, self.abandoned = [], [], {}, set()
         client = Client(self.path, timeout_s=30)
         for _ in range(self.random.randrange(1, 60)):
             for _ in range(self.random.choice([1, 8, 32])):
                 request = self.request()
                 self.asked[client.send(*request)] = request
+            msgids = [msgid for msgid, request in self.asked.items() if request[0] in ("acquire", "reserve")]
+            self.maybe_abandon(client, msgids)
             if self.random.random() < 0.05:
                 break
             while self.asked:
                 self.read(client)
+            self.maybe_abandon(client, msgids)
         self.leave(client)
 
     def run(self):

@@ -37,7 +37,7 @@ static enum submit on_submit(void *store, struct op *op)
     case SCRIPTED_REFUSE_OVERLOAD: return SUBMIT_OVERLOAD;
     case SCRIPTED_REFUSE_BREAKER: return SUBMIT_BREAKER;
     }
-    op->sent = true;
+    op->sent = !scripted->holds_unsent;
     list_push_back(&scripted->held, &op->link);
     scripted->n_held++;
     return SUBMIT_PENDING;
@@ -48,6 +48,15 @@ static void on_flush(void *store)
     struct scripted_store *scripted = store;
     CHECK(!scripted->closed);
     scripted->n_flushed++;
+}
+
+static bool on_withdraw(void *store, struct op *op)
+{
+    struct scripted_store *scripted = store;
+    if (op->sent) return false;
+    list_remove(&op->link);
+    scripted->n_held--;
+    return true;
 }
 
 static void end(struct scripted_store *scripted, struct op *op, enum op_outcome outcome)
@@ -100,6 +109,7 @@ static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
 
 struct store scripted_handle(struct scripted_store *scripted)
 {
-    static const struct store_ops ops = {.submit = on_submit, .flush = on_flush, .close = on_close};
+    static const struct store_ops ops = {
+        .submit = on_submit, .flush = on_flush, .withdraw = on_withdraw, .close = on_close};
     return (struct store){.ops = &ops, .impl = scripted, .source = SOURCE_REDIS};
 }

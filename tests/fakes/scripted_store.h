@@ -20,8 +20,9 @@ struct scripted_store {
     enum scripted_mode mode;
     struct decision decision; /* of every reply, together with .removed and .found */
     bool removed, found;
-    bool holds_close; /* on_closed waits for scripted_finish_close() */
-    struct list held; /* ops, oldest first */
+    bool holds_unsent; /* a held op was not sent, and can be withdrawn */
+    bool holds_close;  /* on_closed waits for scripted_finish_close() */
+    struct list held;  /* ops, oldest first */
     size_t n_held;
     size_t n_submitted;
     size_t n_flushed;

@@ -404,7 +404,7 @@ static void hello_introduces_the_daemon(void **state)
     static const char *const fields[] = {"allowed",        "limit",    "remaining",     "retry_after_ms",
                                          "reset_after_ms", "delay_ms", "granted",       "bound_by",
                                          "source",         "reason",   "policy_version"};
-    static const char *const features[] = {"name", "reserve_inline"};
+    static const char *const features[] = {"name", "reserve_inline", "abandon"};
     ASK("hello", 0, "");
     assert_int_field("protocol", 1);
     assert_int_field("max_key", 1024);
@@ -535,6 +535,105 @@ static void notifications_are_counted_and_ignored(void **state)
     assert_int_equal(server_counters.requests, 1);
 }
 
+#define NOTIFY_ABANDON(params)                                                                                         \
+    do {                                                                                                               \
+        static const uint8_t bytes[] = "\x93\x02\xa7"                                                                  \
+                                       "abandon" params;                                                               \
+        client_send(&client, bytes, sizeof bytes - 1);                                                                 \
+    } while (0)
+
+static int64_t login_remaining(void)
+{
+    ASK("peek", 2, "ss", "login", "k");
+    return decision_heard().remaining;
+}
+
+static void what_is_abandoned_after_its_answer_is_given_back(void **state)
+{
+    (void)state;
+    ASK("reserve", 3, "ssi", "login", "k", 2); /* msgid 1 */
+    NOTIFY_ABANDON("\x91\x01");
+    assert_int_equal(login_remaining(), 5);
+    client_ask(&client, UINT64_MAX, "reserve", 3, "ssi", "login", "k", 3);
+    client_answer(&client, &heard);
+    assert_int_equal(login_remaining(), 2);
+    NOTIFY_ABANDON("\x91\xcf\xff\xff\xff\xff\xff\xff\xff\xff");
+    assert_int_equal(login_remaining(), 5);
+    ASK("stats", 0, "");
+    assert_int_field("abandoned", 2);
+    assert_int_field("reservations", 0);
+    assert_int_field("notifications", 2);
+}
+
+static void a_msgid_is_abandoned_in_any_encoding(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        ASK("reserve", 3, "ssi", "login", "k", 5);
+        assert_true(decision_heard().allowed);
+        switch (i) {
+        case 0: NOTIFY_ABANDON("\x91\xd0\x01"); break;
+        case 1: NOTIFY_ABANDON("\x91\xcf\x00\x00\x00\x00\x00\x00\x00\x01"); break;
+        case 2: NOTIFY_ABANDON("\x91\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"); break;
+        default: NOTIFY_ABANDON("\xdd\x00\x00\x00\x01\x01");
+        }
+    }
+    assert_int_equal(login_remaining(), 5);
+}
+
+static void an_abandon_without_a_msgid_of_a_call_does_nothing(void **state)
+{
+    (void)state;
+    ASK("reserve", 3, "ssi", "login", "k", 2);
+    ASK("check", 2, "ss", "login", "k"); /* its msgid is the same, but a check is not abandoned */
+    NOTIFY_ABANDON("\x90");
+    NOTIFY_ABANDON("\xc0");
+    NOTIFY_ABANDON("\x92\x01\x01");
+    NOTIFY_ABANDON("\x91\xa1\x31");
+    NOTIFY_ABANDON("\x91\xc0");
+    NOTIFY_ABANDON("\x91\xff");
+    NOTIFY_ABANDON("\x91\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00");
+    NOTIFY_ABANDON("\x91\x91\x01");
+    NOTIFY_ABANDON("\x91\x02");
+    NOTIFY_ABANDON("\x80");
+    ASSERT_REFUSED("UNKNOWN_METHOD", "'abandon'", "abandon", 1, "i", 1);
+    assert_int_equal(login_remaining(), 2);
+    NOTIFY_ABANDON("\x91\x01");
+    assert_int_equal(login_remaining(), 4);
+}
+
+static void only_its_own_connection_abandons_a_call(void **state)
+{
+    (void)state;
+    struct client other;
+    ASK("reserve", 3, "ssi", "login", "k", 2);
+    client_open(&other, &fixture);
+    static const uint8_t bytes[] = "\x93\x02\xa7"
+                                   "abandon\x91\x01";
+    client_send(&other, bytes, sizeof bytes - 1);
+    assert_int_equal(login_remaining(), 3);
+    client_close(&other);
+    assert_int_equal(login_remaining(), 3);
+}
+
+static void what_is_abandoned_before_its_answer_is_answered_with_an_error(void **state)
+{
+    (void)state;
+    client_ask(&client, 5, "reserve", 3, "ssi", "strict", "k", 2);
+    assert_int_equal(client_hear(&client, &heard), 0);
+    NOTIFY_ABANDON("\x91\x05");
+    client_answer(&client, &heard);
+    assert_int_equal(heard.msgid, 5);
+    assert_string_equal(heard.error, "ABANDONED: the client has given it up");
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED); /* the late yes */
+    assert_int_equal(fixture.engine.scripted.n_held, 1);
+    assert_int_equal(scripted_held(&fixture.engine.scripted, 0)->kind, OP_SETTLE);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    client_ask(&client, 5, "ping", 0, ""); /* the msgid is free again */
+    client_answer(&client, &heard);
+    assert_string_equal(heard.error, "");
+}
+
 static void the_test_clock_moves_the_limits_time_alone(void **state)
 {
     (void)state;
@@ -598,6 +697,11 @@ int main(void)
         TEST(version_names_the_libraries_and_the_store),
         TEST(unknown_methods_are_named_and_the_connection_lives),
         TEST(notifications_are_counted_and_ignored),
+        TEST(what_is_abandoned_after_its_answer_is_given_back),
+        TEST(a_msgid_is_abandoned_in_any_encoding),
+        TEST(an_abandon_without_a_msgid_of_a_call_does_nothing),
+        TEST(only_its_own_connection_abandons_a_call),
+        TEST_SCRIPTED(what_is_abandoned_before_its_answer_is_answered_with_an_error),
         cmocka_unit_test_setup_teardown(the_test_clock_moves_the_limits_time_alone, set_up_test_clock, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,51 @@
+#include "engine/calls.h"
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+enum { CALLS_EXPECTED = 65536 };
+
+void calls_fini(struct calls *calls)
+{
+    CHECK(calls->map.n == 0);
+    if (calls->map.slots != NULL) map_fini(&calls->map);
+}
+
+/* A peer chooses its msgids. */
+static uint64_t hash_of(uint64_t party, uint64_t msgid)
+{
+    const uint64_t name[] = {party, msgid};
+    return hash_keyed(name, sizeof name);
+}
+
+struct call *calls_find(const struct calls *calls, uint64_t party, uint64_t msgid)
+{
+    if (calls->map.n == 0) return NULL;
+    struct map_node *node = map_first(&calls->map, hash_of(party, msgid));
+    for (; node != NULL; node = map_next_same(node)) {
+        struct call *call = CONTAINER_OF(node, struct call, node);
+        if (call->party == party && call->msgid == msgid) return call;
+    }
+    return NULL;
+}
+
+void calls_add(struct calls *calls, struct call *call, uint64_t party, uint64_t msgid)
+{
+    /* Only one is inside for each msgid: many of one hash would make a chain that is walked at every removal. */
+    struct call *earlier = calls_find(calls, party, msgid);
+    if (earlier != NULL) calls_remove(calls, earlier);
+    calls_remove(calls, call);
+
+    call->party = party;
+    call->msgid = msgid;
+    if (calls->map.slots == NULL && map_init(&calls->map, CALLS_EXPECTED) < 0) return;
+    map_insert(&calls->map, &call->node, hash_of(party, msgid));
+    call->is_inside = true;
+}
+
+void calls_remove(struct calls *calls, struct call *call)
+{
+    if (!call->is_inside) return;
+    map_remove(&calls->map, &call->node);
+    call->is_inside = false;
+}

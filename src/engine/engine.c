@@ -4,12 +4,8 @@
 #include "base/assert.h"
 #include "base/exact.h"
 #include "base/hash.h"
-#include "engine/calls.h"
-#include "engine/candidate.h"
 #include "engine/engine_counters.h"
-#include "engine/failure.h"
-#include "engine/reservations.h"
-#include "policy/inline_policies.h"
+#include "engine/engine_private.h"
 
 COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
@@ -17,33 +13,6 @@ enum {
     EXPIRED_PER_TICK = 256, /* and as many as have come since, so that it never falls behind */
     SWEEPS_PER_TICK = 64,
     SWEEP_RETRY_US = 5000000,
-    N_AHEAD = 2,
-};
-
-struct engine {
-    struct clock *clock; /* not owned */
-    struct store store;
-    struct policy_set *set;                  /* one reference */
-    struct inline_policies *inline_policies; /* not owned; NULL = none */
-    uint64_t generation;                     /* how many sets came before this one */
-    struct check_pool pool;
-    struct deadlines deadlines; /* of every check that waits for the store */
-    size_t n_deadlines_set;     /* since engine_expire() ran */
-    struct failure failure;
-    struct candidates candidates;
-    struct calls calls;
-    struct reservations reservations;
-    uint64_t n_reserved; /* ever */
-    struct slots slots;
-    uint32_t max_inflight;
-    size_t n_orphans;             /* checks that their owner has let go, and whose reply is still to come */
-    size_t n_more_parts;          /* of check_alls under way: the parts beyond each one's first */
-    struct check *ahead[N_AHEAD]; /* submitted, but not yet with the store, the older one first; NULL = empty; see
-                                     shift_ahead() */
-    bool closing;
-    bool store_closed;
-    void (*on_closed)(void *arg);
-    void *on_closed_arg;
 };
 
 /* The end is arithmetic: the store is closed and every check is back. */
@@ -161,28 +130,6 @@ void check_release(struct check *check)
 
 /* ---- the answer ---- */
 
-/* The store is done with an OP_RESERVE, or was not asked. */
-static void let_go(struct check *check)
-{
-    struct reservation *making = check->making;
-    check->making = NULL;
-    if (making != NULL) reservations_let_go(&check->engine->reservations, making);
-}
-
-/* The owner of an OP_RESERVE gets its answer. */
-static void note_answered(struct check *check)
-{
-    struct engine *engine = check->engine;
-    const struct decision *decision = &check->parts->decision;
-    check->making->call.check = NULL;
-
-    bool is_local = check->error == ERROR_NONE && decision->allowed && decision->source == SOURCE_LOCAL;
-    if (is_local && check->reservation.held)
-        reservations_made_locally(&engine->reservations, check->making, decision->reason, &check->reservation,
-                                  engine->clock->mono_us);
-    if (!check->in_store) let_go(check);
-}
-
 /* Completes the answer of a special check: unlimited parts, shadow, slots. */
 static void complete_special(struct check *check)
 {
@@ -193,7 +140,7 @@ static void complete_special(struct check *check)
     if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
     bool decides = (op_is_check(kind) || kind == OP_PEEK) && check->error == ERROR_NONE;
     if (policy->shadow && decides) decision_shadow(decision); /* a check_all has no part in shadow */
-    if (check->making != NULL) note_answered(check);
+    if (check->making != NULL) reserving_answered(check);
     if (kind != OP_ACQUIRE) return;
 
     if (check->error == ERROR_NONE && decision->allowed)
@@ -229,32 +176,6 @@ static inline void decided(struct check *check)
 
 /* ---- reservations ---- */
 
-/* The store has made the reservation, or may have. From from_us on its timer runs: a sweep gives its units back at its
- * end. False: there is no space for one more. */
-static bool keep_reservation(const struct check *check, int64_t from_us)
-{
-    if (check->making == NULL) return false;
-    return reservations_made(&check->engine->reservations, check->making, &check->reservation, from_us);
-}
-
-/* The store has decided `check`: updates timers and counters of reservations, even if nobody waits for the answer. */
-static void note_reservation(const struct check *check)
-{
-    struct engine *engine = check->engine;
-    const struct op_reservation *reservation = &check->reservation;
-
-    if (check->op.kind == OP_SETTLE) {
-        engine_counters.reservations_settled += !reservation->ended;
-        reservations_forget(&engine->reservations, reservation->id);
-    } else if (check->op.kind == OP_RESERVE && reservation->held) {
-        /* no timer knows when the limits' now is moved */
-        bool is_kept = keep_reservation(check, engine->clock->manual ? INT64_MAX : engine->clock->mono_us);
-        if (reservation->is_known) return;
-        engine_counters.reservations_made++;
-        engine_counters.reservations_untimed += !is_kept && !engine->clock->manual;
-    }
-}
-
 /* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
 static struct check *own_check(struct engine *engine, struct policy_set *set, const struct policy *policy,
                                struct slice key, enum op_kind kind, void (*done)(struct check *check))
@@ -279,9 +200,7 @@ static void on_cancelled(struct check *check)
     check_release(check);
 }
 
-/* Gives a reservation of `part` back at once; if this fails, later. In the store, or (local_reason) in the failure
- * table. `party` asks: so it takes effect in the order of that connection's calls. */
-static void cancel(struct engine *engine, struct policy_set *set, const struct part *part,
+void engine_cancel(struct engine *engine, struct policy_set *set, const struct part *part,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t party)
 {
     struct check *check = own_check(engine, set, part->policy, part->key, OP_SETTLE, on_cancelled);
@@ -316,12 +235,12 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
     int64_t now_us = check->engine->clock->mono_us;
     bool is_wanted = op->record.len > 0 && (making == NULL || !making->is_abandoned);
     if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && !is_wanted)
-        cancel(check->engine, check_set_of(check, part), part, &check->reservation, REASON_NONE, 0);
+        engine_cancel(check->engine, check_set_of(check, part), part, &check->reservation, REASON_NONE, 0);
 
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
-    if (keep_reservation(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
+    if (reserving_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
 }
 
 static void on_swept(struct check *check)
@@ -335,29 +254,6 @@ static void on_swept(struct check *check)
     check_release(check);
 }
 
-/* The policy of that name; *ret_set holds it. NULL: it is gone. */
-static const struct policy *find_policy(const struct engine *engine, struct slice name, struct policy_set **ret_set)
-{
-    char text[256];
-    const struct policy *policy = policy_find(engine->set, name);
-    *ret_set = engine->set;
-    if (policy != NULL || engine->inline_policies == NULL) return policy;
-    if (inline_policies_named(engine->inline_policies, name, ret_set, text, sizeof text) != ERROR_NONE) return NULL;
-    return (*ret_set)->in_order[0];
-}
-
-/* The policy and key of a reservation, as they are now; *ret_set holds the policy. False: the policy is gone or has
- * changed, so it is unknown what the reservation was charged to. */
-static bool find_part(const struct engine *engine, const struct reservation *reservation, struct policy_set **ret_set,
-                      struct part *ret)
-{
-    struct slice key = {reservation->key, reservation->key_len};
-    const struct policy *policy = find_policy(engine, slice_of(reservation->policy), ret_set);
-    if (policy == NULL || !policy_takes_key(policy, key)) return false;
-    *ret = (struct part){.policy = policy_for_key(policy, key), .key = key};
-    return ret->policy->reserves;
-}
-
 /* Gives back a reservation that is due: it has ended, or could not be cancelled before. */
 static void sweep(struct engine *engine, struct reservation *reservation)
 {
@@ -365,7 +261,7 @@ static void sweep(struct engine *engine, struct reservation *reservation)
     bool has_ended = !reservation->is_abandoned || reservation->is_doubtful || now_us >= reservation->end_us;
     struct policy_set *set;
     struct part part;
-    if (!reservation->is_made || !find_part(engine, reservation, &set, &part)) {
+    if (!reservation->is_made || !reserving_part(engine, reservation, &set, &part)) {
         reservation_free(reservation);
         return;
     }
@@ -404,11 +300,11 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     CHECK(check->in_store);
     check->in_store = false;
 
-    if (outcome == OP_DECIDED && check->is_special) note_reservation(check);
+    if (outcome == OP_DECIDED && check->is_special) reserving_decided(check);
     if (op->kind == OP_RESERVE) follow_up_reserve(check, outcome);
     if (op->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
     if (check->slot != NULL) note_slot(check, outcome);
-    if (check->state != CHECK_WAITING) let_go(check);
+    if (check->state != CHECK_WAITING) reserving_let_go(check);
 
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
     if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) engine_counters.late_replies += is_reply;
@@ -459,7 +355,7 @@ static void ask_store(struct check *check)
         return;
     }
     if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
-    if (status == SUBMIT_DECIDED && check->is_special) note_reservation(check);
+    if (status == SUBMIT_DECIDED && check->is_special) reserving_decided(check);
     switch (status) {
     case SUBMIT_DECIDED: decided(check); break;
     case SUBMIT_DOWN: fail(check, REASON_DOWN); break;
@@ -586,10 +482,7 @@ void engine_releases(struct check *check, struct slot *slot)
     check->parts->policy = slot->policy;
 }
 
-/* ---- what its connection abandons ---- */
-
-/* The owner gets an error now; what the store still grants is nobody's. */
-static void abandon_waiting(struct check *check)
+void engine_give_up(struct check *check)
 {
     struct engine *engine = check->engine;
     struct op *op = &check->op;
@@ -600,58 +493,6 @@ static void abandon_waiting(struct check *check)
 
     /* In the store it is alive until its op is done. One that was not sent is not done at all. */
     if (in_store && store_withdraw(&engine->store, op)) on_op_done(op, OP_EXPIRED);
-}
-
-static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t party)
-{
-    struct check *check = engine->closing ? NULL : engine_check_new(engine);
-    if (check == NULL) {
-        slot_leave(slot);
-        return;
-    }
-    engine_releases(check, slot);
-    check->op.party = party;
-    check->done = check_release;
-    engine_submit(engine, check);
-}
-
-/* It is given back wherever it is held. One about which the store's answer is lost comes back at its end. */
-static void abandon_reservation(struct engine *engine, struct reservation *reservation, uint64_t party)
-{
-    enum reason local_reason = reservation->local_reason;
-    bool is_made = reservation->is_made && !reservation->is_doubtful;
-    struct op_reservation own = reservation->own;
-    struct policy_set *set;
-    struct part part;
-    reservation->is_abandoned = true;
-    if (!find_part(engine, reservation, &set, &part)) return;
-
-    if (local_reason != REASON_NONE) {
-        own.made_us = reservation->local_made_us;
-        cancel(engine, set, &part, &own, local_reason, party);
-        own = reservation->own;
-    }
-    if (is_made) cancel(engine, set, &part, &own, REASON_NONE, party); /* it may be gone with that */
-    if (local_reason != REASON_NONE && !is_made) reservations_forget_local(&engine->reservations, reservation);
-}
-
-void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid)
-{
-    struct call *call = calls_find(&engine->calls, party, msgid);
-    if (call == NULL) return;
-
-    struct check *waiting = call->check;
-    engine_counters.abandoned++;
-    calls_remove(&engine->calls, call);
-    if (call->kind == CALL_RESERVE && waiting != NULL)
-        CONTAINER_OF(call, struct reservation, call)->is_abandoned = true;
-
-    if (waiting != NULL)
-        abandon_waiting(waiting);
-    else if (call->kind == CALL_ACQUIRE)
-        abandon_slot(engine, CONTAINER_OF(call, struct slot, call), party);
-    else
-        abandon_reservation(engine, CONTAINER_OF(call, struct reservation, call), party);
 }
 
 struct policy_set *engine_policies(struct engine *engine)

@@ -1,0 +1,57 @@
+/* abandon.c: gives back what a connection has abandoned: a call that waits, a slot, a reservation. */
+#include "base/assert.h"
+#include "engine/engine_counters.h"
+#include "engine/engine_private.h"
+
+static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t party)
+{
+    struct check *check = engine_check_new(engine);
+    if (check == NULL) {
+        slot_leave(slot);
+        return;
+    }
+    engine_releases(check, slot);
+    check->op.party = party;
+    check->done = check_release;
+    engine_submit(engine, check);
+}
+
+/* It is given back wherever it is held. One about which the store's answer is lost comes back at its end. */
+static void abandon_reservation(struct engine *engine, struct reservation *reservation, uint64_t party)
+{
+    enum reason local_reason = reservation->local_reason;
+    bool is_made = reservation->is_made && !reservation->is_doubtful;
+    struct op_reservation own = reservation->own;
+    struct policy_set *set;
+    struct part part;
+    reservation->is_abandoned = true;
+    if (!reserving_part(engine, reservation, &set, &part)) return;
+
+    if (is_made) reservation->local_reason = REASON_NONE; /* else it goes below, and the entry may go with it */
+    if (local_reason != REASON_NONE) {
+        own.made_us = reservation->local_made_us;
+        engine_cancel(engine, set, &part, &own, local_reason, party);
+        own = reservation->own;
+    }
+    if (is_made) engine_cancel(engine, set, &part, &own, REASON_NONE, party); /* it may be gone with that */
+    if (local_reason != REASON_NONE && !is_made) reservations_forget_local(&engine->reservations, reservation);
+}
+
+void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid)
+{
+    struct call *call = calls_find(&engine->calls, party, msgid);
+    if (call == NULL) return;
+
+    struct check *waiting = call->check;
+    engine_counters.abandoned++;
+    calls_remove(&engine->calls, call);
+    if (call->kind == CALL_RESERVE && waiting != NULL)
+        CONTAINER_OF(call, struct reservation, call)->is_abandoned = true;
+
+    if (waiting != NULL)
+        engine_give_up(waiting);
+    else if (call->kind == CALL_ACQUIRE)
+        abandon_slot(engine, CONTAINER_OF(call, struct slot, call), party);
+    else
+        abandon_reservation(engine, CONTAINER_OF(call, struct reservation, call), party);
+}

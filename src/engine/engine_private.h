@@ -1,0 +1,70 @@
+/*
+ * engine_private.h: the engine's struct, for its own files.
+ *
+ *   abandon.c    what a connection gives up: on top of
+ *   engine.c     the way of a check, on top of
+ *   reserving.c  what becomes of the reservation that an OP_RESERVE makes
+ */
+#ifndef RL_ENGINE_ENGINE_PRIVATE_H
+#define RL_ENGINE_ENGINE_PRIVATE_H
+
+#include "engine/calls.h"
+#include "engine/candidate.h"
+#include "engine/engine.h"
+#include "engine/failure.h"
+#include "engine/reservations.h"
+
+enum { N_AHEAD = 2 };
+
+struct engine {
+    struct clock *clock; /* not owned */
+    struct store store;
+    struct policy_set *set;                  /* one reference */
+    struct inline_policies *inline_policies; /* not owned; NULL = none */
+    uint64_t generation;                     /* how many sets came before this one */
+    struct check_pool pool;
+    struct deadlines deadlines; /* of every check that waits for the store */
+    size_t n_deadlines_set;     /* since engine_expire() ran */
+    struct failure failure;
+    struct candidates candidates;
+    struct calls calls;
+    struct reservations reservations;
+    uint64_t n_reserved; /* ever */
+    struct slots slots;
+    uint32_t max_inflight;
+    size_t n_orphans;             /* checks that their owner has let go, and whose reply is still to come */
+    size_t n_more_parts;          /* of check_alls under way: the parts beyond each one's first */
+    struct check *ahead[N_AHEAD]; /* submitted, but not yet with the store, the older one first; NULL = empty; see
+                                     shift_ahead() */
+    bool closing;
+    bool store_closed;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+/* ---- engine.c, for abandon.c ---- */
+
+/* The owner of a check that waits gets an error now; what the store still grants is nobody's. */
+void engine_give_up(struct check *check);
+/* Gives a reservation of `part` back at once; if this fails, later. In the store, or (local_reason) in the failure
+ * table. `party` asks: so it takes effect in the order of that connection's calls. */
+void engine_cancel(struct engine *engine, struct policy_set *set, const struct part *part,
+                   const struct op_reservation *reservation, enum reason local_reason, uint64_t party);
+
+/* ---- reserving.c ---- */
+
+/* The store has made the reservation, or may have. From from_us on its timer runs: a sweep gives its units back at its
+ * end. False: there is no space for one more. */
+bool reserving_keep(const struct check *check, int64_t from_us);
+/* The store has decided `check`: updates timers and counters of reservations, even if nobody waits for the answer. */
+void reserving_decided(const struct check *check);
+/* The owner of an OP_RESERVE gets its answer. */
+void reserving_answered(struct check *check);
+/* The store is done with an OP_RESERVE, or was not asked. */
+void reserving_let_go(struct check *check);
+/* The policy and key of a reservation, as they are now; *ret_set holds the policy. False: the policy is gone or has
+ * changed, so it is unknown what the reservation was charged to. */
+bool reserving_part(const struct engine *engine, const struct reservation *reservation, struct policy_set **ret_set,
+                    struct part *ret);
+
+#endif

@@ -173,6 +173,7 @@ def test_while_redis_is_away_it_is_given_back_later(ratelimitd, redis, connect):
     redis.start()
     with redis.client() as store:
         assert len(store.keys()) >= 3, "it has loaded what it had"
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "the daemon is connected again")
     eventually(lambda: (client.remaining("jobs"), client.remaining("tokens")) == (2, 10), "all is back")
 
 

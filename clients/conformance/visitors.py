@@ -25,12 +25,8 @@ BODIES = [  # type, body
     (FORM, b"user[toString]=1&user[length]=5"),
     (FORM, b"user[__proto__][x]=1"),
     (FORM, b"user=%FF%00%0d%0a|%7C%25"),
-    (FORM, b"user=%zz&%"),
     (FORM, b"user=" + b"x" * 9000),
     (FORM, b"user=" + b"x" * 70_000),
-    (FORM + "; charset=nonsense", b"user=a"),
-    (JSON, b""),
-    (JSON, b"{"),
     (JSON, b"null"),
     (JSON, b"5"),
     (JSON, b'["user"]'),
@@ -38,6 +34,12 @@ BODIES = [  # type, body
     (JSON, b'{"user": null}'),
     (JSON, b'{"user": ["a", {"b": 1}]}'),
     (JSON, b'{"user": {"toString": 1, "trim": 2, "length": 3}}'),
+]
+BROKEN = [  # bodies that no parser can read
+    (FORM, b"user=%zz&%"),
+    (FORM + "; charset=nonsense", b"user=a"),
+    (JSON, b""),
+    (JSON, b"{"),
     ("multipart/form-data", b"user=a"),
     ("multipart/form-data; boundary=x", b"{"),
     ("text/plain; charset=utf-16", b"\xff"),
@@ -99,13 +101,17 @@ def complaints_of_a_limit(port, path):
     return list(passed(one, path, page))
 
 
-def complaints_of_a_login(port, path, by_account=True):
-    """What is wrong with a login. `by_account`: another account is not denied with the one that is guessed at."""
-    found = []
-    for kind, body in BODIES:
+def complaints_of_bodies(port, path, bodies):
+    """Which of these requests are an error of the server."""
+    for kind, body in bodies:
         status = ask(port, "POST", path, body, kind, address="127.0.1.2").status
         if status >= 500:
-            found.append(f"{kind} {body[:60]!r}: {status}")
+            yield f"{kind} {body[:60]!r}: {status}"
+
+
+def complaints_of_a_login(port, path, by_account=True):
+    """What is wrong with a login. `by_account`: another account is not denied with the one that is guessed at."""
+    found = list(complaints_of_bodies(port, path, BODIES))
 
     def one(spelling, fields):
         return guess(port, spelling, "mallory", fields=fields, address="127.0.1.3")

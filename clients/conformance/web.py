@@ -14,7 +14,8 @@ A case is a list of steps:
     daemon: kill | start
     service: shop                                   starts the service anew with this RATELIMIT_SERVICE; null: without
     until: /ok, status: 200, ...                        repeats the request until the answer fits
-    visitors: /inline                               visitors.py finds nothing wrong with this path; login: true, with this login
+    visitors: /inline                               visitors.py finds nothing wrong with this path; login: true, with this login;
+                                                    broken: true, with it for bodies that nobody can read
     times: n                                            repeats a request n times
 
 `problem: NAME` means the type and body of the 429 for policy NAME, `reduced: true` means those of the 503. {inline} is the
@@ -286,7 +287,9 @@ def play(case, service, transcript):
             elif "slots" in step:
                 wait_until(lambda: slots_complaint(service, step["slots"]))
             elif "visitors" in step:
-                if step.get("login"):
+                if step.get("broken"):
+                    found = list(visitors.complaints_of_bodies(service.port, step["visitors"], visitors.BROKEN))
+                elif step.get("login"):
                     found = visitors.complaints_of_a_login(service.port, step["visitors"], by_account=False)
                 else:
                     found = visitors.complaints_of_a_limit(service.port, step["visitors"])

@@ -112,6 +112,8 @@ Route::get('/guess', static fn (Request $request) => $request->query('right') ==
     ->middleware('ratelimitd:guesses');
 Route::get('/own', static fn () => text("own\n", 200, ['X-RateLimit-Limit' => '99']))->middleware('ratelimitd:own-answer');
 
+Route::any('{path}', static fn () => text("no such page\n", 404))->where('path', '.*');
+
 // ---- public/index.php
 
 error_reporting(E_ALL & ~E_DEPRECATED); // Laravel 8 is older than this PHP

@@ -63,11 +63,11 @@ CLIENT_SETTINGS = {  # where a client lists the settings of an inline policy: it
 def every_setting_of_an_inline_policy_is_in_the_clients():
     """limit and window have options of their own; `by` and lists are for clients that take a policy as a map; compat policies
     are not allowed inline."""
-    table = re.sub(r"/\*.*?\*/", "", document("src/limit/policy_settings.def"), flags=re.S)
+    table = re.sub(r"/\*.*?\*/", "", document("src/policy/policy_settings.def"), flags=re.S)
     rows = re.findall(r'^POLICY_SETTING\(\w+, "(\w+)", (\w+), (\w+),', table, re.M)
     needed = [name for name, place, kind in rows if place != "IN_LIST" and kind not in ("PARTS", "LIST")
               and name not in ("limit", "window", "compat", "key_prefix")]
-    complaints = [] if needed else ["src/limit/policy_settings.def: no settings found"]
+    complaints = [] if needed else ["src/policy/policy_settings.def: no settings found"]
     for path, pattern in CLIENT_SETTINGS.items():
         listed = " ".join(re.findall(pattern, document(path), re.M | re.S))
         complaints += [f"{path}: the list of settings lacks {name}" for name in needed if not re.search(rf"\b{name}\b", listed)]

@@ -55,8 +55,10 @@ void redis_check_again(struct redis_check *check, const char *username)
 /* A candidate's limits are on the same keys' formats: a compat policy has none. */
 static bool has_compat(const struct policy_set *policies)
 {
-    for (size_t i = 0; i < policies->n; i++)
-        if (limit_ops(&policies->in_order[i]->limits[0])->is_compat) return true;
+    for (size_t i = 0; i < policies->n; i++) {
+        const struct policy *policy = policies->in_order[i];
+        if (policy->n_limits > 0 && limit_ops(&policy->limits[0])->is_compat) return true; /* else it is unlimited */
+    }
     return false;
 }
 

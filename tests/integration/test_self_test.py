@@ -74,3 +74,8 @@ def test_a_redis_that_comes_later_is_looked_at_later(ratelimitd, redis):
     assert DONE not in daemon.text()
     redis.start()
     daemon.wait_for_log(DONE)
+
+
+def test_a_policy_without_limits_does_not_end_the_daemon(ratelimitd, redis):
+    daemon = ratelimitd(POLICIES + "  free: {unlimited: true}\n", redis=redis)
+    daemon.wait_for_log(DONE)

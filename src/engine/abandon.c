@@ -5,13 +5,12 @@
 
 static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t party)
 {
-    struct check *check = engine_check_new(engine);
+    struct check *check = engine_check_new(engine, OP_RELEASE, party);
     if (check == NULL) {
         slot_leave(slot);
         return;
     }
     engine_releases(check, slot);
-    check->op.party = party;
     check->done = check_release;
     engine_submit(engine, check);
 }
@@ -23,17 +22,18 @@ static void abandon_reservation(struct engine *engine, struct reservation *reser
     bool is_made = reservation->is_made && !reservation->is_doubtful;
     struct op_reservation own = reservation->own;
     struct policy_set *set;
-    struct part part;
+    struct slice key = {reservation->key, reservation->key_len};
     reservation->is_abandoned = true;
-    if (!reserving_part(engine, reservation, &set, &part)) return;
+    const struct plan *plan = reserving_plan(engine, reservation, &set);
+    if (plan == NULL) return;
 
     if (is_made) reservation->local_reason = REASON_NONE; /* else it goes below, and the entry may go with it */
     if (local_reason != REASON_NONE) {
         own.made_us = reservation->local_made_us;
-        engine_cancel(engine, set, &part, &own, local_reason, party);
+        engine_cancel(engine, set, plan, key, &own, local_reason, party);
         own = reservation->own;
     }
-    if (is_made) engine_cancel(engine, set, &part, &own, REASON_NONE, party); /* it may be gone with that */
+    if (is_made) engine_cancel(engine, set, plan, key, &own, REASON_NONE, party); /* it may be gone with that */
     if (local_reason != REASON_NONE && !is_made) reservations_forget_local(&engine->reservations, reservation);
 }
 

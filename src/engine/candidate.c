@@ -10,32 +10,32 @@ void candidates_init(struct candidates *candidates, struct check_pool *pool, str
     *candidates = (struct candidates){.pool = pool, .store = store, .max = max, .on_returned = on_returned};
 }
 
-/* A check that asks the candidate of the part's policy; NULL where there is no place for it, or its arithmetic cannot
- * charge that cost. */
-static struct check *new_trial(struct candidates *candidates, const struct check *check, struct part *part)
+/* A check that asks the candidate of `one`, of a check or check_all; NULL where there is no place for it, or its
+ * arithmetic cannot charge that cost. */
+static struct check *new_trial(struct candidates *candidates, const struct check *check, struct check *one)
 {
-    const struct policy *policy = part->policy->candidate;
-    bool fits = candidates->n < candidates->max && policy_cost_fault(policy, part->cost) == NULL;
+    const struct plan *plan = one->plan->candidate;
+    bool fits = candidates->n < candidates->max && policy_cost_fault(plan->policy, one->cost) == NULL;
     struct check *trial = fits ? check_pool_take(candidates->pool) : NULL;
     if (trial == NULL) return NULL;
 
     candidates->n++;
     trial->state = CHECK_WAITING; /* nobody waits for it */
-    trial->set = policy_set_ref(check_set_of(check, part));
+    trial->set = policy_set_ref(one->set);
     trial->owner = candidates;
-    trial->tries = part;
-    part->trial = trial;
+    trial->tries = one;
+    one->trial = trial;
 
     trial->op.kind = OP_CHECK;
     trial->op.party = check->op.party;
     trial->at_most = check->at_most;
-    trial->deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : part->policy->deadline_ms;
+    trial->deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : plan->deadline_ms;
     trial->has_max_wait = check->has_max_wait;
     trial->max_wait_us = check->max_wait_us;
     trial->request_id = check->request_id;
-    trial->parts->policy = policy;
-    trial->parts->key = part->key;
-    trial->parts->cost = part->cost;
+    trial->plan = plan;
+    trial->key = one->key;
+    trial->cost = one->cost;
     (void)check_seal(trial); /* without memory it is never asked */
     return trial;
 }
@@ -45,11 +45,11 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
     struct check *prepared = NULL;
     if (check->op.kind != OP_CHECK && check->op.kind != OP_ACQUIRE) return NULL;
 
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct part *part = &check->parts[i];
-        if (part->policy->candidate == NULL || part->cost == 0) continue;
+    CHECK_FOREACH(one, check)
+    {
+        if (one->plan->candidate == NULL || one->cost == 0) continue;
 
-        struct check *trial = new_trial(candidates, check, part);
+        struct check *trial = new_trial(candidates, check, one);
         if (trial == NULL) {
             engine_counters.candidate_skipped++;
             continue;
@@ -64,7 +64,7 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
 static void end_if_over(struct check *trial)
 {
     struct candidates *candidates = trial->owner;
-    struct policy_counts *counts = trial->parts->policy->counts;
+    struct policy_counts *counts = trial->plan->policy->counts;
     if (trial->state != CHECK_ANSWERED || trial->tries != NULL) return;
 
     if (trial->verdict == VERDICT_ALLOWED && trial->enforced == VERDICT_DENIED) {
@@ -83,7 +83,7 @@ static void end_if_over(struct check *trial)
 /* The candidate's own verdict is known, or will never be. */
 static void take_verdict(struct check *trial, enum trial_verdict verdict)
 {
-    struct policy_counts *counts = trial->parts->policy->counts;
+    struct policy_counts *counts = trial->plan->policy->counts;
     trial->state = CHECK_ANSWERED;
     trial->verdict = verdict;
 
@@ -121,8 +121,9 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 {
     for (struct check *trial = prepared, *next; trial != NULL; trial = next) {
         next = trial->next;
-        if (trial->parts->policy->zero != NULL || is_closing || !trial->is_sealed) {
-            take_verdict(trial, trial->parts->policy->zero != NULL ? VERDICT_DENIED : VERDICT_NONE);
+        bool is_denied = trial->plan->decider == DENIED_ALWAYS;
+        if (is_denied || is_closing || !trial->is_sealed) {
+            take_verdict(trial, is_denied ? VERDICT_DENIED : VERDICT_NONE);
             continue;
         }
 
@@ -142,16 +143,16 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 
 void candidates_enforced(struct check *check)
 {
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct part *part = &check->parts[i];
-        struct check *trial = part->trial;
+    CHECK_FOREACH(one, check)
+    {
+        struct check *trial = one->trial;
         if (trial == NULL) continue;
         trial->tries = NULL;
-        part->trial = NULL;
+        one->trial = NULL;
 
-        /* a failure answer is not the enforced limits'; of a check_all denied without asking only the part with a limit
+        /* a failure answer is not the enforced limits'; of a check_all denied without asking only the one with a limit
          * of 0 is known */
-        const struct decision *decision = &part->decision;
+        const struct decision *decision = &one->decision;
         bool is_theirs =
             check->state == CHECK_ANSWERED && check->error == ERROR_NONE && decision->source < SOURCE_ALLOW;
         if (!is_theirs)

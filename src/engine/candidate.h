@@ -4,7 +4,7 @@
  * Each check of a policy that has a `candidate` brings a second question to the store, about the candidate's
  * limits on keys of their own, all or nothing, charged by its own verdict. It is a check from the same pool that
  * nobody waits for: its answer is only counted, whenever it comes, and none is ever made up for one that does
- * not come. The enforced part and its trial know each other until the one is answered (or its owner gone) and the
+ * not come. The enforced check and its trial know each other until the one is answered (or its owner gone) and the
  * other has its verdict, so that what only one of them denies is counted too.
  *
  *   candidates_prepare    before the check is submitted, while its key is still there
@@ -29,7 +29,7 @@ struct candidates {
 void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store, size_t max,
                      void (*on_returned)(struct candidates *candidates));
 
-/* The trials of a sealed check's parts, ready to be submitted; NULL where there are none. */
+/* The trials of a sealed check and of those joined to it, ready to be submitted; NULL where there are none. */
 struct check *candidates_prepare(struct candidates *candidates, struct check *check);
 /* The prepared ones are theirs now. `is_closing`: the store is not to be asked any more. */
 void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing);

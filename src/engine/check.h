@@ -1,8 +1,8 @@
 /*
- * check.h: one check from admission to release: an op for a store, with the data of its owner and of the engine.
+ * check.h: one check from admission to release: what its owner asks, the op that asks a store, and the answer.
  *
- *   engine_check_new   from the pool; the owner sets the op's kind and party, and the options
- *                      and each part's policy, key and cost: one, or of a check_all several (check_add_part)
+ *   engine_check_new   from the pool, of one kind; the owner sets plan, key, cost and options
+ *   check_join         of a check_all: the checks that are decided together
  *   check_seal         copies the keys and fills the op in place: nothing points into the message any more
  *   engine_submit      done runs exactly once
  *   check_release      back to the pool when owner and store have both let go
@@ -11,8 +11,9 @@
  * or after `done`; and the store from submit until reply or loss. The checks in the pool keep their memory, so a
  * warmed-up daemon allocates nothing here; of a burst of large ones only some do, so that its memory comes back.
  *
- * The parts of a check_all are charged all or none: their limits are the members of one op. A shadow policy is not
- * among them: it is a check of its own, so that it takes nothing from the others and denies them nothing.
+ * The checks of a check_all are charged all or none: they are joined to the first of them, whose op has the limits of
+ * all as its members. Only that one is sealed, submitted and done; each has its own plan, key, cost and decision. A
+ * check of a shadow policy is not joined to them, so that it takes nothing from the others and denies them nothing.
  */
 #ifndef RL_ENGINE_CHECK_H
 #define RL_ENGINE_CHECK_H
@@ -34,7 +35,7 @@ struct slot;
 enum {
     CHECK_INLINE_BYTES = 96,
     CHECK_INLINE_MEMBERS = 2,
-    CHECK_PARTS_MAX = POLICY_LIMITS_MAX,
+    CHECK_ALL_MAX = POLICY_LIMITS_MAX, /* checks of a check_all */
     REQUEST_ID_MAX = 64,
 };
 
@@ -48,31 +49,21 @@ enum check_state {
 
 enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
 
-/* One policy and key of a check. */
-struct part {
-    const struct policy *policy; /* what counts for the key: the policy or one of its overrides */
-    struct policy_set *set;      /* of a policy that the request brought: its own, one reference; NULL = the check's */
-    struct slice key;            /* the client's; in the check's bytes once that is sealed */
-    int64_t cost;                /* of a refund: the units; with at_most: 1 */
-    struct check *trial;         /* the check that asks the policy's candidate, until one of the two is over; or NULL */
-    uint32_t place;              /* for the owner: its index in the request's list */
-    uint8_t first, n;            /* the limits that the store is asked about; of a check_all n places in its `limits` */
-    struct decision decision;    /* the answer */
-};
-
 struct check {
-    struct op op; /* the owner sets kind and party; check_seal() the rest */
+    struct op op; /* check_seal() fills it */
 
-    /* the owner's */
-    struct part *parts; /* one_part, or all_parts */
-    uint16_t n_parts;
-    bool has_max_wait;        /* else each limit's own */
+    /* the question: the owner's */
+    const struct plan *plan;  /* of the policy that counts for the key */
+    struct slice key;         /* the client's; in the check's bytes once that is sealed */
+    int64_t cost;             /* of a refund: the units; with at_most: 1 */
+    int64_t at_most;          /* as many units as fit, up to this; 0 = the cost */
     const struct limit *only; /* OP_RESET and OP_REFUND: only this limit of the policy, even if other keys share its
                                  counter; NULL: all limits */
     int64_t max_wait_us;      /* a longer delay is a denial */
-    int64_t at_most;          /* as many units as fit, up to this; 0 = the cost */
+    bool has_max_wait;        /* else each limit's own */
     uint32_t deadline_ms;     /* 0 = the policies' */
     enum reason local_reason; /* OP_SETTLE: not NONE: a local failure answer, for this reason, made the reservation */
+    uint32_t place;           /* for the owner: its index in the request's list */
     struct slice request_id;  /* empty = none; its bytes are the owner's until check_seal() */
     struct slot *slot;        /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
     uint64_t msgid;           /* OP_ACQUIRE and OP_RESERVE: by which its party can abandon it */
@@ -80,7 +71,7 @@ struct check {
     void *owner;                       /* the engine never looks */
     struct check *next;                /* the owner's next one, or the pool's; not owned */
 
-    /* the answer, with each part's decision */
+    /* the answer, with the decision */
     enum error_code error;     /* ERROR_NONE: the decisions count */
     const char *error_message; /* static */
     bool removed;              /* OP_RESET; OP_RELEASE: given back */
@@ -88,33 +79,38 @@ struct check {
 
     /* the engine's */
     enum check_state state;
-    bool in_store;   /* between SUBMIT_PENDING and op.done */
-    bool is_sealed;  /* its op is filled */
-    bool is_special; /* not the usual check: several policies, a candidate, shadow, unlimited, a limit of 0, or an op
-                        that is no check or peek */
-    bool is_merged;  /* parts of it share a counter, which is charged their sum */
-    uint8_t n_limits;
+    bool in_store;    /* between SUBMIT_PENDING and op.done */
+    bool is_sealed;   /* its op is filled */
+    bool is_special;  /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
+    bool is_merged;   /* of a check_all: some share a counter, which is charged their sum */
+    uint8_t n_all;    /* of the first of a check_all: how many they are; else 1 */
+    uint8_t n_kept;   /* of these, not released by their owner */
+    uint8_t n_limits; /* that the store is asked about */
     struct engine *engine;
     struct reservation *making; /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
-    struct policy_set *set;     /* the policies when it came: one reference */
-    struct part *tries; /* of a candidate's check: the part it was made for; NULL once that is over (candidate.h) */
-    enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the part's policy */
+    struct policy_set *set; /* that holds its plan: one reference */
+    struct check *first;    /* of a check_all: the one that asks for all of them; else itself */
+    struct check *joined;   /* of a check_all: the next one of them; NULL = none */
+    struct check *trial;    /* the check that asks the plan's candidate, until one of the two is over; or NULL */
+    struct check *tries;    /* of a candidate's check: the one it was made for; NULL once that is over (candidate.h) */
+    enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the enforced limits */
 
-    /* of a check_all, part after part, each limit's place among the op's members: n_limits */
-    uint8_t limits[POLICY_LIMITS_MAX];
+    struct decision decision;          /* the answer */
+    uint8_t places[POLICY_LIMITS_MAX]; /* of a check_all: of each limit, its place among the op's members */
 
     /* kept while in the pool */
     struct deadline deadline;
     struct op_reservation reservation; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
-    struct part one_part;
-    struct part *all_parts;        /* owned; NULL until a check_all came; CHECK_PARTS_MAX */
-    struct op_member *all_members; /* owned; NULL until more limits came than inline_members has space for */
-    uint8_t *bytes;                /* owned; NULL until longer ones came than inline_bytes has space for */
+    struct op_member *all_members;     /* owned; NULL until more limits came than inline_members has space for */
+    uint8_t *bytes;                    /* owned; NULL until longer ones came than inline_bytes has space for */
     size_t bytes_cap;
     uint8_t members_cap;
     struct op_member inline_members[CHECK_INLINE_MEMBERS];
-    uint8_t inline_bytes[CHECK_INLINE_BYTES]; /* keys, ids of shared limits, the idempotency record's name */
+    uint8_t inline_bytes[CHECK_INLINE_BYTES]; /* key, ids of shared limits, the idempotency record's name */
 };
+
+/* All checks of a check_all, or the one. */
+#define CHECK_FOREACH(it, check_) for (struct check *it = (check_); it != NULL; it = it->joined)
 
 /* ---- the pool: slabs that grow with need and are kept; the last one returned is the next one taken ---- */
 
@@ -129,42 +125,36 @@ struct check_pool {
 
 void check_pool_init(struct check_pool *pool);
 void check_pool_fini(struct check_pool *pool);          /* every check must be back */
-struct check *check_pool_take(struct check_pool *pool); /* with one part, else zero; NULL without memory */
-void check_pool_return(struct check_pool *pool, struct check *check); /* lets go of its policies */
+struct check *check_pool_take(struct check_pool *pool); /* zero but for what it keeps; NULL without memory */
+void check_pool_return(struct check_pool *pool, struct check *check); /* with those joined; lets go of the policies */
 
 /* ---- the question ---- */
 
-/* A part behind the first, zero, for the caller to fill; NULL without memory, or where there are CHECK_PARTS_MAX
- * already. Its key's bytes stay the caller's until check_seal(). */
-struct part *check_add_part(struct check *check);
-/* Whose set holds the part's policy. */
-static inline struct policy_set *check_set_of(const struct check *check, const struct part *part)
-{
-    return part->set != NULL ? part->set : check->set;
-}
+/* Makes `check`, which nothing is joined to, one of the check_all that `first` begins. */
+void check_join(struct check *first, struct check *check);
 
-/* Copy the keys and fill the op, once the owner has set everything. Each key fits its policy's format; all policies
- * together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
+/* Copy the keys and fill the op, once the owner has set everything; of a check_all for all of them. Each key fits its
+ * policy's format; all plans together have POLICY_LIMITS_MAX limits at most. 0, or -1 without memory. */
 int check_seal(struct check *check);
 
 /* Space for n members: op.members, filled by the caller. 0, or -1 without memory. */
 int check_make_members(struct check *check, size_t n);
 
 /* The units that a check is granted if nothing is used yet. */
-int64_t check_asked(const struct check *check, const struct part *part);
+int64_t check_asked(const struct check *check);
 
-/* ---- the answer ---- */
+/* ---- the answer: each function takes the first of a check_all ---- */
 
-/* Decides the check by its policies alone, if they can: a limit of 0 denies all parts. True: the decisions are filled,
- * with this source and time, except those that check_answer_unlimited() fills. False: a store must be asked. */
-bool check_decide_by_policies(struct check *check, enum source source, int64_t now_us);
-/* After the other parts have their decisions: grants an unlimited part what it asks for, if they are allowed. */
+/* Decides the check by its plans alone, if they can: a limit of 0 denies all. True: the decisions are filled, with this
+ * source and time, except those that check_answer_unlimited() fills. False: a store must be asked. */
+bool check_decide_by_plans(struct check *check, enum source source, int64_t now_us);
+/* After the others have their decisions: grants an unlimited one what it asks for, if they are allowed. */
 void check_answer_unlimited(struct check *check);
-/* Makes each part's decision from the answers of its members, with this source. */
+/* Makes each decision from the answers of its members, with this source. */
 void check_take_answer(struct check *check, const struct op *op, enum source source);
-/* In the counts of its policies and of the engine: a check_all once for each part, all as the whole was decided. */
+/* In the counts of its policies and of the engine: each of a check_all, all as the whole was decided. */
 void check_count_decided(const struct check *check);
-/* Combines the decisions of n parts of a check_all; `granted` is their sum. */
-void check_combine(const struct part *const *parts, size_t n, struct decision *ret);
+/* Combines the decisions of n checks of a check_all; `granted` is their sum. */
+void check_combine(const struct check *const *checks, size_t n, struct decision *ret);
 
 #endif

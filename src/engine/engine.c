@@ -65,32 +65,37 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 
 /* ---- checks out of the pool ---- */
 
-/* Checks that somebody waits for. Those ahead do not count: they are decided in this tick. */
+/* Checks that somebody waits for. Those that the store looks ahead at do not count: they are decided in this tick. */
 static size_t n_inflight(const struct engine *engine)
 {
-    size_t n = engine->pool.n_out + engine->n_more_parts - engine->n_orphans - engine->candidates.n;
-    for (size_t i = 0; i < N_AHEAD; i++) n -= engine->ahead[i] != NULL && engine->ahead[i]->state == CHECK_WAITING;
+    size_t n = engine->pool.n_out - engine->n_orphans - engine->candidates.n;
+    for (size_t i = 0; i < STORE_AHEAD; i++) {
+        const struct op *op = engine->store.ahead[i];
+        n -= op != NULL && CONTAINER_OF(op, const struct check, op)->state == CHECK_WAITING;
+    }
     return n;
 }
 
-void engine_update_gauges(const struct engine *engine)
+void engine_update_counters(struct engine *engine)
 {
+    store_decide_ahead(&engine->store);
     engine_counters.inflight = n_inflight(engine);
 }
 
 bool engine_is_full(const struct engine *engine)
 {
-    bool may_be = engine->pool.n_out + engine->n_more_parts >= engine->max_inflight;
-    return may_be && n_inflight(engine) >= engine->max_inflight;
+    return engine->pool.n_out >= engine->max_inflight && n_inflight(engine) >= engine->max_inflight;
 }
 
-struct check *engine_check_new(struct engine *engine)
+struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t party)
 {
     struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool);
     if (check == NULL) {
         engine_counters.overloaded++;
         return NULL;
     }
+    check->op.kind = kind;
+    check->op.party = party;
     check->engine = engine;
     check->set = policy_set_ref(engine->set);
     return check;
@@ -112,8 +117,10 @@ static void give_back(struct check *check)
 void check_release(struct check *check)
 {
     struct engine *engine = check->engine;
+    check = check->first;
     CHECK(check->state != CHECK_OVER && check->state != CHECK_LEFT);
-    if (check->state != CHECK_NEW) engine->n_more_parts -= check->n_parts - 1U;
+    if (--check->n_kept > 0) return; /* of a check_all the last one ends all */
+
     if (check->state == CHECK_WAITING) {
         if (check->is_special) candidates_enforced(check);
         deadlines_unset(&engine->deadlines, &check->deadline);
@@ -123,28 +130,27 @@ void check_release(struct check *check)
 
     check->state = check->state == CHECK_ANSWERED ? CHECK_OVER : CHECK_LEFT;
     if (check->in_store)
-        engine->n_orphans++;
+        engine->n_orphans += check->n_all;
     else
         give_back(check);
 }
 
 /* ---- the answer ---- */
 
-/* Completes the answer of a special check: unlimited parts, shadow, slots. */
+/* Completes the answer of a special check: unlimited ones, shadow, slots. */
 static void complete_special(struct check *check)
 {
-    const struct policy *policy = check->parts->policy;
-    struct decision *decision = &check->parts->decision;
+    const struct plan *plan = check->plan;
     enum op_kind kind = check->op.kind;
 
-    if (check->n_parts > 1 || policy->unlimited) check_answer_unlimited(check);
+    if (check->n_all > 1 || plan->decider == ALLOWED_ALWAYS) check_answer_unlimited(check);
     bool decides = (op_is_check(kind) || kind == OP_PEEK) && check->error == ERROR_NONE;
-    if (policy->shadow && decides) decision_shadow(decision); /* a check_all has no part in shadow */
+    if (plan->shadow && decides) decision_shadow(&check->decision); /* a check_all has none in shadow */
     if (check->making != NULL) reserving_answered(check);
     if (kind != OP_ACQUIRE) return;
 
-    if (check->error == ERROR_NONE && decision->allowed)
-        slot_held(check->slot, decision);
+    if (check->error == ERROR_NONE && check->decision.allowed)
+        slot_held(check->slot, &check->decision);
     else
         slot_leave(check->slot);
 }
@@ -177,17 +183,16 @@ static inline void decided(struct check *check)
 /* ---- reservations ---- */
 
 /* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
-static struct check *own_check(struct engine *engine, struct policy_set *set, const struct policy *policy,
-                               struct slice key, enum op_kind kind, void (*done)(struct check *check))
+static struct check *own_check(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
+                               enum op_kind kind, void (*done)(struct check *check))
 {
-    struct check *check = engine->closing ? NULL : engine_check_new(engine);
+    struct check *check = engine->closing ? NULL : engine_check_new(engine, kind, 0);
     if (check == NULL) return NULL;
 
     check_use_set(check, set);
-    check->op.kind = kind;
     check->done = done;
-    check->parts->policy = policy;
-    check->parts->key = key;
+    check->plan = plan;
+    check->key = key;
     return check;
 }
 
@@ -200,10 +205,10 @@ static void on_cancelled(struct check *check)
     check_release(check);
 }
 
-void engine_cancel(struct engine *engine, struct policy_set *set, const struct part *part,
+void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t party)
 {
-    struct check *check = own_check(engine, set, part->policy, part->key, OP_SETTLE, on_cancelled);
+    struct check *check = own_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
     uint64_t id = reservation->id;
     if (check == NULL) goto err_later;
 
@@ -230,12 +235,11 @@ err_later:
 static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
-    const struct part *part = check->parts;
     struct reservation *making = check->making;
     int64_t now_us = check->engine->clock->mono_us;
     bool is_wanted = op->record.len > 0 && (making == NULL || !making->is_abandoned);
     if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && !is_wanted)
-        engine_cancel(check->engine, check_set_of(check, part), part, &check->reservation, REASON_NONE, 0);
+        engine_cancel(check->engine, check->set, check->plan, check->key, &check->reservation, REASON_NONE, 0);
 
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
@@ -257,16 +261,17 @@ static void on_swept(struct check *check)
 /* Gives back a reservation that is due: it has ended, or could not be cancelled before. */
 static void sweep(struct engine *engine, struct reservation *reservation)
 {
+    struct slice key = {reservation->key, reservation->key_len};
     int64_t now_us = engine->clock->mono_us;
     bool has_ended = !reservation->is_abandoned || reservation->is_doubtful || now_us >= reservation->end_us;
     struct policy_set *set;
-    struct part part;
-    if (!reservation->is_made || !reserving_part(engine, reservation, &set, &part)) {
+    const struct plan *plan = reservation->is_made ? reserving_plan(engine, reservation, &set) : NULL;
+    if (plan == NULL) {
         reservation_free(reservation);
         return;
     }
 
-    struct check *check = own_check(engine, set, part.policy, part.key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
+    struct check *check = own_check(engine, set, plan, key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
     if (check != NULL) {
         check->owner = reservation;
         check->reservation = reservation->own;
@@ -294,23 +299,41 @@ static void note_slot(struct check *check, enum op_outcome outcome)
     slot_settle(slot);
 }
 
+/* The store is done with the op of a special check: what has to follow, even if nobody waits for the answer. */
+static void follow_up(struct check *check, enum op_outcome outcome)
+{
+    enum op_kind kind = check->op.kind;
+    if (outcome == OP_DECIDED) reserving_decided(check);
+    if (kind == OP_RESERVE) follow_up_reserve(check, outcome);
+    if (kind == OP_ACQUIRE && outcome == OP_DOWN && check->op.sent) slot_doubt(check->slot);
+    if (check->slot != NULL) note_slot(check, outcome);
+    if (check->state != CHECK_WAITING) reserving_let_go(check);
+}
+
+/* A check that its owner has left. The memory store's was decided in the same tick: it is counted. */
+static void end_orphan(struct check *check, enum op_outcome outcome)
+{
+    struct engine *engine = check->engine;
+    bool is_counted = check->state == CHECK_LEFT && outcome == OP_DECIDED && store_looks_ahead(&engine->store);
+    if (is_counted && op_is_check(check->op.kind)) {
+        check_take_answer(check, &check->op, check->op.source);
+        check_count_decided(check);
+    }
+    engine->n_orphans -= check->n_all;
+    give_back(check);
+}
+
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->in_store);
     check->in_store = false;
-
-    if (outcome == OP_DECIDED && check->is_special) reserving_decided(check);
-    if (op->kind == OP_RESERVE) follow_up_reserve(check, outcome);
-    if (op->kind == OP_ACQUIRE && outcome == OP_DOWN && op->sent) slot_doubt(check->slot);
-    if (check->slot != NULL) note_slot(check, outcome);
-    if (check->state != CHECK_WAITING) reserving_let_go(check);
+    if (check->is_special) follow_up(check, outcome);
 
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
     if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) engine_counters.late_replies += is_reply;
     if (check->state == CHECK_OVER || check->state == CHECK_LEFT) {
-        check->engine->n_orphans--;
-        give_back(check);
+        end_orphan(check, outcome);
     } else if (check->state == CHECK_WAITING) {
         switch (outcome) {
         case OP_DECIDED: decided(check); break;
@@ -331,14 +354,12 @@ static void ask_store(struct check *check)
     enum submit status = SUBMIT_OVERLOAD;
     if (check->slot != NULL) check->slot->n_out++;
     if (op->kind == OP_RESERVE)
-        check->making = reservations_ask(&engine->reservations, check, check->parts->policy->name, check->parts->key);
+        check->making = reservations_ask(&engine->reservations, check, check->plan->policy->name, check->key);
 
     /* what was asked for, else the shortest of the policies' */
     uint32_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : UINT32_MAX;
-    for (uint16_t i = 0; i < check->n_parts && check->deadline_ms == 0; i++) {
-        const struct policy *policy = check->parts[i].policy;
-        if (!policy->unlimited && policy->deadline_ms < deadline_ms) deadline_ms = policy->deadline_ms;
-    }
+    for (const struct check *one = check; one != NULL && check->deadline_ms == 0; one = one->joined)
+        if (one->plan->deadline_ms < deadline_ms) deadline_ms = one->plan->deadline_ms;
     int64_t deadline_us = deadline_ms * INT64_C(1000);
 
     /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
@@ -362,35 +383,6 @@ static void ask_store(struct check *check)
     case SUBMIT_BREAKER: fail(check, REASON_BREAKER); break;
     default: fail(check, REASON_OVERLOAD); break;
     }
-}
-
-/*
- * If the memory store has more keys than fit into the processor's cache, a decision mostly waits for the memory of its
- * key. So a check is prefetched, and kept in `ahead` while two more checks are read; all other code sees it as in the
- * store. Checks stay ahead until the end of the tick at most, or until an op of another kind comes, so that ops take
- * effect in their order.
- *
- * Moves `check` (or NULL) in as the newest, and asks the store about the oldest.
- */
-static void shift_ahead(struct engine *engine, struct check *check)
-{
-    struct check *oldest = engine->ahead[0];
-    engine->ahead[0] = engine->ahead[1];
-    engine->ahead[1] = check;
-    if (oldest == NULL) return;
-
-    enum submit status = store_submit(&engine->store, &oldest->op);
-    if (status == SUBMIT_DECIDED && oldest->state == CHECK_WAITING) {
-        oldest->in_store = false;
-        decided(oldest);
-    } else {
-        on_op_done(&oldest->op, status == SUBMIT_DECIDED ? OP_DECIDED : OP_OVERLOAD);
-    }
-}
-
-void engine_decide_ahead(struct engine *engine)
-{
-    while (engine->ahead[0] != NULL || engine->ahead[1] != NULL) shift_ahead(engine, NULL);
 }
 
 /* The owner loses the slot at once, whatever the store answers: a lease that stays in the store is given back later, or
@@ -422,14 +414,14 @@ static void submit_special(struct engine *engine, struct check *check)
             int64_t at_us;
         } seed = {++engine->n_reserved, engine->clock->mono_us}; /* no other daemon draws this id either */
         check->reservation = (struct op_reservation){
-            .id = hash_keyed(&seed, sizeof seed), .units = check->parts->cost, .ttl_ms = check->reservation.ttl_ms};
+            .id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->reservation.ttl_ms};
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* where no store is asked */
 
     struct check *trials = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);
-    else if (check_decide_by_policies(check, engine->store.source, engine->clock->wall_us))
+    else if (check_decide_by_plans(check, engine->store.source, engine->clock->wall_us))
         answer(check);
     else if (check->local_reason != REASON_NONE) {
         failure_answer_locally(&engine->failure, check, check->local_reason);
@@ -445,18 +437,16 @@ static void submit_special(struct engine *engine, struct check *check)
 
 void engine_submit(struct engine *engine, struct check *check)
 {
-    CHECK(check->engine == engine && check->state == CHECK_NEW && check->done != NULL);
+    CHECK(check->engine == engine && check->first == check && check->state == CHECK_NEW && check->done != NULL);
     check->state = CHECK_WAITING;
-    engine->n_more_parts += check->n_parts - 1U;
-    if (op_is_check(check->op.kind)) engine_counters.checks += check->n_parts;
+    if (op_is_check(check->op.kind)) engine_counters.checks += check->n_all;
 
     if (check->is_special || engine->closing) {
-        engine_decide_ahead(engine);
         submit_special(engine, check);
-    } else if (engine->store.ops->prefetch != NULL) {
-        store_prefetch(&engine->store, &check->op);
+    } else if (store_looks_ahead(&engine->store)) {
+        check->op.done = on_op_done;
         check->in_store = true;
-        shift_ahead(engine, check);
+        store_submit_ahead(&engine->store, &check->op);
     } else {
         ask_store(check);
     }
@@ -477,9 +467,10 @@ void engine_releases(struct check *check, struct slot *slot)
 {
     check->op.kind = OP_RELEASE;
     check->is_special = true;
+    check->is_sealed = true; /* the slot has the key, and its members once it is submitted */
     check->slot = slot;
     check_use_set(check, slot->set); /* the slot's policy may be an older one */
-    check->parts->policy = slot->policy;
+    check->plan = &slot->policy->plan;
 }
 
 void engine_give_up(struct check *check)
@@ -530,10 +521,22 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 void engine_flush(struct engine *engine)
 {
     if (engine->closing) return;
-    engine_decide_ahead(engine);
     store_flush(&engine->store);
     failure_flush(&engine->failure);
-    engine_update_gauges(engine);
+    engine_update_counters(engine);
+}
+
+void engine_set_time(struct engine *engine, int64_t wall_us)
+{
+    store_decide_ahead(&engine->store); /* by the time at which they came */
+    engine->clock->wall_us = wall_us;
+    engine->clock->manual = true;
+    slots_renew_all(&engine->slots);
+}
+
+void engine_decide_ahead(struct engine *engine)
+{
+    store_decide_ahead(&engine->store);
 }
 
 int64_t engine_next_deadline(const struct engine *engine)
@@ -612,7 +615,7 @@ static void on_store_closed(void *arg)
 void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg)
 {
     CHECK(!engine->closing);
-    engine_decide_ahead(engine);
+    store_decide_ahead(&engine->store);
     engine->closing = true;
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;

@@ -2,7 +2,7 @@
  * engine.h: the way of a check between the edges and the store.
  *
  *   engine_check_new    from the pool; NULL = OVERLOADED, now
- *   check_add_part ... check_seal      (check.h)
+ *   check_join ... check_seal          (check.h)
  *   engine_submit  ───┬ answered now: by its policies alone, by the memory store, or because the store is down or a cap
  *                     │ is reached (failure.h)
  *                     └ the store keeps it
@@ -31,7 +31,7 @@ struct failure;
 struct inline_policies;
 
 struct engine_options {
-    uint32_t max_inflight;   /* checks alive at once; a check_all counts for its parts */
+    uint32_t max_inflight;   /* checks alive at once, each of a check_all */
     uint64_t local_max_keys; /* of the table that answers on_failure: local */
     struct slots_options slots;
 };
@@ -51,17 +51,20 @@ void engine_set_policies(struct engine *engine, struct policy_set *set); /* relo
 void engine_set_inline_policies(struct engine *engine, struct inline_policies *inline_policies);
 void engine_set_options(struct engine *engine, const struct engine_options *options);
 
-/* A new check of the present policies; NULL = the cap is reached or memory is short (counted in overloaded). */
-struct check *engine_check_new(struct engine *engine);
+/* A new check of this kind, of a party (store.h), with the present policies; NULL = the cap is reached or memory is
+ * short (counted in overloaded). */
+struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t party);
 bool engine_is_full(const struct engine *engine); /* it is the cap */
 /* Replaces the check's reference to the present policies by one to `set`. */
 void check_use_set(struct check *check, struct policy_set *set);
-/* Decide a sealed check. check->done runs exactly once, now or later. No two parts are of the same policy and key, and
- * where there are several none is in shadow. */
+/* Decide a sealed check, or all of a check_all whose first it is. check->done runs exactly once, now or later. No two
+ * of a check_all are of the same policy and key, and none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
-/* Decides the checks that wait for a prefetch of the memory store, so that the next op sees their effect.
- * engine_flush() does this at the end of a tick. */
+/* Decides those checks now that would be decided in this tick anyway (store_submit_ahead), so that they are no longer
+ * in flight. Whoever does not call it loses nothing else: the store keeps the order of its ops itself. */
 void engine_decide_ahead(struct engine *engine);
+/* Moves the limits' time of a clock that a test moves. */
+void engine_set_time(struct engine *engine, int64_t wall_us);
 /* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
  * check->slot is that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
@@ -74,7 +77,7 @@ void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid);
 void check_release(struct check *check);
 
 void engine_flush(struct engine *engine);
-void engine_update_gauges(const struct engine *engine);    /* the gauges among engine_counters */
+void engine_update_counters(struct engine *engine);        /* engine_counters are those of this moment */
 int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us; INT64_MAX = none */
 /* Answers checks whose deadline has passed, gives back ended reservations, renews slots: some of each, and
  * engine_next_deadline() tells when to go on. */

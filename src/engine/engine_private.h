@@ -14,8 +14,6 @@
 #include "engine/failure.h"
 #include "engine/reservations.h"
 
-enum { N_AHEAD = 2 };
-
 struct engine {
     struct clock *clock; /* not owned */
     struct store store;
@@ -32,10 +30,7 @@ struct engine {
     uint64_t n_reserved; /* ever */
     struct slots slots;
     uint32_t max_inflight;
-    size_t n_orphans;             /* checks that their owner has let go, and whose reply is still to come */
-    size_t n_more_parts;          /* of check_alls under way: the parts beyond each one's first */
-    struct check *ahead[N_AHEAD]; /* submitted, but not yet with the store, the older one first; NULL = empty; see
-                                     shift_ahead() */
+    size_t n_orphans; /* checks that their owner has let go, and whose reply is still to come */
     bool closing;
     bool store_closed;
     void (*on_closed)(void *arg);
@@ -46,9 +41,9 @@ struct engine {
 
 /* The owner of a check that waits gets an error now; what the store still grants is nobody's. */
 void engine_give_up(struct check *check);
-/* Gives a reservation of `part` back at once; if this fails, later. In the store, or (local_reason) in the failure
+/* Gives a reservation of this plan and key back at once; if this fails, later. In the store, or (local_reason) in the failure
  * table. `party` asks: so it takes effect in the order of that connection's calls. */
-void engine_cancel(struct engine *engine, struct policy_set *set, const struct part *part,
+void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t party);
 
 /* ---- reserving.c ---- */
@@ -62,9 +57,9 @@ void reserving_decided(const struct check *check);
 void reserving_answered(struct check *check);
 /* The store is done with an OP_RESERVE, or was not asked. */
 void reserving_let_go(struct check *check);
-/* The policy and key of a reservation, as they are now; *ret_set holds the policy. False: the policy is gone or has
- * changed, so it is unknown what the reservation was charged to. */
-bool reserving_part(const struct engine *engine, const struct reservation *reservation, struct policy_set **ret_set,
-                    struct part *ret);
+/* What counts for a reservation's key now; *ret_set holds it. NULL: the policy is gone or has changed, so it is unknown
+ * what the reservation was charged to. */
+const struct plan *reserving_plan(const struct engine *engine, const struct reservation *reservation,
+                                  struct policy_set **ret_set);
 
 #endif

@@ -51,18 +51,18 @@ static void answer_error(struct check *check, enum reason reason)
 /* A cost of 0 charges nothing and is always allowed, also here. */
 static void answer_fixed(struct check *check, enum source source, enum reason reason)
 {
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct part *part = &check->parts[i];
-        bool allowed = source == SOURCE_ALLOW || part->cost == 0;
+    CHECK_FOREACH(one, check)
+    {
+        bool allowed = source == SOURCE_ALLOW || one->cost == 0;
 
-        part->decision = (struct decision){
+        one->decision = (struct decision){
             .allowed = allowed,
-            .limit = policy_capacity(part->policy),
+            .limit = plan_capacity(one->plan),
             .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
-            .granted = allowed ? check_asked(check, part) : 0,
+            .granted = allowed ? check_asked(one) : 0,
             .source = source,
             .reason = reason,
-            .policy_version = part->policy->version,
+            .policy_version = one->plan->policy->version,
         };
     }
 }
@@ -93,12 +93,12 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
 
     engine_counters.failure_local++;
     check_take_answer(check, &op, SOURCE_LOCAL);
-    for (uint16_t i = 0; i < check->n_parts; i++) check->parts[i].decision.reason = reason;
+    CHECK_FOREACH(one, check) one->decision.reason = reason;
     return;
 
 err_no_memory:
     engine_counters.overloaded++;
-    if (check->parts->policy->shadow) {
+    if (check->plan->shadow) {
         answer_fixed(check, SOURCE_ALLOW, reason);
         return;
     }
@@ -106,8 +106,7 @@ err_no_memory:
     check->error_message = "memory is short";
 }
 
-/* Of a check_all's policies the strictest decides: what one of them must not let through, none does. What nothing is
- * enforced by is no error either. */
+/* Of a check_all's plans the strictest decides: what one of them must not let through, none does. */
 static enum on_failure on_failure_of(const struct check *check)
 {
     static const int strictness[] = {
@@ -117,15 +116,10 @@ static enum on_failure on_failure_of(const struct check *check)
         [ON_FAILURE_ERROR] = 3,
     };
     if (!op_is_check(check->op.kind)) return ON_FAILURE_ERROR;
-    const struct policy *policy = check->parts->policy;
-    if (policy->shadow && policy->on_failure == ON_FAILURE_ERROR) return ON_FAILURE_ALLOW;
 
     enum on_failure strictest = ON_FAILURE_ALLOW;
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        policy = check->parts[i].policy;
-        if (!policy->unlimited && strictness[policy->on_failure] > strictness[strictest])
-            strictest = policy->on_failure;
-    }
+    for (const struct check *one = check; one != NULL; one = one->joined)
+        if (strictness[one->plan->on_failure] > strictness[strictest]) strictest = one->plan->on_failure;
     return strictest;
 }
 
@@ -133,8 +127,8 @@ static enum on_failure on_failure_of(const struct check *check)
 static bool count_in_row(const struct check *check)
 {
     bool is_often = false, is_decision = op_is_check(check->op.kind) && check->error == ERROR_NONE;
-    for (uint16_t i = 0; i < check->n_parts; i++) {
-        struct policy_counts *counts = check->parts[i].policy->counts;
+    for (const struct check *one = check; one != NULL; one = one->joined) {
+        struct policy_counts *counts = one->plan->policy->counts;
         if (policy_counts_recovered(counts)) {
             counts->decided_before = counts->allowed + counts->denied - counts->failed;
             counts->n_in_row = 0;

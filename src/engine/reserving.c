@@ -13,7 +13,7 @@ void reserving_let_go(struct check *check)
 void reserving_answered(struct check *check)
 {
     struct engine *engine = check->engine;
-    const struct decision *decision = &check->parts->decision;
+    const struct decision *decision = &check->decision;
     check->making->call.check = NULL;
 
     bool is_local = check->error == ERROR_NONE && decision->allowed && decision->source == SOURCE_LOCAL;
@@ -57,12 +57,13 @@ static const struct policy *find_policy(const struct engine *engine, struct slic
     return (*ret_set)->in_order[0];
 }
 
-bool reserving_part(const struct engine *engine, const struct reservation *reservation, struct policy_set **ret_set,
-                    struct part *ret)
+const struct plan *reserving_plan(const struct engine *engine, const struct reservation *reservation,
+                                  struct policy_set **ret_set)
 {
     struct slice key = {reservation->key, reservation->key_len};
     const struct policy *policy = find_policy(engine, slice_of(reservation->policy), ret_set);
-    if (policy == NULL || !policy_takes_key(policy, key)) return false;
-    *ret = (struct part){.policy = policy_for_key(policy, key), .key = key};
-    return ret->policy->reserves;
+    if (policy == NULL || !policy_takes_key(policy, key)) return NULL;
+
+    const struct plan *plan = plan_for_key(policy, key);
+    return plan->reserves ? plan : NULL;
 }

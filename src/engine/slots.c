@@ -121,9 +121,8 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner)
 {
     struct op_member members[POLICY_LIMITS_MAX];
-    const struct part *part = check->parts;
     uint16_t n = 0;
-    size_t n_bytes = part->key.len;
+    size_t n_bytes = check->key.len;
     if (slots_cap_reached(slots, owner) != SLOTS_CAP_NONE) return NULL;
 
     for (uint16_t i = 0; i < check->op.n_members; i++) {
@@ -140,8 +139,8 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     heap_push(&slots->due, &slot->due, INT64_MAX);
     slot->owner = owner;
     slot->leased_us = slots->clock->mono_us;
-    slot->policy = part->policy;
-    slot->set = policy_set_ref(check_set_of(check, part));
+    slot->policy = check->plan->policy;
+    slot->set = policy_set_ref(check->set);
     make_id(slots, slot->id);
     slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check};
     calls_add(slots->calls, &slot->call, check->op.party, check->msgid);
@@ -149,7 +148,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     slots->n++;
 
     slot->n_members = n;
-    uint8_t *at = copy((uint8_t *)&slot->members[n], part->key, &slot->key);
+    uint8_t *at = copy((uint8_t *)&slot->members[n], check->key, &slot->key);
     for (uint16_t i = 0; i < n; i++) {
         slot->members[i] = members[i];
         at = copy(at, members[i].key, &slot->members[i].key);

@@ -218,29 +218,51 @@ static key_parts common_parts(const struct policy *policy)
     return common;
 }
 
+void plan_make(struct plan *plan, const struct policy *policy, const struct limit *limits, key_parts common)
+{
+    const struct key_format *format = policy->format;
+    bool is_unlimited = policy->n_limits == 0, enforces = !is_unlimited && !policy->shadow;
+    *plan = (struct plan){
+        .policy = policy,
+        .limits = limits,
+        .n_limits = policy->n_limits,
+        .decider = is_unlimited ? ALLOWED_ALWAYS : DECIDED_BY_LIMITS,
+        .shadow = policy->shadow,
+        .reserves = !policy->is_candidate, /* which is charged by checks alone */
+        .has_slots = policy->base != NULL && policy->base->plan.has_slots,
+        .shares = format != NULL && common != key_format_all(format),
+        .n_joined = format != NULL && key_format_is_joined(format, common),
+        .common = common,
+        .on_failure = policy->on_failure,
+        .deadline_ms = is_unlimited ? UINT32_MAX : policy->deadline_ms,
+        .max_cost = EXACT_MAX,
+        .candidate = policy->candidate != NULL ? &policy->candidate->plan : NULL,
+    };
+    /* what nothing is enforced by is no error */
+    if (is_unlimited || (!enforces && policy->on_failure == ON_FAILURE_ERROR)) plan->on_failure = ON_FAILURE_ALLOW;
+
+    for (uint16_t i = 0; i < plan->n_limits; i++) {
+        const struct limit *limit = &limits[i];
+        if (limit->limit == 0 && plan->zero == NULL) plan->zero = limit;
+        if (plan->least == NULL || limit->full < plan->least->full) plan->least = limit;
+        if (limit->max_cost < plan->max_cost) plan->max_cost = limit->max_cost;
+        plan->has_slots |= limit->algo == ALGO_CONCURRENCY;
+        plan->owns_state |= !limit->shared;
+        /* Units charged with a delay cannot be given back, because later checks have been delayed because of them. */
+        plan->reserves &= limit_ops(limit)->refunds && limit->max_wait_us == 0;
+        if (format == NULL || !limit->shared) continue;
+        plan->shares = true;
+        plan->n_joined += key_format_is_joined(format, limit->parts);
+    }
+    if (plan->zero != NULL) plan->decider = DENIED_ALWAYS;
+    plan->is_plain = plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL;
+}
+
 /* For a policy, its variants and its candidate. */
 static void complete(struct policy *policy, key_parts common, uint32_t version)
 {
-    const struct key_format *format = policy->format;
     policy->version = version;
-    policy->common = common;
-    policy->shares = format != NULL && common != key_format_all(format);
-    policy->n_joined = format != NULL && key_format_is_joined(format, common);
-    policy->zero = NULL;
-    policy->has_slots = policy->base != NULL && policy->base->has_slots;
-    policy->reserves = !policy->is_candidate; /* which is charged by checks alone */
-
-    for (uint16_t i = 0; i < policy->n_limits; i++) {
-        const struct limit *limit = &policy->limits[i];
-        if (limit->limit == 0 && policy->zero == NULL) policy->zero = limit;
-        if (limit->algo == ALGO_CONCURRENCY) policy->has_slots = true;
-        /* Units charged with a delay cannot be given back, because later checks have been delayed because of them. */
-        if (!limit_ops(limit)->refunds || limit->max_wait_us > 0) policy->reserves = false;
-        if (format == NULL || !limit->shared) continue;
-        policy->shares = true;
-        policy->n_joined += key_format_is_joined(format, limit->parts);
-    }
-    policy->only_limits = !policy->unlimited && !policy->shadow && policy->candidate == NULL && policy->zero == NULL;
+    plan_make(&policy->plan, policy, policy->limits, common);
 }
 
 void policy_seal(struct policy *policy)
@@ -249,14 +271,15 @@ void policy_seal(struct policy *policy)
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
     if (policy->overrides != NULL) overrides_seal(policy->overrides);
 
-    complete(policy, common_parts(policy), fingerprint(policy));
+    key_parts common = common_parts(policy);
+    complete(policy, common, fingerprint(policy));
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
-        complete(policy->overrides->items[i].variant, policy->common, policy->version);
+        complete(policy->overrides->items[i].variant, common, policy->version);
 
     if (candidate == NULL) return;
-    complete(candidate, common_parts(candidate), policy->version);
     candidate->idempotency_ms = policy->idempotency_ms;
     candidate->deadline_ms = policy->deadline_ms;
+    complete(candidate, common_parts(candidate), policy->version);
 }
 
 /* ---- Questions about one ---- */
@@ -282,14 +305,6 @@ const struct limit *policy_conflict(const struct policy *a, struct slice key_a, 
     return NULL;
 }
 
-const struct limit *policy_least_limit(const struct policy *policy)
-{
-    const struct limit *least = NULL;
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (least == NULL || policy->limits[i].full < least->full) least = &policy->limits[i];
-    return least;
-}
-
 const struct limit *policy_find_limit(const struct policy *policy, struct slice name)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++)
@@ -301,12 +316,6 @@ const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX])
 {
     snprintf(out, LIMIT_PATH_MAX, "%s%s%s", limit->policy->label, limit->name[0] != '\0' ? "/" : "", limit->name);
     return out;
-}
-
-int64_t policy_capacity(const struct policy *policy)
-{
-    const struct limit *least = policy_least_limit(policy);
-    return least != NULL ? least->full : UNLIMITED;
 }
 
 const char *policy_cost_fault(const struct policy *policy, int64_t cost)
@@ -347,8 +356,7 @@ void policy_set_add(struct policy_set *set, struct policy *policy)
     CHECK(set->n < set->cap && policy_find(set, name) == NULL);
     set->in_order[set->n++] = policy;
     map_insert(&set->by_name, &policy->node, hash_keyed(name.data, name.len));
-    bool never_errs = policy->shadow && policy->on_failure == ON_FAILURE_ERROR;
-    if (!policy->unlimited) set->n_on_failure[never_errs ? ON_FAILURE_ALLOW : policy->on_failure]++;
+    if (!policy->unlimited) set->n_on_failure[policy->plan.on_failure]++;
 }
 
 void policy_set_free(struct policy_set *set)

@@ -51,6 +51,40 @@ static inline bool policy_counts_recovered(const struct policy_counts *counts)
     return counts->allowed + counts->denied > counts->decided_before + counts->failed;
 }
 
+/* Who decides the checks of a plan. */
+enum plan_decider {
+    DECIDED_BY_LIMITS, /* the store is asked */
+    ALLOWED_ALWAYS,    /* unlimited: no store is asked */
+    DENIED_ALWAYS,     /* a limit of 0: what costs something is denied, and no store is asked */
+};
+
+/*
+ * What a policy comes to for a key. An override, an inline policy and a candidate are policies of their own, so each
+ * has its plan; plan_for_key() finds the one that counts, when a request is read. From there on a check knows only its
+ * plan. Another plan of the same policy, such as one with a share of its limits, is made with plan_make().
+ */
+struct plan {
+    const struct policy *policy; /* its name, version and counts */
+    const struct limit *limits;
+    uint16_t n_limits; /* 0 where ALLOWED_ALWAYS */
+
+    enum plan_decider decider;
+    bool is_plain;                /* its limits alone decide a check: DECIDED_BY_LIMITS, no shadow, no candidate */
+    bool shadow;                  /* evaluated and counted, and never denies */
+    bool reserves;                /* units can be reserved: every limit can give them back */
+    bool has_slots;               /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool owns_state;              /* some counter belongs to the whole key */
+    bool shares;                  /* some limit is shared */
+    uint16_t n_joined;            /* ids of one key that key_format_id() needs space for, the one of `common` too */
+    key_parts common;             /* those that all limits count by: they decide the shard of the Redis keys */
+    enum on_failure on_failure;   /* what is answered without the store: `allow` where nothing is enforced */
+    uint32_t deadline_ms;         /* UINT32_MAX where ALLOWED_ALWAYS */
+    const struct limit *zero;     /* DENIED_ALWAYS: the first limit of 0; else NULL */
+    const struct limit *least;    /* the limit with the smallest capacity, of several the first; NULL: no limits */
+    int64_t max_cost;             /* no check may charge all limits more at once */
+    const struct plan *candidate; /* its limits on trial; NULL = none */
+};
+
 struct policy {
     struct map_node node;        /* in the set, by name */
     char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
@@ -71,14 +105,7 @@ struct policy {
     struct policy_counts *counts; /* one reference; a candidate's and a variant's are their policy's */
     uint64_t name_hash;           /* hash_stable() of the name */
 
-    /* Set by policy_seal(): */
-    key_parts common;  /* those that all limits count by: they decide the shard of the Redis keys */
-    uint16_t n_joined; /* ids of one key that key_format_id() needs space for, the one of `common` too */
-    bool shares;       /* some limit is shared */
-    bool reserves;     /* units can be reserved: every limit can give them back */
-    bool has_slots;    /* a limit is of slots, to be acquired and released; an override's: its policy's */
-    bool only_limits;  /* only its limits decide a check: it has no candidate, shadow, `unlimited` or limit of 0 */
-    const struct limit *zero; /* the first limit of 0, which denies whatever costs something; NULL = none */
+    struct plan plan; /* set by policy_seal() */
 
     uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 where unlimited */
     struct limit limits[];
@@ -111,9 +138,11 @@ int policy_prepare_limit(struct limit *limit, const char *compat_prefix, struct 
 /* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
  * `unlimited`: without its limits. NULL without memory. */
 struct policy *policy_variant(const struct policy *base, bool unlimited);
-/* Once all limits are prepared and all overrides are there: computes version, and what else follows; a variant's too.
- */
+/* Once all limits are prepared and all overrides are there: computes the version and the plan, and those of its
+ * variants and its candidate. */
 void policy_seal(struct policy *policy);
+/* The plan of a policy with these limits, which it does not own; the policy's own, or others with the same names. */
+void plan_make(struct plan *plan, const struct policy *policy, const struct limit *limits, key_parts common);
 
 /* What counts for `key`: an override of the policy, or the policy itself. */
 static inline const struct policy *policy_for_key(const struct policy *policy, struct slice key)
@@ -122,13 +151,22 @@ static inline const struct policy *policy_for_key(const struct policy *policy, s
     return variant != NULL ? variant : policy;
 }
 
+static inline const struct plan *plan_for_key(const struct policy *policy, struct slice key)
+{
+    return &policy_for_key(policy, key)->plan;
+}
+
+/* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
+static inline int64_t plan_capacity(const struct plan *plan)
+{
+    return plan->least != NULL ? plan->least->full : UNLIMITED;
+}
+
 /* The first limit that would charge one counter for both keys, by other numbers for the one than for the other because
  * of an override; NULL: none. */
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b);
 
-/* The limit with the smallest capacity, of several the first; NULL if the policy is unlimited. */
-const struct limit *policy_least_limit(const struct policy *policy);
 /* The limit of that name, or NULL. The name is empty if the policy has a single limit without a name. */
 const struct limit *policy_find_limit(const struct policy *policy, struct slice name);
 /* Does the key fit the policy's format? */
@@ -148,8 +186,6 @@ static inline bool policy_is_same(const struct policy *a, const struct policy *b
 enum { LIMIT_PATH_MAX = 2 * NAME_MAX_LEN + 2 };
 const char *limit_path(const struct limit *limit, char out[LIMIT_PATH_MAX]);
 
-/* The smallest capacity of its limits, or UNLIMITED: more is never admitted at once. */
-int64_t policy_capacity(const struct policy *policy);
 /* Is `cost` something the policy can be asked for? NULL, or the message for BAD_COST (static). */
 const char *policy_cost_fault(const struct policy *policy, int64_t cost);
 

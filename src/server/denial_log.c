@@ -110,9 +110,9 @@ static const char *retry_text(int64_t retry_ms, char out[UNITS_TEXT_MAX])
     return out;
 }
 
-void denial_log_write(const struct part *part, const struct peer *peer, uint64_t n_held)
+void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held)
 {
-    const struct decision *decision = &part->decision;
+    const struct decision *decision = &check->decision;
     const char *reason = reason_name(decision->reason);
     char limit[LIMIT_TEXT_MAX] = "", held[HELD_TEXT_MAX] = "";
     char path[LIMIT_PATH_MAX], key[LOG_KEY_MAX], retry[UNITS_TEXT_MAX];
@@ -120,8 +120,8 @@ void denial_log_write(const struct part *part, const struct peer *peer, uint64_t
     if (decision->of != NULL) /* as bound_by says it, or what the only limit would be called */
         snprintf(limit, sizeof limit, " limit %s", limit_path(decision->of, path));
 
-    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s", part->policy->label,
-             limit, log_key(key, part->key), part->cost, retry_text(decision->retry_after_ms, retry),
-             source_name(decision->source), reason != NULL ? " reason " : "", reason != NULL ? reason : "",
-             (unsigned)peer->uid, (int)peer->pid, held);
+    log_info("denied: policy %s%s%s cost %" PRId64 " retry %s source %s%s%s uid %u pid %d%s",
+             check->plan->policy->label, limit, log_key(key, check->key), check->cost,
+             retry_text(decision->retry_after_ms, retry), source_name(decision->source),
+             reason != NULL ? " reason " : "", reason != NULL ? reason : "", (unsigned)peer->uid, (int)peer->pid, held);
 }

@@ -58,7 +58,7 @@ static inline bool denial_log_is_on(const struct denial_log *log)
 /* Is this denial to be logged? Then *ret_held is how many were held back before it. The log is on. */
 bool denial_log_takes(struct denial_log *log, const struct policy *policy, struct slice key, int64_t now_us,
                       uint64_t *ret_held);
-void denial_log_write(const struct part *part, const struct peer *peer, uint64_t n_held);
+void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held);
 
 /* Each second: logs how many denials were held back, if no further denial has done it. */
 void denial_log_look(struct denial_log *log, int64_t now_us);

@@ -76,7 +76,7 @@ static void add_free(struct why *why, const struct check *check, const struct op
     view_of(&view, check, member);
     int64_t is_free = limit_remaining(&view);
     add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
-        has_slots(member->limit) ? "slots" : "units", check->parts->cost);
+        has_slots(member->limit) ? "slots" : "units", check->cost);
 }
 
 /* The denying member that waits longest, and how many deny; NULL if none does. */
@@ -107,14 +107,14 @@ static void add_denied(struct why *why, const struct check *check, const struct 
 {
     char time[UNITS_TEXT_MAX];
     const struct limit *limit = member->limit;
-    add(why, "%s by ", denied_word(check->parts->policy));
+    add(why, "%s by ", denied_word(check->plan->policy));
     add_limit(why, limit);
 
-    if (check->parts->cost > limit->full) {
+    if (check->cost > limit->full) {
         add(why,
             ": it never has more than %" PRId64 " units, and this check needs %" PRId64
             ". No waiting helps; ask for less.",
-            limit->full, check->parts->cost);
+            limit->full, check->cost);
         return;
     }
     add(why, ": ");
@@ -137,8 +137,8 @@ static void add_allowed(struct why *why, const struct check *check)
         if (op->members[i].decision.remaining < tightest->decision.remaining) tightest = &op->members[i];
 
     char time[UNITS_TEXT_MAX];
-    int64_t delay_ms = check->parts->decision.delay_ms;
-    add(why, "%s by ", check->parts->policy->is_candidate ? "Would be allowed" : "Allowed");
+    int64_t delay_ms = check->decision.delay_ms;
+    add(why, "%s by ", check->plan->policy->is_candidate ? "Would be allowed" : "Allowed");
     add_limit(why, tightest->limit);
     add(why, ": ");
     add_free(why, check, tightest);
@@ -150,13 +150,13 @@ static void add_allowed(struct why *why, const struct check *check)
 static void add_policy(struct why *why, const struct check *check)
 {
     char name[NAME_SHOWN_MAX];
-    const struct policy *policy = check->parts->policy;
-    const struct limit *zero = policy->zero;
+    const struct policy *policy = check->plan->policy;
+    const struct limit *zero = check->plan->zero;
 
-    if (policy->unlimited)
+    if (check->plan->decider == ALLOWED_ALWAYS)
         add(why, "Allowed: %s unlimited, and nothing is counted.",
             policy->base != NULL ? "an override makes this key" : "the policy is");
-    else if (zero != NULL && check->parts->cost > 0)
+    else if (zero != NULL && check->cost > 0)
         add(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy), name_of(zero, name));
     else
         add(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
@@ -165,7 +165,7 @@ static void add_policy(struct why *why, const struct check *check)
 /* Explains the answer of a peek, by its policy or its store, in `out`, which is returned. */
 static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
 {
-    const struct policy *policy = check->parts->policy;
+    const struct policy *policy = check->plan->policy;
     struct why why = {.out = out};
     char shown[KEY_SHOWN_MAX];
     unsigned n_deny;
@@ -200,8 +200,8 @@ static void pack_own_decision(struct packer *packer, const struct decision *deci
 static void pack_limits(struct packer *packer, const struct check *check)
 {
     enum { N_OWN = 4 };
-    const struct policy *policy = check->parts->policy;
-    bool is_free = check->parts->cost == 0;
+    const struct policy *policy = check->plan->policy;
+    bool is_free = check->cost == 0;
     const struct decision of_zero = {.allowed = is_free, .retry_after_ms = is_free ? 0 : RETRY_NEVER};
     pack_text(packer, "limits");
     pack_array(packer, policy->n_limits);
@@ -253,9 +253,9 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
                    const struct explain_form *form)
 {
     enum { N_MORE = N_REASONS + 2 };
-    const struct policy *policy = check->parts->policy, *base = policy->base != NULL ? policy->base : policy;
+    const struct policy *policy = check->plan->policy, *base = policy->base != NULL ? policy->base : policy;
     bool has_candidate = base->candidate != NULL;
-    reply_decision(packer, &check->parts->decision, check->parts->cost, form->decision, N_MORE + has_candidate);
+    reply_decision(packer, &check->decision, check->cost, form->decision, N_MORE + has_candidate);
     pack_text_field(packer, "policy", policy->label);
     pack_text(packer, "override");
     if (policy->override != NULL)
@@ -270,7 +270,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
         pack_nil(packer);
         return;
     }
-    reply_decision(packer, &trial->parts->decision, trial->parts->cost, form->decision, N_REASONS);
+    reply_decision(packer, &trial->decision, trial->cost, form->decision, N_REASONS);
     pack_reasons(packer, trial, form);
 }
 

@@ -36,8 +36,8 @@ static int run_check(struct params *params)
     if (request == NULL) return -1;
 
     struct check *check = request->first;
-    check->parts->cost = 1;
-    int status = params_charged(params, check->parts);
+    check->cost = 1;
+    int status = params_charged(params, check);
     if (status == 0) status = params_cost_or_options(params, check);
     return request_go(request, params, status);
 }
@@ -47,9 +47,9 @@ static int run_peek(struct params *params)
     struct request *request = request_begin(params, OP_PEEK);
     if (request == NULL) return -1;
 
-    struct part *part = request->first->parts;
-    int status = params_target(params, part);
-    if (status == 0) status = params_cost(params, part);
+    struct check *check = request->first;
+    int status = params_target(params, check);
+    if (status == 0) status = params_cost(params, check);
     return request_go(request, params, status);
 }
 
@@ -58,16 +58,15 @@ static int run_peek(struct params *params)
 static int add_trial(struct request *request, const struct params *params)
 {
     const struct check *check = request->first;
-    const struct part *part = check->parts;
-    const struct policy *candidate = part->policy->candidate;
-    if (candidate == NULL || policy_cost_fault(candidate, part->cost) != NULL) return 0;
+    const struct plan *candidate = check->plan->candidate;
+    if (candidate == NULL || policy_cost_fault(candidate->policy, check->cost) != NULL) return 0;
 
     struct check *trial = request_add(request, check->op.kind);
     if (trial == NULL) return params_fail_overloaded(params);
-    trial->parts->policy = candidate;
-    trial->parts->set = policy_set_ref(check_set_of(check, part));
-    trial->parts->key = part->key;
-    trial->parts->cost = part->cost;
+    check_use_set(trial, check->set);
+    trial->plan = candidate;
+    trial->key = check->key;
+    trial->cost = check->cost;
     return 0;
 }
 
@@ -77,13 +76,13 @@ static int run_explain(struct params *params)
     struct request *request = request_begin(params, OP_PEEK);
     if (request == NULL) return -1;
 
-    struct part *part = request->first->parts;
+    struct check *check = request->first;
     request->form = REQUEST_EXPLAIN;
     request->key_is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
-    part->cost = 1;
+    check->cost = 1;
     params->takes_label = true;
-    int status = params_target(params, part);
-    if (status == 0) status = params_cost(params, part);
+    int status = params_target(params, check);
+    if (status == 0) status = params_cost(params, check);
     if (status == 0) status = add_trial(request, params);
     return request_go(request, params, status);
 }
@@ -94,24 +93,24 @@ static int run_reset(struct params *params)
     if (request == NULL) return -1;
 
     struct check *check = request->first;
-    int status = params_counter(params, check->parts, &check->only);
+    int status = params_counter(params, check);
     if (status == 0 && check->only == NULL) status = add_trial(request, params);
     return request_go(request, params, status);
 }
 
 static int read_refund(struct params *params, struct check *check)
 {
-    struct part *part = check->parts;
-    if (params_counter(params, part, &check->only) != 0) return -1;
-    if (params_units(params, "units", 1, &part->cost) != 0) return -1;
+    if (params_counter(params, check) != 0) return -1;
+    if (params_units(params, "units", 1, &check->cost) != 0) return -1;
 
+    const struct plan *plan = check->plan;
     const struct limit *only = check->only;
-    for (uint16_t i = 0; i < part->policy->n_limits; i++) {
-        const struct limit *limit = &part->policy->limits[i];
+    for (uint16_t i = 0; i < plan->n_limits; i++) {
+        const struct limit *limit = &plan->limits[i];
         if ((only != NULL && limit != only) || limit_ops(limit)->refunds) continue;
         return params_fail(params, ERROR_UNSUPPORTED,
                            "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
-                           part->policy->label, only != NULL ? "/" : "", only != NULL ? only->name : "");
+                           plan->policy->label, only != NULL ? "/" : "", only != NULL ? only->name : "");
     }
     return params_options(params, check);
 }
@@ -158,9 +157,11 @@ static int run_check_many(struct params *params)
     return request_go(request, params, add_members(request, params, n));
 }
 
-/* Refuses a check_all in which keys that share a counter together ask for more than one check may charge. */
-static int refuse_sums(const struct params *params, const struct check *check)
+/* Refuses a sealed check_all in which keys that share a counter together ask for more than one check may charge. */
+static int refuse_sums(const struct params *params, const struct request *request)
 {
+    const struct check *check = request->first;
+    while (check->next != NULL && !check->is_merged) check = check->next;
     for (uint16_t i = 0; check->is_merged && i < check->op.n_members; i++) {
         const struct op_member *member = &check->op.members[i];
         const struct limit *limit = member->limit;
@@ -187,8 +188,8 @@ static int run_check_all(struct params *params)
 
     int status = add_members(request, params, n);
     if (status == 0) status = params_all_options(params, request->first);
-    for (struct check *check = request->first; status == 0 && check != NULL; check = check->next)
-        status = check_seal(check) == 0 ? refuse_sums(params, check) : params_fail_overloaded(params);
+    if (status == 0) status = request_seal(request, params);
+    if (status == 0) status = refuse_sums(params, request);
     return request_go(request, params, status);
 }
 
@@ -217,16 +218,15 @@ static int run_acquire(struct params *params)
     if (request == NULL) return -1;
 
     struct check *check = request->first;
-    struct part *part = check->parts;
-    part->cost = 1;
-    int status = params_target(params, part);
-    if (status == 0 && !part->policy->has_slots)
+    check->cost = 1;
+    int status = params_target(params, check);
+    if (status == 0 && !check->plan->has_slots)
         status = params_fail(params, ERROR_UNSUPPORTED, "policy: has no concurrency limit; use check");
     if (status == 0) status = params_options(params, check);
 
     struct slot *slot = NULL;
     if (status == 0 && check->request_id.len > 0)
-        slot = slots_find_request(slots, &session->slots, part->policy->name, part->key, check->request_id);
+        slot = slots_find_request(slots, &session->slots, check->plan->policy->name, check->key, check->request_id);
     check->msgid = params->msgid;
 
     /* This connection holds a slot with this request id: it gets the first answer again. */
@@ -242,7 +242,7 @@ static int run_acquire(struct params *params)
         status = params_fail(params, ERROR_BAD_REQUEST,
                              "request_id: an acquire with it is under way on this connection; wait for its answer");
 
-    if (status == 0 && check_seal(check) < 0) status = params_fail_overloaded(params);
+    if (status == 0) status = request_seal(request, params);
     if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(params);
     return request_go(request, params, status);
 }
@@ -303,7 +303,7 @@ static int run_policies(struct params *params)
 static int run_stats(struct params *params)
 {
     struct session *session = params->session;
-    engine_update_gauges(session->sessions->engine);
+    engine_update_counters(session->sessions->engine);
 
     struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, (uint32_t)counters_n());
@@ -345,16 +345,12 @@ static int run_version(struct params *params)
 static int run_test_clock(struct params *params)
 {
     struct session *session = params->session;
-    struct clock *clock = session->sessions->clock;
     int64_t us;
     if (pull_int(&params->pull, &us) != 0 || us < 0)
         return params_fail(params, ERROR_BAD_REQUEST,
                            "microseconds: must be a whole number from 0 to 2^53 - 1, the time since the epoch");
 
-    clock->wall_us = us;
-    clock->manual = true;
-    slots_renew_all(engine_slots(session->sessions->engine));
-
+    engine_set_time(session->sessions->engine, us);
     struct packer *packer = session_begin_answer(session, params->msgid);
     pack_int(packer, us);
     session_end_answer(session);
@@ -402,10 +398,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
                              log_escape(space, sizeof space, request->method.data, request->method.len));
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||
                (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
-        if (method->run != run_check) {
-            engine_decide_ahead(session->sessions->engine); /* what it sees or changes is later */
-            sessions_spend(session->sessions, method->units);
-        }
+        sessions_spend(session->sessions, method->units);
         status = method->run(&params);
     } else {
         status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,

@@ -87,21 +87,27 @@ struct policy_set *params_inline(const struct params *params, struct slice name,
     return set;
 }
 
+/* The one policy of an inline set, which `check` holds from now on. */
+static const struct policy *use_inline(struct check *check, struct policy_set *set)
+{
+    check_use_set(check, set);
+    return set->in_order[0];
+}
+
 /* A name that no policy of the configuration has: that of an inline policy, where the method takes one. */
-static int read_label(struct params *params, struct slice name, struct part *ret)
+static int read_label(struct params *params, struct slice name, struct check *check, const struct policy **ret)
 {
     char text[FAULT_TEXT_MAX] = "";
     struct policy_set *set = params->takes_label ? params_inline(params, name, text) : NULL;
     if (set == NULL && text[0] != '\0') return params_fail(params, ERROR_UNKNOWN_POLICY, "%s", text);
     if (set == NULL) return fail_unknown_policy(params, name);
 
-    ret->set = policy_set_ref(set);
-    ret->policy = set->in_order[0];
+    *ret = use_inline(check, set);
     return 0;
 }
 
 /* A policy that is written out in place of its name. */
-static int read_inline_policy(struct params *params, struct part *ret)
+static int read_inline_policy(struct params *params, struct check *check, const struct policy **ret)
 {
     const struct server_options *options = &params->session->sessions->options;
     const uint8_t *start = params->pull.at;
@@ -124,27 +130,26 @@ static int read_inline_policy(struct params *params, struct part *ret)
     enum error_code code = inline_policies_find(options->inline_policies, map, &set, text, sizeof text);
     if (options->inline_policies->n_read > n_read) sessions_spend(params->session->sessions, INLINE_UNITS);
     if (code != ERROR_NONE) return params_fail(params, code, "%s", text);
-    ret->set = policy_set_ref(set);
-    ret->policy = set->in_order[0];
+    *ret = use_inline(check, set);
     return 0;
 }
 
 /* Clients ask for one policy again and again, so the session remembers its last one. */
-static inline int read_policy(struct params *params, struct part *ret)
+static inline int read_policy(struct params *params, struct check *check, const struct policy **ret)
 {
     struct session *session = params->session;
     uint64_t generation = engine_policies_generation(session->sessions->engine);
     struct slice name;
-    if (pull_text(&params->pull, &name) != 0) return read_inline_policy(params, ret);
+    if (pull_text(&params->pull, &name) != 0) return read_inline_policy(params, check, ret);
 
-    ret->policy = session->last_policy;
-    if (ret->policy != NULL && session->last_generation == generation && slice_eq(name, session->last_name)) return 0;
+    *ret = session->last_policy;
+    if (*ret != NULL && session->last_generation == generation && slice_eq(name, session->last_name)) return 0;
 
-    ret->policy = policy_find(params_policies(params), name);
-    if (ret->policy == NULL) return read_label(params, name, ret);
+    *ret = policy_find(params_policies(params), name);
+    if (*ret == NULL) return read_label(params, name, check, ret);
     session->last_generation = generation;
-    session->last_policy = ret->policy;
-    session->last_name = slice_of(ret->policy->name);
+    session->last_policy = *ret;
+    session->last_name = slice_of((*ret)->name);
     return 0;
 }
 
@@ -166,19 +171,27 @@ static int fail_format(const struct params *params, const struct policy *policy,
                        shown(of_format, slice_of(policy->format->text)), policy->label);
 }
 
-int params_target(struct params *params, struct part *ret)
+/* The key, which must fit the policy's format. */
+static int read_key_of(struct params *params, const struct policy *policy, struct slice *ret)
 {
-    if (read_policy(params, ret) != 0 || read_key(params, &ret->key) != 0) return -1;
-    if (!policy_takes_key(ret->policy, ret->key)) return fail_format(params, ret->policy, ret->key);
-    ret->policy = policy_for_key(ret->policy, ret->key);
+    if (read_key(params, ret) != 0) return -1;
+    if (!policy_takes_key(policy, *ret)) return fail_format(params, policy, *ret);
     params->n -= 2;
     return 0;
 }
 
-int params_charged(struct params *params, struct part *ret)
+int params_target(struct params *params, struct check *ret)
+{
+    const struct policy *policy = NULL;
+    if (read_policy(params, ret, &policy) != 0 || read_key_of(params, policy, &ret->key) != 0) return -1;
+    ret->plan = plan_for_key(policy, ret->key);
+    return 0;
+}
+
+int params_charged(struct params *params, struct check *ret)
 {
     if (params_target(params, ret) != 0) return -1;
-    if (!ret->policy->has_slots) return 0;
+    if (!ret->plan->has_slots) return 0;
     return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire and release");
 }
 
@@ -197,37 +210,35 @@ static int fail_unknown_limit(const struct params *params, const struct policy *
                        policy->label, space);
 }
 
-int params_counter(struct params *params, struct part *ret, const struct limit **ret_only)
+int params_counter(struct params *params, struct check *ret)
 {
+    const struct policy *policy = NULL;
     struct slice name = {NULL, 0}, limit = {NULL, 0};
     struct pull pull = params->pull;
     const uint8_t *slash = NULL;
-    *ret_only = NULL;
     params->takes_label = true;
     if (pull_text(&pull, &name) == 0 && name.len > 0) slash = memchr(name.data, '/', name.len);
 
     if (slash == NULL) {
-        if (read_policy(params, ret) != 0) return -1;
+        if (read_policy(params, ret, &policy) != 0) return -1;
     } else {
         params->pull = pull;
         limit = (struct slice){slash + 1, (size_t)(name.data + name.len - slash) - 1};
         name.len = (size_t)(slash - name.data);
-        ret->policy = policy_find(params_policies(params), name);
-        if (ret->policy == NULL && read_label(params, name, ret) != 0) return -1;
-        CHECK(ret->policy != NULL);
-        *ret_only = policy_find_limit(ret->policy, limit);
-        if (*ret_only == NULL) return fail_unknown_limit(params, ret->policy, limit);
+        policy = policy_find(params_policies(params), name);
+        if (policy == NULL && read_label(params, name, ret, &policy) != 0) return -1;
+        CHECK(policy != NULL);
+        ret->only = policy_find_limit(policy, limit);
+        if (ret->only == NULL) return fail_unknown_limit(params, policy, limit);
     }
-    if (read_key(params, &ret->key) != 0) return -1;
-    if (!policy_takes_key(ret->policy, ret->key)) return fail_format(params, ret->policy, ret->key);
-    params->n -= 2;
+    if (read_key_of(params, policy, &ret->key) != 0) return -1;
 
     /* Where an override charges this key nothing, the counter that others charge is still there. */
-    const struct policy *variant = policy_for_key(ret->policy, ret->key);
-    const struct limit *of_variant = *ret_only != NULL ? policy_find_limit(variant, limit) : NULL;
-    if (*ret_only != NULL && (of_variant == NULL || of_variant->limit <= 0)) return 0;
-    ret->policy = variant;
-    *ret_only = of_variant;
+    const struct policy *variant = policy_for_key(policy, ret->key);
+    const struct limit *of_variant = ret->only != NULL ? policy_find_limit(variant, limit) : NULL;
+    bool is_base = ret->only != NULL && (of_variant == NULL || of_variant->limit <= 0);
+    ret->plan = is_base ? &policy->plan : &variant->plan;
+    if (!is_base) ret->only = of_variant;
     return 0;
 }
 
@@ -253,16 +264,16 @@ int params_units(struct params *params, const char *name, int64_t least, int64_t
 }
 
 /* The units of a check, which its policy must be able to charge at once. */
-static int read_cost(struct params *params, struct part *ret)
+static int read_cost(struct params *params, struct check *ret)
 {
     if (!is_number(params)) return params_fail(params, ERROR_BAD_REQUEST, "cost: must be an integer");
     if (pull_int(&params->pull, &ret->cost) != 0)
         return params_fail(params, ERROR_BAD_COST, "cost: must be a whole number from 0 to 2^53 - 1");
-    const char *wrong = policy_cost_fault(ret->policy, ret->cost);
+    const char *wrong = policy_cost_fault(ret->plan->policy, ret->cost);
     return wrong == NULL ? 0 : params_fail(params, ERROR_BAD_COST, "%s", wrong);
 }
 
-int params_cost(struct params *params, struct part *ret)
+int params_cost(struct params *params, struct check *ret)
 {
     if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
     return read_cost(params, ret);
@@ -351,7 +362,7 @@ static int read_option_value(struct params *params, enum option option, struct c
     struct pull *pull = &params->pull;
     int64_t ms;
     switch (option) {
-    case OPTION_COST: return read_cost(params, ret->parts);
+    case OPTION_COST: return read_cost(params, ret);
     case OPTION_AT_MOST: return read_units(params, "at_most", 1, &ret->at_most);
 
     case OPTION_TTL_MS: return read_number(params, "ttl_ms", RESERVATION_TTL_MAX_MS, &ret->reservation.ttl_ms);
@@ -397,14 +408,14 @@ static int read_check_options(struct params *params, unsigned known, const char 
 int params_cost_or_options(struct params *params, struct check *check)
 {
     if (params->n == 0) return 0;
-    if (is_number(params)) return read_cost(params, check->parts);
+    if (is_number(params)) return read_cost(params, check);
     return read_check_options(params, OPTIONS_OF_CHECK, "cost or options: must be an integer or a map", check);
 }
 
 int params_member_options(struct params *params, struct check *check)
 {
     enum pull_type type = params->n > 0 ? pull_type(&params->pull) : PULL_NIL;
-    if (type != PULL_MAP) return params_cost(params, check->parts);
+    if (type != PULL_MAP) return params_cost(params, check);
     return read_check_options(params, OPTIONS_OF_MEMBER, "", check);
 }
 

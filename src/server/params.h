@@ -50,16 +50,16 @@ int params_fail(const struct params *params, enum error_code code, const char *f
 
 int params_fail_overloaded(const struct params *params);
 
-/* Reads policy and key, with which every check begins. Sets ret->policy to what counts for the key, ret->key, which
- * fits the policy's format, and for an inline policy ret->set (a reference, the caller's even after a fault). */
-int params_target(struct params *params, struct part *ret);
+/* Reads policy and key, with which every check begins. Sets the check's plan to what counts for the key, its key, which
+ * fits the policy's format, and for an inline policy its set. */
+int params_target(struct params *params, struct check *ret);
 /* The same for a check that charges; refuses a policy with slots, because the check would take one for good. */
-int params_charged(struct params *params, struct part *ret);
-/* policy or policy/limit, then key. *ret_only is the limit that is named, one of ret->policy; else NULL. */
-int params_counter(struct params *params, struct part *ret, const struct limit **ret_only);
+int params_charged(struct params *params, struct check *ret);
+/* policy or policy/limit, then key. ret->only is the limit that is named, one of its plan; else NULL. */
+int params_counter(struct params *params, struct check *ret);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
-int params_cost(struct params *params, struct part *ret);
-/* [, cost or options] of a check with one part, whose policy is known. */
+int params_cost(struct params *params, struct check *ret);
+/* [, cost or options] of a check, whose plan is known. */
 int params_cost_or_options(struct params *params, struct check *check);
 /* [, options] of a check_all: deadline_ms and request_id, for each check of the chain. */
 int params_all_options(struct params *params, struct check *first);

@@ -261,19 +261,19 @@ void reply_slot(struct packer *packer, const struct decision *decision, const ch
     pack_str(packer, (struct slice){(const uint8_t *)slot, SLOT_ID_LEN});
 }
 
-void reply_reservation(struct packer *packer, const struct part *part, const struct op_reservation *reservation,
-                       struct decision_form form)
+void reply_reservation(struct packer *packer, const struct check *check, struct decision_form form)
 {
-    const struct decision *decision = &part->decision;
-    reply_decision(packer, decision, part->cost, form, decision->allowed);
+    const struct decision *decision = &check->decision;
+    const struct op_reservation *reservation = &check->reservation;
+    reply_decision(packer, decision, check->cost, form, decision->allowed);
     if (!decision->allowed) return;
 
     struct reservation_token token = {
         .source = decision->source,
         .reason = decision->reason,
         .reservation = *reservation,
-        .policy = slice_of(part->policy->name),
-        .key = part->key,
+        .policy = slice_of(check->plan->policy->name),
+        .key = check->key,
     };
     if (!reservation->held)
         token.reservation = (struct op_reservation){.units = reservation->units, .ttl_ms = reservation->ttl_ms};

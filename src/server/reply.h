@@ -13,7 +13,7 @@
 #include "limit/decision.h"
 #include "proto/pack.h"
 
-struct part;
+struct check;
 struct op_reservation;
 
 /* What a connection has chosen with hello. */
@@ -29,8 +29,7 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
 /* The answer of an acquire that is allowed; the slot's id has SLOT_ID_LEN bytes. */
 void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form);
 /* The answer of a reserve: where it is allowed, with the reservation. */
-void reply_reservation(struct packer *packer, const struct part *part, const struct op_reservation *reservation,
-                       struct decision_form form);
+void reply_reservation(struct packer *packer, const struct check *check, struct decision_form form);
 /* The answer of a settlement. */
 void reply_settled(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
                    struct decision_form form);

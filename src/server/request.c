@@ -37,14 +37,13 @@ static void on_done(struct check *check);
 
 struct check *request_add(struct request *request, enum op_kind kind)
 {
-    struct check *check = engine_check_new(request->session->sessions->engine);
+    struct session *session = request->session;
+    struct check *check = engine_check_new(session->sessions->engine, kind, session->party);
     if (check == NULL) return NULL;
-    check->op.kind = kind;
-    check->op.party = request->session->party;
     check->op.is_all = request->form == REQUEST_ALL;
     check->owner = request;
     check->done = on_done;
-    check->parts->place = request->n++;
+    check->place = request->n++;
     request->n_open++;
 
     if (request->first == NULL)
@@ -55,6 +54,15 @@ struct check *request_add(struct request *request, enum op_kind kind)
     return check;
 }
 
+void request_join(struct request *request, struct check *check)
+{
+    struct check *first = request->first;
+    while (first->plan->shadow) first = first->next;
+    if (first == check) return;
+    check_join(first, check);
+    request->n_open--;
+}
+
 struct request *request_begin(const struct params *params, enum op_kind kind)
 {
     struct request *request = request_new(params, REQUEST_ONE);
@@ -63,18 +71,6 @@ struct request *request_begin(const struct params *params, enum op_kind kind)
     params_fail_overloaded(params);
     request_drop(request);
     return NULL;
-}
-
-struct part *request_add_part(struct request *request, struct check *check)
-{
-    struct engine *engine = request->session->sessions->engine;
-    struct part *part = engine_n_available(engine) >= check->n_parts ? check_add_part(check) : NULL;
-    if (part == NULL) {
-        engine_counters.overloaded++;
-        return NULL;
-    }
-    part->place = request->n++;
-    return part;
 }
 
 void request_drop(struct request *request)
@@ -95,32 +91,31 @@ void request_drop(struct request *request)
 /* ---- the answer ---- */
 
 /* Only where the log of denials is on. */
-static void log_denial(const struct request *request, const struct check *check, const struct part *part)
+static void log_denial(const struct request *request, const struct check *check)
 {
     struct sessions *sessions = request->session->sessions;
     uint64_t n_held;
-    if (part->decision.allowed || !op_is_check(check->op.kind)) return;
-    if (denial_log_takes(&sessions->denials, part->policy, part->key, sessions->clock->mono_us, &n_held))
-        denial_log_write(part, &request->session->peer, n_held);
+    if (check->decision.allowed || !op_is_check(check->op.kind)) return;
+    if (denial_log_takes(&sessions->denials, check->plan->policy, check->key, sessions->clock->mono_us, &n_held))
+        denial_log_write(check, &request->session->peer, n_held);
 }
 
 static inline void pack_check(struct packer *packer, const struct request *request, const struct check *check)
 {
-    const struct part *part = check->parts;
-    const struct decision *decision = &part->decision;
+    const struct decision *decision = &check->decision;
     const struct decision_form form = request->decisions;
-    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check, part);
+    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check);
 
     switch (check->op.kind) {
     case OP_CHECK:
     case OP_PEEK: /* with at_most the answer always says what was granted */
-        reply_decision(packer, decision, check->at_most > 0 ? -1 : part->cost, form, 0);
+        reply_decision(packer, decision, check->at_most > 0 ? -1 : check->cost, form, 0);
         break;
     case OP_RESET: /* of the policy, and then of its candidate */
         reply_flag(packer, "removed", check->removed || (check->next != NULL && check->next->removed));
         break;
     case OP_RELEASE: reply_flag(packer, "released", check->removed); break;
-    case OP_RESERVE: reply_reservation(packer, part, &check->reservation, form); break;
+    case OP_RESERVE: reply_reservation(packer, check, form); break;
     case OP_SETTLE: reply_settled(packer, decision, &check->reservation, form); break;
     case OP_REFUND:
         reply_decision(packer, decision, 0, form, 1);
@@ -130,49 +125,40 @@ static inline void pack_check(struct packer *packer, const struct request *reque
         if (decision->allowed)
             reply_slot(packer, decision, check->slot->id, form);
         else
-            reply_decision(packer, decision, part->cost, form, 0);
+            reply_decision(packer, decision, check->cost, form, 0);
         break;
     default: CHECK(!"no request asks for this");
     }
 }
 
-/* The combined decision is that of the enforced parts, or of all parts if none is enforced. If they allow, it also
- * reports whether a part in shadow would have denied. */
+/* The combined decision is that of the enforced checks, or of all if none is enforced. If they allow, it also reports
+ * whether one in shadow would have denied. */
 static void pack_all(struct packer *packer, const struct request *request)
 {
-    const struct part *parts[CHECK_PARTS_MAX] = {NULL}, *enforced[CHECK_PARTS_MAX];
-    const struct check *checks[CHECK_PARTS_MAX];
-    for (const struct check *check = request->first; check != NULL; check = check->next) {
-        for (uint16_t i = 0; i < check->n_parts; i++) {
-            parts[check->parts[i].place] = &check->parts[i];
-            checks[check->parts[i].place] = check;
-        }
-    }
-
-    size_t n_enforced = 0;
+    const struct check *combined[CHECK_ALL_MAX];
+    size_t n_enforced = 0, n = 0;
     bool shadow_denied = false;
-    for (uint32_t i = 0; i < request->n; i++) {
-        CHECK(parts[i] != NULL);
-        shadow_denied |= parts[i]->decision.shadow_denied;
-        if (!parts[i]->policy->shadow) enforced[n_enforced++] = parts[i];
-    }
-    if (n_enforced == 0) {
-        memcpy(enforced, parts, sizeof enforced);
-        n_enforced = request->n;
+    for (const struct check *check = request->first; check != NULL; check = check->next) {
+        n_enforced += !check->plan->shadow;
+        shadow_denied |= check->decision.shadow_denied;
     }
 
     struct decision all;
     int64_t cost = 0;
-    for (size_t i = 0; i < n_enforced; i++) cost += enforced[i]->cost;
-    check_combine(enforced, n_enforced, &all);
+    for (const struct check *check = request->first; check != NULL; check = check->next) {
+        if (check->plan->shadow && n_enforced > 0) continue;
+        combined[n++] = check;
+        cost += check->cost;
+    }
+    check_combine(combined, n, &all);
     all.shadow_denied = all.allowed && shadow_denied;
 
     reply_decision(packer, &all, cost, request->decisions, 1);
     pack_text(packer, "members");
     pack_array(packer, request->n);
-    for (uint32_t i = 0; i < request->n; i++) {
-        reply_decision(packer, &parts[i]->decision, parts[i]->cost, request->decisions, 0);
-        if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, checks[i], parts[i]);
+    for (const struct check *check = request->first; check != NULL; check = check->next) {
+        reply_decision(packer, &check->decision, check->cost, request->decisions, 0);
+        if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check);
     }
 }
 
@@ -184,7 +170,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
     switch (request->form) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
-    case REQUEST_SETTLE: reply_settled(packer, &first->parts->decision, &first->reservation, request->decisions); break;
+    case REQUEST_SETTLE: reply_settled(packer, &first->decision, &first->reservation, request->decisions); break;
     case REQUEST_MANY:
         pack_array(packer, request->n);
         for (const struct check *check = first; check != NULL; check = check->next) pack_check(packer, request, check);
@@ -211,14 +197,14 @@ static void answer_failed(const struct request *request, const struct check *fai
     const char *message = failed->error_message;
 
     if (request->form == REQUEST_MANY || request->form == REQUEST_LONG) {
-        snprintf(text, sizeof text, "checks[%u]: %s", failed->parts->place, message);
+        snprintf(text, sizeof text, "checks[%u]: %s", failed->place, message);
         message = text;
     } else if (request->form == REQUEST_EXPLAIN) {
         const struct sessions *sessions = request->session->sessions;
         if (explain_failure(failed, sessions->options.key_prefix, engine_store_error(sessions->engine), why,
                             sizeof why))
             message = why;
-        struct slice name = on_failure_name(failed->parts->policy->on_failure);
+        struct slice name = on_failure_name(failed->plan->policy->on_failure);
         snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %.*s", message, (int)name.len,
                  (const char *)name.data);
         message = text;
@@ -253,7 +239,7 @@ static void finish(struct request *request)
  * of every other check would save the registers that this needs.) */
 __attribute__((noinline)) static void pack_next(struct request *request, const struct check *answered)
 {
-    request->is_late |= answered->error != ERROR_NONE || answered->parts->decision.reason == REASON_DEADLINE;
+    request->is_late |= answered->error != ERROR_NONE || answered->decision.reason == REASON_DEADLINE;
     request->n_handed--;
     request->session->sessions->n_handed--;
 
@@ -281,19 +267,23 @@ static void share_deadline(struct request *request)
 {
     uint32_t least = UINT32_MAX;
     for (const struct check *check = request->first; check != NULL; check = check->next)
-        for (uint16_t i = 0; i < check->n_parts; i++)
-            if (check->parts[i].policy->deadline_ms < least) least = check->parts[i].policy->deadline_ms;
+        if (check->plan->policy->deadline_ms < least) least = check->plan->policy->deadline_ms;
     for (struct check *check = request->first; check != NULL; check = check->next)
         if (check->deadline_ms == 0) check->deadline_ms = least;
+}
+
+int request_seal(const struct request *request, const struct params *params)
+{
+    for (struct check *check = request->first; check != NULL; check = check->next)
+        if (!check->is_sealed && check_seal(check) < 0) return params_fail_overloaded(params);
+    return 0;
 }
 
 int request_go(struct request *request, const struct params *params, int status)
 {
     struct engine *engine = request->session->sessions->engine;
     if (status == 0 && request->form == REQUEST_ALL) share_deadline(request);
-    for (struct check *check = request->first; check != NULL && status == 0; check = check->next)
-        if (!check->is_sealed && check->op.kind != OP_RELEASE && check_seal(check) < 0)
-            status = params_fail_overloaded(params);
+    if (status == 0) status = request_seal(request, params);
     if (status != 0) {
         request_drop(request);
         return status;
@@ -303,7 +293,7 @@ int request_go(struct request *request, const struct params *params, int status)
     struct check *first = request->first;
     if (first == NULL) finish(request); /* an empty list */
     for (struct check *check = first, *next; check != NULL; check = next) {
-        next = check->next;
+        for (next = check->next; next != NULL && next->first != next;) next = next->next; /* it is joined */
         engine_submit(engine, check); /* the request is over with its last one's answer */
     }
     return 0;

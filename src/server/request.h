@@ -5,8 +5,8 @@
  *   request_new ─ request_add ... (params.h fills each check) ─ request_go ──▶ each check's done ──▶ the last one
  * writes the answer
  *
- * Each member of a check_many is a check. The members of a check_all are the parts of one check; those of shadow
- * policies are checks of their own, that deny the others nothing.
+ * Each member of a list is a check, in the order of the list. Those of a check_all are joined (check.h), but for those
+ * of shadow policies, that deny the others nothing.
  *
  * A long check_many (check_list.h) calls request_hand_over() for one piece of its checks after another, in place of
  * request_go(). Each answer is packed and its check released as soon as those before it are, so that this work is
@@ -42,8 +42,8 @@ struct request {
     struct check *first;     /* owned until the answer is packed, chained by check->next */
     struct check *last;
     uint64_t msgid;
-    uint32_t n;      /* parts: members of the list */
-    uint32_t n_open; /* checks without an answer */
+    uint32_t n;      /* checks */
+    uint32_t n_open; /* that are answered apart, and are not */
     enum request_form form;
     bool key_is_bin;                /* of a REQUEST_EXPLAIN */
     struct decision_form decisions; /* their form when the request came */
@@ -60,10 +60,12 @@ struct request {
 struct request *request_new(const struct params *params, enum request_form form);
 /* The same, a REQUEST_ONE with one check of this kind, its first. */
 struct request *request_begin(const struct params *params, enum op_kind kind);
-/* One more check, at the end, with one part. NULL: overloaded. */
+/* One more check, at the end. NULL: overloaded. */
 struct check *request_add(struct request *request, enum op_kind kind);
-/* One more part of `check`, of a check_all. NULL: overloaded. */
-struct part *request_add_part(struct request *request, struct check *check);
+/* Of a check_all: the last one, which is enforced, is decided together with those before it. */
+void request_join(struct request *request, struct check *check);
+/* Seals the checks that are not. 0, or -1 with the fault filled. */
+int request_seal(const struct request *request, const struct params *params);
 /* With status 0, seals the checks and submits them to the engine: the request may be over when this returns. Otherwise,
  * or without memory, drops the request. Returns `status`, or -1 with the fault filled. */
 int request_go(struct request *request, const struct params *params, int status);

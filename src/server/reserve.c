@@ -12,29 +12,28 @@
 
 enum { TTL_DEFAULT_MS = 60000 };
 
-/* Why units of `policy` cannot be given back; NULL: they can. */
-static const char *reserve_fault(const struct policy *policy)
+/* Why units of `plan` cannot be given back; NULL: they can. */
+static const char *reserve_fault(const struct plan *plan)
 {
-    if (policy->reserves) return NULL;
-    if (limit_ops(&policy->limits[0])->is_compat)
+    if (plan->reserves) return NULL;
+    if (limit_ops(&plan->limits[0])->is_compat)
         return "policy: a compat policy cannot give units back; ask for it with check";
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].max_wait_us > 0)
+    for (uint16_t i = 0; i < plan->n_limits; i++)
+        if (plan->limits[i].max_wait_us > 0)
             return "policy: what is allowed with a delay cannot be given back; reserve needs a policy without max_wait";
     return "policy: its units cannot be given back; reserve needs another algorithm";
 }
 
 static int read_reserve(struct params *params, struct check *check)
 {
-    struct part *part = check->parts;
     check->reservation = (struct op_reservation){.ttl_ms = TTL_DEFAULT_MS};
     check->msgid = params->msgid;
-    if (params_target(params, part) != 0) return -1;
-    const char *fault = reserve_fault(part->policy);
+    if (params_target(params, check) != 0) return -1;
+    const char *fault = reserve_fault(check->plan);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
-    if (params_units(params, "estimate", 0, &part->cost) != 0) return -1;
-    fault = policy_cost_fault(part->policy, part->cost);
+    if (params_units(params, "estimate", 0, &check->cost) != 0) return -1;
+    fault = policy_cost_fault(check->plan->policy, check->cost);
     if (fault != NULL) return params_fail(params, ERROR_BAD_COST, "estimate%s", fault + strlen("cost"));
     return params_options(params, check);
 }
@@ -64,24 +63,25 @@ static int settle_token(const struct params *params, const struct reservation_to
                            max_key);
     if (!policy_takes_key(policy, token->key))
         return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
-    policy = policy_for_key(policy, token->key);
+    const struct plan *plan = plan_for_key(policy, token->key);
 
     /* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
-    if (!is_held && (policy->unlimited || (token->source != SOURCE_REDIS && token->source != SOURCE_MEMORY))) {
+    bool is_unlimited = plan->decider == ALLOWED_ALWAYS;
+    if (!is_held && (is_unlimited || (token->source != SOURCE_REDIS && token->source != SOURCE_MEMORY))) {
         const struct decision decision = {
             .allowed = true,
-            .limit = policy_capacity(policy),
-            .remaining = policy->unlimited ? policy_capacity(policy) : 0,
+            .limit = plan_capacity(plan),
+            .remaining = is_unlimited ? plan_capacity(plan) : 0,
             .source = token->source,
             .reason = token->reason,
-            .policy_version = policy->version,
+            .policy_version = plan->policy->version,
         };
         struct packer *packer = session_begin_answer(params->session, params->msgid);
         reply_settled(packer, &decision, &nothing, params->session->form);
         session_end_answer(params->session);
         return 0;
     }
-    const char *fault = reserve_fault(policy);
+    const char *fault = reserve_fault(plan);
     if (fault != NULL) return params_fail(params, ERROR_UNSUPPORTED, "%s", fault);
 
     /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */
@@ -90,9 +90,9 @@ static int settle_token(const struct params *params, const struct reservation_to
     if (!is_held) request->form = REQUEST_SETTLE;
 
     struct check *check = request->first;
-    check->parts->policy = policy;
-    if (set != NULL) check->parts->set = policy_set_ref(set);
-    check->parts->key = token->key;
+    if (set != NULL) check_use_set(check, set);
+    check->plan = plan;
+    check->key = token->key;
     check->reservation = is_held ? token->reservation : nothing;
     if (is_held && token->source == SOURCE_LOCAL) check->local_reason = token->reason;
     return request_go(request, params, 0);

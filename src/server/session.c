@@ -110,8 +110,6 @@ static void on_closed(uv_handle_t *handle)
 void session_close(struct session *session, const char *why)
 {
     if (session->state == SESSION_CLOSED) return;
-    if (!list_empty(&session->requests))
-        engine_decide_ahead(session->sessions->engine); /* counted, though nobody reads it */
     log_connection(session, "closed", why);
     sessions_spend(session->sessions, CONNECTION_UNITS);
     become(session, SESSION_CLOSED);

@@ -96,6 +96,13 @@ static bool may_share(struct call *call, const struct op *op)
     return call->is_apart ? call->policy != NULL && call->policy == policy_of(op) : !op_is_apart;
 }
 
+/* As batch_would_merge(): BATCH_MERGES only if call_add() lacks nothing but memory. */
+static enum batch_merge call_would_merge(struct call *call, struct op *op)
+{
+    if (call->batches->doubtful.n > 0 && !may_share(call, op)) return BATCH_BEHIND;
+    return batch_would_merge(call->batch, op);
+}
+
 /* As batch_add(). */
 static enum batch_status call_add(struct call *call, struct op *op)
 {
@@ -277,7 +284,7 @@ static void fill_by_merging(struct redis_batches *batches, struct call *call)
         if (behind != NULL && op->party == behind->party) continue;
 
         bool is_late = op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
-        enum batch_merge merge = is_late ? BATCH_APART : batch_would_merge(call->batch, op);
+        enum batch_merge merge = is_late ? BATCH_APART : call_would_merge(call, op);
         if (merge == BATCH_BEHIND) behind = op;
         if (merge != BATCH_MERGES) continue;
 

@@ -1,4 +1,6 @@
-/* store.c: what is the same of an op for every store. */
+/*
+ * store.c: what is the same for every store: the order in which it gets its ops, and what an op says.
+ */
 #include "store/store.h"
 
 #include "policy/policy.h"
@@ -30,4 +32,47 @@ uint32_t op_version(const struct op *op)
     uint32_t version = 0;
     for (uint16_t i = 0; i < op->n_members; i++) version = version * FOLD + op->members[i].limit->policy->version;
     return version;
+}
+
+/* ---- the ops of a store, in their order ---- */
+
+/* Moves `op` (or NULL) in as the newest, and asks the store about the oldest. */
+static void shift_ahead(struct store *store, struct op *op)
+{
+    struct op *oldest = store->ahead[0];
+    store->ahead[0] = store->ahead[1];
+    store->ahead[1] = op;
+    if (oldest == NULL) return;
+
+    enum submit status = store->ops->submit(store->impl, oldest);
+    oldest->done(oldest, status == SUBMIT_DECIDED ? OP_DECIDED : OP_OVERLOAD);
+}
+
+void store_submit_ahead(struct store *store, struct op *op)
+{
+    store->ops->prefetch(store->impl, op);
+    shift_ahead(store, op);
+}
+
+void store_decide_ahead(struct store *store)
+{
+    while (store->ahead[0] != NULL || store->ahead[1] != NULL) shift_ahead(store, NULL);
+}
+
+enum submit store_submit(struct store *store, struct op *op)
+{
+    store_decide_ahead(store);
+    return store->ops->submit(store->impl, op);
+}
+
+void store_flush(struct store *store)
+{
+    store_decide_ahead(store);
+    store->ops->flush(store->impl);
+}
+
+void store_close(struct store *store, void (*on_closed)(void *arg), void *arg)
+{
+    store_decide_ahead(store);
+    store->ops->close(store->impl, on_closed, arg);
 }

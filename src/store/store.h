@@ -158,8 +158,8 @@ uint32_t op_version(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
-    /* `op` will be submitted after a few others: let what it needs come into the processor's cache until then. Only of
-     * stores that decide every op at once; else NULL. */
+    /* `op` will be submitted after a few others (store_submit_ahead): let what it needs come into the processor's cache
+     * until then. Only of stores that decide every op at once; else NULL. */
     void (*prefetch)(void *store, struct op *op);
     void (*flush)(void *store);                   /* end of the tick: send what has gathered */
     bool (*withdraw)(void *store, struct op *op); /* NULL: nothing ever waits in the store */
@@ -168,27 +168,35 @@ struct store_ops {
                   void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
 };
 
+enum { STORE_AHEAD = 2 };
+
 /* One handle for every store; each implementation's constructor returns one by value. */
 struct store {
     const struct store_ops *ops;
-    void *impl;         /* owned by the implementation */
-    enum source source; /* SOURCE_REDIS or SOURCE_MEMORY: what is said where it need not be asked */
+    void *impl;                    /* owned by the implementation */
+    enum source source;            /* SOURCE_REDIS or SOURCE_MEMORY: what is said where it need not be asked */
+    struct op *ahead[STORE_AHEAD]; /* of store_submit_ahead(): prefetched, the older one first; NULL = empty */
 };
 
-static inline enum submit store_submit(struct store *store, struct op *op)
+/* Every op of a store comes through store_submit() or store_submit_ahead(), so they take effect in that order. */
+enum submit store_submit(struct store *store, struct op *op);
+
+/*
+ * If the memory store has more keys than fit into the processor's cache, a decision mostly waits for the memory of its
+ * key. So a check of one limit is prefetched, and decided while two more are submitted: its `done` runs within the
+ * submit of another op, or within store_flush(), so at the end of the tick at the latest; with OP_DECIDED, or
+ * OP_OVERLOAD without memory. Only where store_looks_ahead().
+ */
+void store_submit_ahead(struct store *store, struct op *op);
+/* Decides those now. Never needed for the order of ops; it is for who counts what is not decided yet. */
+void store_decide_ahead(struct store *store);
+
+static inline bool store_looks_ahead(const struct store *store)
 {
-    return store->ops->submit(store->impl, op);
+    return store->ops->prefetch != NULL;
 }
 
-static inline void store_prefetch(struct store *store, struct op *op)
-{
-    store->ops->prefetch(store->impl, op);
-}
-
-static inline void store_flush(struct store *store)
-{
-    store->ops->flush(store->impl);
-}
+void store_flush(struct store *store); /* end of the tick */
 
 /* Take back an op that is pending and not sent: true, and `done` does not run. */
 static inline bool store_withdraw(struct store *store, struct op *op)
@@ -202,9 +210,6 @@ static inline const char *store_error_text(const struct store *store)
     return store->ops->error_text != NULL ? store->ops->error_text(store->impl) : "";
 }
 
-static inline void store_close(struct store *store, void (*on_closed)(void *arg), void *arg)
-{
-    store->ops->close(store->impl, on_closed, arg);
-}
+void store_close(struct store *store, void (*on_closed)(void *arg), void *arg);
 
 #endif

@@ -76,7 +76,7 @@ static void on_done(struct check *check)
     asked->n_done++;
     asked->error = check->error;
     asked->error_message = check->error_message;
-    asked->decision = check->parts->decision;
+    asked->decision = check->decision;
     asked->removed = check->removed;
     asked->reservation = check->reservation;
     if (!asked->keep) fixture_leave(asked);
@@ -85,8 +85,8 @@ static void on_done(struct check *check)
 
 struct check *fixture_check_new(struct engine_fixture *fixture, const char *key)
 {
-    struct check *check = engine_check_new(fixture->engine);
-    if (check != NULL) check->parts->key = slice_of(key);
+    struct check *check = engine_check_new(fixture->engine, OP_CHECK, 0);
+    if (check != NULL) check->key = slice_of(key);
     return check;
 }
 
@@ -94,8 +94,8 @@ bool fixture_seal(struct engine_fixture *fixture, struct check *check, enum op_k
                   int64_t cost)
 {
     check->op.kind = kind;
-    check->parts->policy = policies_get(engine_policies(fixture->engine), policy);
-    check->parts->cost = cost;
+    check->plan = &policies_get(engine_policies(fixture->engine), policy)->plan;
+    check->cost = cost;
     return check_seal(check) == 0;
 }
 
@@ -132,7 +132,7 @@ bool fixture_ask(struct engine_fixture *fixture, struct asked *asked, enum op_ki
 
 uint64_t fixture_n_inflight(const struct engine_fixture *fixture)
 {
-    engine_update_gauges(fixture->engine);
+    engine_update_counters(fixture->engine);
     return engine_counters.inflight;
 }
 

@@ -71,7 +71,7 @@ static inline void put_check(struct client *client, uint64_t msgid, const char *
 /* The keys of the checks that the scripted store holds. */
 static inline struct slice key_of(struct list *link)
 {
-    return CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->parts->key;
+    return CONTAINER_OF(LIST_ITEM(link, struct op, link), struct check, op)->key;
 }
 
 static inline size_t n_held_of(const char *key)

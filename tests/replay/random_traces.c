@@ -149,8 +149,8 @@ static void add_members(struct trace_step *step, struct asked asked, int64_t cos
         step->members[step->op.n_members++] = (struct op_member){
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, NULL) : key,
-            .common = policy->shares ? key_format_id(policy->format, &split, policy->common, NULL) : none,
-            .reservations_key = policy->reserves ? key : none,
+            .common = policy->plan.shares ? key_format_id(policy->format, &split, policy->plan.common, NULL) : none,
+            .reservations_key = policy->plan.reserves ? key : none,
             .cost = cost <= limit->full && cost > limit->max_cost ? limit->max_cost : cost,
             .max_wait_us = limit_max_wait(limit, max_wait_us),
         };
@@ -285,7 +285,7 @@ static struct asked asked_for(enum trace_kind kind)
 static bool may_ask(enum trace_kind kind, const struct policy *policy)
 {
     bool has_own = false;
-    if (kind == TRACE_RESERVE || kind == TRACE_SWEEP) return policy->reserves;
+    if (kind == TRACE_RESERVE || kind == TRACE_SWEEP) return policy->plan.reserves;
     for (uint16_t i = 0; i < policy->n_limits; i++) has_own |= !policy->limits[i].shared;
     return kind != TRACE_RESET || has_own;
 }
@@ -339,7 +339,7 @@ static void add_sweep(struct trace_step *steps, size_t *n, struct asked asked, b
 static void sweep_if_due(struct trace_step *steps, size_t *n, struct asked asked, bool both)
 {
     struct held *list = &held[asked.policy][asked.key];
-    if (asked.of_candidate || !trace_policies[asked.policy]->reserves || list->first_end_ms > now_us / 1000) return;
+    if (asked.of_candidate || !trace_policies[asked.policy]->plan.reserves || list->first_end_ms > now_us / 1000) return;
     if (!both) {
         add_sweep(steps, n, asked, true);
         return;

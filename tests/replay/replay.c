@@ -261,8 +261,8 @@ static void add_members(struct step *step, const struct policy *policy, const ch
     if (snprintf(kept, KEY_SIZE, "%s", key) >= KEY_SIZE) die("too long a key");
     policy = policy_for_key(policy, slice_of(kept));
     if (policy->format != NULL && !key_format_split(policy->format, slice_of(kept), &split)) die("no such key");
-    if (policy->shares)
-        common = key_format_id(policy->format, &split, policy->common, step->ids[step->op.n_members][1]);
+    if (policy->plan.shares)
+        common = key_format_id(policy->format, &split, policy->plan.common, step->ids[step->op.n_members][1]);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (step->op.kind == OP_RESET && limit->shared) continue;
@@ -271,7 +271,7 @@ static void add_members(struct step *step, const struct policy *policy, const ch
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, id_buffer) : slice_of(kept),
             .common = common,
-            .reservations_key = policy->reserves ? slice_of(kept) : (struct slice){NULL, 0},
+            .reservations_key = policy->plan.reserves ? slice_of(kept) : (struct slice){NULL, 0},
             .cost = cost,
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
         };

@@ -48,31 +48,42 @@ static enum error_code error;
 static struct decision whole;
 static struct decision members[MEMBERS_MAX];
 
+/* As a request does: each of them. */
+static void release_all(struct check *check)
+{
+    for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
+}
+
 static void on_done(struct check *check)
 {
     n_done++;
     error = check->error;
     if (error == ERROR_NONE) {
-        const struct part *all[MEMBERS_MAX];
-        for (uint16_t i = 0; i < check->n_parts; i++) {
-            members[i] = check->parts[i].decision;
-            all[i] = &check->parts[i];
+        const struct check *all[MEMBERS_MAX];
+        size_t n = 0;
+        CHECK_FOREACH(one, check)
+        {
+            members[n] = one->decision;
+            all[n++] = one;
         }
-        check_combine(all, check->n_parts, &whole);
+        check_combine(all, n, &whole);
     }
-    if (!keeps) check_release(check);
+    if (!keeps) release_all(check);
 }
 
 static bool ask_all(const struct member *wanted, size_t n)
 {
-    asked = engine_check_new(fixture.engine);
-    if (asked == NULL) return false;
+    asked = NULL;
     for (size_t i = 0; i < n; i++) {
-        struct part *part = i == 0 ? asked->parts : check_add_part(asked);
-        if (part == NULL) goto err;
-        part->policy = policies_get(engine_policies(fixture.engine), wanted[i].policy);
-        part->key = slice_of(wanted[i].key);
-        part->cost = wanted[i].cost;
+        struct check *check = engine_check_new(fixture.engine, OP_CHECK, 0);
+        if (check == NULL) goto err;
+        check->plan = &policies_get(engine_policies(fixture.engine), wanted[i].policy)->plan;
+        check->key = slice_of(wanted[i].key);
+        check->cost = wanted[i].cost;
+        if (i == 0)
+            asked = check;
+        else
+            check_join(asked, check);
     }
     asked->done = on_done;
     if (check_seal(asked) < 0) goto err;
@@ -80,7 +91,7 @@ static bool ask_all(const struct member *wanted, size_t n)
     return true;
 
 err:
-    check_release(asked);
+    if (asked != NULL) release_all(asked);
     return false;
 }
 
@@ -170,7 +181,7 @@ static void all_are_one_op_of_the_store(void **state)
     assert_string_equal(op->members[1].limit->name, "day");
     assert_true(slice_is(op->members[3].key, "b") && op->members[3].cost == 2);
     assert_true(slice_is(op->members[6].key, "c") && op->members[6].cost == 4);
-    assert_int_equal(engine_n_live(fixture.engine), 1);
+    assert_int_equal(engine_n_live(fixture.engine), 3);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(n_done, 1);
     assert_int_equal(engine_n_live(fixture.engine), 0);
@@ -208,7 +219,7 @@ static void the_shortest_deadline_is_that_of_all(void **state)
     fixture_advance_ms(&fixture, 1);
     assert_int_equal(n_done, 1);
     assert_true(!whole.allowed && whole.reason == REASON_DEADLINE);
-    assert_int_equal(engine_n_live(fixture.engine), 1);
+    assert_int_equal(engine_n_live(fixture.engine), 3);
     assert_int_equal(fixture_n_inflight(&fixture), 0);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_counters.late_replies, 1);
@@ -219,13 +230,13 @@ static void an_owner_may_leave_before_the_reply(void **state)
 {
     (void)state;
     ASK_ALL({"several", "a", 1}, {"local", "b", 1});
-    check_release(asked);
-    assert_int_equal(engine_n_live(fixture.engine), 1);
+    release_all(asked);
+    assert_int_equal(engine_n_live(fixture.engine), 2);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(n_done, 0);
     assert_int_equal(engine_n_live(fixture.engine), 0);
     ASK_ALL({"several", "a", 1}, {"local", "b", 1});
-    check_release(asked); /* and the engine may be closed with its reply still to come */
+    release_all(asked); /* and the engine may be closed with its reply still to come */
 }
 
 static void each_member_is_counted(void **state)
@@ -264,21 +275,19 @@ static void warm_ones_allocate_nothing(void **state)
     engine_suite_allocates_nothing(&suite, ask_mixed);
 }
 
-enum { BURST = 5000 };
+enum { BURST = 20000 };
 
-/* The memory in use with so many checks at once, each of that many parts; then they are released. */
-static uint64_t in_use_by_burst(uint16_t n_parts)
+/* The memory in use with as many checks as there may be, each n_all of them joined; then they are released. */
+static uint64_t in_use_by_burst(size_t n_all)
 {
     static struct check *checks[BURST];
     for (size_t i = 0; i < BURST; i++) {
-        checks[i] = engine_check_new(fixture.engine);
+        checks[i] = engine_check_new(fixture.engine, OP_CHECK, 0);
         assert_non_null(checks[i]);
-        for (uint16_t j = 0; j < n_parts; j++) {
-            struct part *part = j == 0 ? checks[i]->parts : check_add_part(checks[i]);
-            part->policy = policies_get(engine_policies(fixture.engine), "local");
-            part->key = slice_of("k");
-        }
-        assert_int_equal(check_seal(checks[i]), 0);
+        checks[i]->plan = &policies_get(engine_policies(fixture.engine), "local")->plan;
+        checks[i]->key = slice_of("k");
+        if (i % n_all > 0) check_join(checks[i - i % n_all], checks[i]);
+        if (i % n_all == n_all - 1) assert_int_equal(check_seal(checks[i - i % n_all]), 0);
     }
 
     uint64_t bytes = mem_in_use();

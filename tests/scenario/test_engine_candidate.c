@@ -68,7 +68,7 @@ static bool reset_both(const char *policy)
 
     asked = (struct asked){.check = fixture_check_new(&fixture, "k")};
     asked.check->op.kind = OP_RESET;
-    asked.check->parts->policy = policies_get(engine_policies(fixture.engine), policy)->candidate;
+    asked.check->plan = policies_get(engine_policies(fixture.engine), policy)->plan.candidate;
     assert_int_equal(check_seal(asked.check), 0);
     assert_true(fixture_submit(&fixture, &asked, OP_RESET, policy, 0));
     assert_int_equal(asked.n_done, 1);
@@ -279,21 +279,27 @@ static void stuck_ones_are_bounded_and_take_nothing_from_the_checks(void **state
     ASSERT_COUNTED(5, 0, 0, 0, 15);
 }
 
+static void release_all(struct check *check)
+{
+    for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
+}
+
 static void each_member_of_a_check_all_has_its_own(void **state)
 {
     (void)state;
     static const char *const names[] = {"tighter", "plain", "looser"};
-    struct check *check = engine_check_new(fixture.engine);
-    assert_non_null(check);
+    struct check *checks[3];
     for (size_t i = 0; i < 3; i++) {
-        struct part *part = i == 0 ? check->parts : check_add_part(check);
-        part->policy = policies_get(engine_policies(fixture.engine), names[i]);
-        part->key = slice_of("k");
-        part->cost = 3;
+        checks[i] = engine_check_new(fixture.engine, OP_CHECK, 0);
+        assert_non_null(checks[i]);
+        checks[i]->plan = &policies_get(engine_policies(fixture.engine), names[i])->plan;
+        checks[i]->key = slice_of("k");
+        checks[i]->cost = 3;
+        if (i > 0) check_join(checks[0], checks[i]);
     }
-    check->done = check_release;
-    assert_int_equal(check_seal(check), 0);
-    engine_submit(fixture.engine, check);
+    checks[0]->done = release_all;
+    assert_int_equal(check_seal(checks[0]), 0);
+    engine_submit(fixture.engine, checks[0]);
     ASSERT_COUNTED(1, 1, 1, 1, 0);
     assert_int_equal(counts_of("tighter")->candidate_only_denied, 1);
     assert_int_equal(counts_of("looser")->candidate_only_allowed, 1);

@@ -62,7 +62,7 @@ static void on_done(struct check *check)
 {
     asked.n_done++;
     asked.error = check->error;
-    asked.decision = check->parts->decision;
+    asked.decision = check->decision;
     asked.removed = check->removed;
     check_release(check);
 }
@@ -73,8 +73,8 @@ static bool ask(enum op_kind kind, const char *policy, const char *key, int64_t 
     asked = (struct asked){0};
     if (check == NULL) return false;
     check->op.kind = kind;
-    check->parts->policy = policy_for_key(policies_get(engine_policies(fixture.engine), policy), check->parts->key);
-    check->parts->cost = cost;
+    check->plan = plan_for_key(policies_get(engine_policies(fixture.engine), policy), check->key);
+    check->cost = cost;
     check->done = on_done;
     if (check_seal(check) < 0) {
         check_release(check);

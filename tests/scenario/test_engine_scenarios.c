@@ -214,7 +214,7 @@ static void a_client_may_keep_its_answer_beyond_done(void **state)
     fixture_advance_ms(&fixture, 20);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(engine_n_live(fixture.engine), 1);
-    assert_int_equal(asked.check->parts->decision.source, SOURCE_DENY);
+    assert_int_equal(asked.check->decision.source, SOURCE_DENY);
     fixture_leave(&asked);
     assert_int_equal(engine_n_live(fixture.engine), 0);
 }
@@ -419,7 +419,7 @@ static void a_reload_leaves_checks_in_flight_their_policy(void **state)
     assert_int_equal(after.decision.limit, 7);
     assert_int_not_equal(before.decision.policy_version, after.decision.policy_version);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
-    assert_string_equal(before.check->parts->policy->name, "deny");
+    assert_string_equal(before.check->plan->policy->name, "deny");
     fixture_leave(&before);
 }
 

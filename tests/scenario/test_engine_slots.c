@@ -93,7 +93,7 @@ static void release(struct asked *asked, struct slot *slot)
 {
     *asked = (struct asked){.check = fixture_check_new(&fixture, "")};
     engine_releases(asked->check, slot);
-    const struct policy *policy = asked->check->parts->policy;
+    const struct policy *policy = asked->check->plan->policy;
     fixture_submit(&fixture, asked, OP_RELEASE, policy->name, 0);
 }
 

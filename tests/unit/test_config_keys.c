@@ -31,14 +31,14 @@ static void a_limit_counts_by_some_parts_of_the_key(void **state)
     assert_int_equal(policy->limits[1].parts, 1);
     assert_true(policy->limits[2].shared);
     assert_int_equal(policy->limits[2].parts, 0);
-    assert_int_equal(policy->common, 0);
+    assert_int_equal(policy->plan.common, 0);
     config_free(config);
     config = config_of(
         "policies:\n  p: {key_format: '{a}:{b}:{c}', by: [c, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
     policy = config_policy(config, "p");
     assert_int_equal(policy->limits[0].parts, 5);
-    assert_int_equal(policy->common, 5);
-    assert_int_equal(policy->n_joined, 2);
+    assert_int_equal(policy->plan.common, 5);
+    assert_int_equal(policy->plan.n_joined, 2);
     config_free(config);
     config = config_of(
         "policies:\n  p: {key_format: '{a}:{b}', by: [b, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
@@ -99,7 +99,7 @@ static void an_override_is_the_policy_with_other_numbers(void **state)
     assert_int_equal(slow->limits[0].burst, 3);
     assert_int_equal(slow->limits[0].window_us, 10000000);
     assert_int_equal(slow->limits[0].max_wait_us, 0);
-    assert_ptr_equal(slow->zero, &slow->limits[1]);
+    assert_ptr_equal(slow->plan.zero, &slow->limits[1]);
     assert_ptr_equal(policy_for_key(policy, slice_of("user:43")), policy);
     config_free(config);
 }

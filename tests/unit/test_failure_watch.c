@@ -217,6 +217,8 @@ static struct policy_set *two_policies(void)
     login = policy_new("login", 1);
     search = policy_new("search", 1);
     login->on_failure = ON_FAILURE_DENY;
+    policy_seal(login);
+    policy_seal(search);
     policy_set_add(set, login);
     policy_set_add(set, search);
     view.policies = set;

@@ -55,7 +55,7 @@ static void the_most_specific_override_counts(void **state)
     assert_string_equal(free->override, "*:free");
     assert_ptr_equal(free->base, policy);
     assert_string_equal(free->name, "p");
-    assert_int_equal(policy_capacity(free), UNLIMITED);
+    assert_int_equal(plan_capacity(&free->plan), UNLIMITED);
     policy_free(policy);
 }
 
@@ -109,8 +109,8 @@ static void an_override_may_count_a_shared_limit_by_other_numbers(void **state)
     assert_int_equal(overrides_add(policy->overrides, "acme:2", false, other), 0);
     assert_int_equal(overrides_add(policy->overrides, "acme:3", false, same), 0);
     policy_seal(policy);
-    assert_true(policy->shares);
-    assert_int_equal(policy->common, 1);
+    assert_true(policy->plan.shares);
+    assert_int_equal(policy->plan.common, 1);
     struct slice one = slice_of("acme:1"), two = slice_of("acme:2"), three = slice_of("acme:3");
     struct slice apart = slice_of("other:2");
     assert_null(policy_conflict(policy, one, policy, one));

@@ -88,11 +88,11 @@ struct check {
     uint8_t n_limits; /* that the store is asked about */
     struct engine *engine;
     struct reservation *making; /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
-    struct policy_set *set; /* that holds its plan: one reference */
-    struct check *first;    /* of a check_all: the one that asks for all of them; else itself */
-    struct check *joined;   /* of a check_all: the next one of them; NULL = none */
-    struct check *trial;    /* the check that asks the plan's candidate, until one of the two is over; or NULL */
-    struct check *tries;    /* of a candidate's check: the one it was made for; NULL once that is over (candidate.h) */
+    struct policy_set *set;     /* that holds its plan: one reference */
+    struct check *first;        /* of a check_all: the one that asks for all of them; else itself */
+    struct check *joined;       /* of a check_all: the next one of them; NULL = none */
+    struct check *trial;        /* the check that asks the plan's candidate, until one of the two is over; or NULL */
+    struct check *tries; /* of a candidate's check: the one it was made for; NULL once that is over (candidate.h) */
     enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the enforced limits */
 
     struct decision decision;          /* the answer */

@@ -73,6 +73,16 @@ size_t batch_n_ops(const struct batch *batch)
     return batch->n_ops;
 }
 
+bool batch_has_written(const struct batch *batch)
+{
+    LIST_FOREACH (it, &batch->ops) {
+        const struct op *op = LIST_ITEM(it, struct op, link);
+        if (op->outcome != OP_DECIDED || op->kind == OP_PEEK) continue;
+        if (!op_is_check(op->kind) || op->members[0].decision.granted > 0) return true;
+    }
+    return false;
+}
+
 const struct list *batch_ops(const struct batch *batch)
 {
     return &batch->ops;

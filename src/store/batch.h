@@ -55,7 +55,9 @@ enum batch_merge {
 enum batch_merge batch_would_merge(const struct batch *batch, struct op *op);
 size_t batch_n_ops(const struct batch *batch);
 const struct list *batch_ops(const struct batch *batch); /* those inside, in order */
-size_t batch_n_keys(const struct batch *batch);          /* of states */
+/* Of an answered batch: did it charge anything, or change anything otherwise? */
+bool batch_has_written(const struct batch *batch);
+size_t batch_n_keys(const struct batch *batch); /* of states */
 
 /* KEYS and ARGV in the order of EVALSHA after the digest: ret_args[0] is numkeys in decimal. Valid until the batch
  * changes. `nonce` comes back as the last integer; `wall_us` is the host's clock, from which a calendar's edges follow;

@@ -440,18 +440,6 @@ static bool is_past_deadlines(const struct call *call)
     return call->last_deadline_us > 0 && call->batches->clock->mono_us >= call->last_deadline_us;
 }
 
-/* Did it charge anything, or change anything otherwise? */
-static bool batch_has_written(const struct batch *batch)
-{
-    const struct list *ops = batch_ops(batch);
-    LIST_FOREACH (it, ops) {
-        const struct op *op = LIST_ITEM(it, struct op, link);
-        if (op->outcome != OP_DECIDED || op->kind == OP_PEEK) continue;
-        if (!op_is_check(op->kind) || op->members[0].decision.granted > 0) return true;
-    }
-    return false;
-}
-
 /* For people. `call`: the ops that end with it. */
 static void note_error(const struct call *call, const char *text)
 {

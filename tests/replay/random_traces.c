@@ -339,7 +339,8 @@ static void add_sweep(struct trace_step *steps, size_t *n, struct asked asked, b
 static void sweep_if_due(struct trace_step *steps, size_t *n, struct asked asked, bool both)
 {
     struct held *list = &held[asked.policy][asked.key];
-    if (asked.of_candidate || !trace_policies[asked.policy]->plan.reserves || list->first_end_ms > now_us / 1000) return;
+    if (asked.of_candidate || !trace_policies[asked.policy]->plan.reserves || list->first_end_ms > now_us / 1000)
+        return;
     if (!both) {
         add_sweep(steps, n, asked, true);
         return;

@@ -60,8 +60,8 @@ void check_use_set(struct check *check, struct policy_set *set);
 /* Decide a sealed check, or all of a check_all whose first it is. check->done runs exactly once, now or later. No two
  * of a check_all are of the same policy and key, and none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
-/* Decides those checks now that would be decided in this tick anyway (store_submit_ahead), so that they are no longer
- * in flight. Whoever does not call it loses nothing else: the store keeps the order of its ops itself. */
+/* Answers those checks now that would be answered in this tick anyway (store_submit_ahead). It is for the order of
+ * answers, and for counting what is in flight; the order in which ops take effect is the store's. */
 void engine_decide_ahead(struct engine *engine);
 /* Moves the limits' time of a clock that a test moves. */
 void engine_set_time(struct engine *engine, int64_t wall_us);

@@ -188,7 +188,7 @@ enum submit store_submit(struct store *store, struct op *op);
  * OP_OVERLOAD without memory. Only where store_looks_ahead().
  */
 void store_submit_ahead(struct store *store, struct op *op);
-/* Decides those now. Never needed for the order of ops; it is for who counts what is not decided yet. */
+/* Decides those now. Never needed for the order of ops. */
 void store_decide_ahead(struct store *store);
 
 static inline bool store_looks_ahead(const struct store *store)

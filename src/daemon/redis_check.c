@@ -37,9 +37,8 @@ static void on_done(void *arg, const struct redis_facts *facts)
         log_warning("Redis: maxmemory-policy is %s, so it forgets counters when its memory is full; set noeviction",
                     facts->eviction);
     if (llabs(facts->ahead_us) > AHEAD_MAX_US)
-        log_warning("Redis: its clock is %" PRId64
-                    " s %s this host's; limits follow Redis' clock; synchronize both (NTP)",
-                    (int64_t)llabs(facts->ahead_us) / SECOND_US, facts->ahead_us > 0 ? "ahead of" : "behind");
+        log_warning("Redis: its clock is %" PRId64 " s %s; limits follow it; synchronize both hosts (NTP)",
+                    (int64_t)llabs(facts->ahead_us) / SECOND_US, facts->ahead_us > 0 ? "ahead" : "behind");
     log_debug("Redis: self-test: version %s, maxmemory-policy %s, clock %+" PRId64 " ms, rights %s",
               facts->version[0] != '\0' ? facts->version : "unknown",
               facts->eviction[0] != '\0' ? facts->eviction : "unknown", facts->ahead_us / MS_US,

@@ -484,7 +484,8 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
 void check_count_decided(const struct check *check)
 {
     bool allowed = true;
-    for (const struct check *one = check; one != NULL; one = one->joined) allowed &= one->decision.allowed;
+    uint64_t n = 0;
+    for (const struct check *one = check; one != NULL; one = one->joined, n++) allowed &= one->decision.allowed;
 
     for (const struct check *one = check; one != NULL; one = one->joined) {
         struct policy_counts *counts = one->plan->policy->counts;
@@ -492,7 +493,7 @@ void check_count_decided(const struct check *check)
         counts->shadow_denied += one->decision.shadow_denied;
         engine_counters.shadow_denied += one->decision.shadow_denied;
     }
-    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_all;
+    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += n;
 }
 
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret)

@@ -174,6 +174,7 @@ static int fail_format(const struct params *params, const struct policy *policy,
 /* The key, which must fit the policy's format. */
 static int read_key_of(struct params *params, const struct policy *policy, struct slice *ret)
 {
+    CHECK(policy != NULL);
     if (read_key(params, ret) != 0) return -1;
     if (!policy_takes_key(policy, *ret)) return fail_format(params, policy, *ret);
     params->n -= 2;
@@ -183,7 +184,8 @@ static int read_key_of(struct params *params, const struct policy *policy, struc
 int params_target(struct params *params, struct check *ret)
 {
     const struct policy *policy = NULL;
-    if (read_policy(params, ret, &policy) != 0 || read_key_of(params, policy, &ret->key) != 0) return -1;
+    if (read_policy(params, ret, &policy) != 0) return -1;
+    if (read_key_of(params, policy, &ret->key) != 0) return -1;
     ret->plan = plan_for_key(policy, ret->key);
     return 0;
 }

@@ -48,6 +48,7 @@ INLINE = {"algorithm": "fixed_window", "limit": 2, "window": "5s", "start": "fir
 PROBLEM = '{"type":"https://iana.org/assignments/http-problem-types#%s","title":"%s","status":%d%s}'
 ATTEMPTS = 5  # for a case with tight times: a busy machine may be too slow several times
 BETWEEN_CASES_US = 600_000_000  # every window has ended, every bucket is full
+LONGEST_BACK_OFF_S = 0.3  # of a client, as docs/clients.md has it, and a little
 
 
 class Failed(AssertionError):
@@ -69,6 +70,7 @@ class Service:
         self.argv, self.folder, self.log = argv, folder, log
         self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket}
         self.name = None  # RATELIMIT_SERVICE
+        self.was_away = False  # the daemon, in the case before
         self.process = None
         self.missing = None  # why the service cannot run here
         try:
@@ -113,6 +115,9 @@ class Service:
             client.call("test_clock", self.clock_us)
 
     def next_case(self):
+        if self.was_away:  # a service may have several clients, and each of them may still wait before it connects again
+            time.sleep(LONGEST_BACK_OFF_S)
+            self.was_away = False
         if not self.daemon.running:
             self.daemon.start()
         self.rename(None)
@@ -301,6 +306,7 @@ def play(case, service, transcript):
                 service.daemon.kill() if step["daemon"] == "kill" else service.daemon.start()
                 if step["daemon"] == "start":
                     service.set_clock()
+                    service.was_away = True
             elif "until" in step:
                 wait_until(lambda: complaint(step, ask(service, step), names))
             else:

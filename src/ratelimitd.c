@@ -247,7 +247,7 @@ static void become_ready(void *arg)
 
     if (daemon->redis != NULL) {
         redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
-        redis_check_again(&daemon->redis_check, daemon->config->store_redis_username);
+        redis_check_again(&daemon->redis_check);
         redis_check_look(&daemon->redis_check, daemon->redis, engine_policies(daemon->engine));
         failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
     }

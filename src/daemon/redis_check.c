@@ -27,10 +27,9 @@ static void on_done(void *arg, const struct redis_facts *facts)
         return;
     }
 
-    const char *user = check->username != NULL ? check->username : "default";
     if (facts->missing[0] != '\0')
-        log_warning("Redis: user %s lacks rights that checks will need; run: ACL SETUSER %s %s", user, user,
-                    facts->missing);
+        log_warning("Redis: user %s lacks rights that checks will need; run: ACL SETUSER %s %s", facts->user,
+                    facts->user, facts->missing);
     if (facts->version[0] != '\0' && is_too_old(facts->version))
         log_warning("Redis: version %s is too old; use Redis 6.2 or Valkey 7.2, or a newer one", facts->version);
     if (facts->eviction[0] != '\0' && strcmp(facts->eviction, "noeviction") != 0)
@@ -45,13 +44,11 @@ static void on_done(void *arg, const struct redis_facts *facts)
               facts->missing[0] != '\0' ? "missing" : "complete");
 }
 
-void redis_check_again(struct redis_check *check, const char *username)
+void redis_check_again(struct redis_check *check)
 {
     check->is_due = true;
-    check->username = username;
 }
 
-/* A candidate's limits are on the same keys' formats: a compat policy has none. */
 static bool has_compat(const struct policy_set *policies)
 {
     for (size_t i = 0; i < policies->n; i++) {

@@ -14,11 +14,9 @@
 
 struct redis_check {
     bool is_due, is_running;
-    const char *username; /* of the configuration in force; NULL = the default user */
 };
 
-/* At start and at each reload: look again. `username` lives as long as the check. */
-void redis_check_again(struct redis_check *check, const char *username);
+void redis_check_again(struct redis_check *check); /* at start and at each reload */
 /* Once a second. */
 void redis_check_look(struct redis_check *check, struct redis_store *redis, const struct policy_set *policies);
 

@@ -99,7 +99,7 @@ static void apply(struct daemon *daemon, struct config *next)
     if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
         redis_store_set_options(daemon->redis, &for_redis);
-        redis_check_again(&daemon->redis_check, next->store_redis_username);
+        redis_check_again(&daemon->redis_check);
     }
     config_forget_secrets(next);
     engine_set_policies(daemon->engine, policy_set_ref(next->policies));

@@ -112,15 +112,17 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
 }
 
 int redis_self_test_start(struct redis_self_test *test, struct redis_link *link, struct clock *clock,
-                          const char *key_prefix, bool with_compat,
+                          const struct redis_options *options, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
 {
     char keys[3][KEY_SIZE], until[24];
     static const char types[] = "slz";
     if (test->n_answered < test->n_sent) return -1;
     *test = (struct redis_self_test){.clock = clock, .on_done = on_done, .arg = arg};
+    snprintf(test->facts.user, sizeof test->facts.user, "%s",
+             options->username != NULL ? options->username : "default");
     for (size_t i = 0; i < N_OF(keys); i++)
-        snprintf(keys[i], sizeof keys[i], "%s:{b000}:scratch:%c", key_prefix, types[i]);
+        snprintf(keys[i], sizeof keys[i], "%s:{b000}:scratch:%c", options->key_prefix, types[i]);
     snprintf(until, sizeof until, "%lld", (long long)(clock->wall_us / MS_US + SCRATCH_MS));
 
     for (size_t i = 0; i < N_OF(commands); i++) {

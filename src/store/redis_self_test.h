@@ -10,9 +10,10 @@
 
 #include "store/redis_link.h"
 
-enum { SELF_TEST_CALLS_MAX = 40, SELF_TEST_MISSING_MAX = 512, SELF_TEST_WORD_MAX = 40 };
+enum { SELF_TEST_CALLS_MAX = 40, SELF_TEST_MISSING_MAX = 512, SELF_TEST_WORD_MAX = 40, SELF_TEST_USER_MAX = 256 };
 
 struct redis_facts {
+    char user[SELF_TEST_USER_MAX];       /* who was asked as: "default" without a username */
     char missing[SELF_TEST_MISSING_MAX]; /* "+zadd +zcount": rights that the user lacks; "" = none */
     char version[SELF_TEST_WORD_MAX];    /* "7.0.15"; "" = unknown: the user may not ask (+info) */
     char eviction[SELF_TEST_WORD_MAX];   /* "noeviction"; "" = unknown, as above */
@@ -38,7 +39,7 @@ struct redis_self_test {
 /* 0, or -1: one runs already, the link is not ready, or memory is short; on_done does not run then. with_compat: the
  * commands of compat presets, too. */
 int redis_self_test_start(struct redis_self_test *test, struct redis_link *link, struct clock *clock,
-                          const char *key_prefix, bool with_compat,
+                          const struct redis_options *options, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
 
 #endif

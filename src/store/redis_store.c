@@ -286,8 +286,8 @@ int redis_store_self_test(struct redis_store *redis, bool with_compat,
 {
     struct redis_node *node = &redis->node;
     if (redis->is_closing || !redis_node_is_ready(node)) return -1;
-    return redis_self_test_start(&node->self_test, node->link, redis->clock, redis->options.key_prefix, with_compat,
-                                 on_done, arg);
+    return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options, with_compat, on_done,
+                                 arg);
 }
 
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)

@@ -79,3 +79,19 @@ def test_a_redis_that_comes_later_is_looked_at_later(ratelimitd, redis):
 def test_a_policy_without_limits_does_not_end_the_daemon(ratelimitd, redis):
     daemon = ratelimitd(POLICIES + "  free: {unlimited: true}\n", redis=redis)
     daemon.wait_for_log(DONE)
+
+
+def test_a_reload_that_names_another_store_leaves_the_user_of_the_look_that_is_due(start, redis):
+    with redis.client() as admin:
+        allow(admin, RIGHTS)
+    redis.stop()
+    daemon = start()
+    daemon.reload()
+    daemon.wait_for_log("reload: .* in force")
+    daemon.configure(POLICIES + "store: {type: memory}\n")
+    daemon.reload()
+    daemon.wait_for_log("reload: store.type has changed and needs a restart")
+    redis.start()
+    with redis.client() as admin:
+        allow(admin, [right for right in RIGHTS if right != "+zadd"])
+    daemon.wait_for_log("run: ACL SETUSER limiter \\+zadd$")

@@ -15,7 +15,6 @@ enum {
     MERGE_LOOKS = 1024,                 /* at waiting ops, for one batch */
     PASSED_MAX = 64,                    /* parties whose next op goes with nothing in a batch */
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
-    EMPTY_ARGS_MAX = 8,                 /* the same of a batch without ops */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     ERRORS_PER_SECOND = 20,             /* that are logged */
@@ -555,13 +554,9 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
 
 int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call)
 {
-    const struct slice *empty;
-    size_t n = canary_args(batches, &empty);
-    struct slice args[EMPTY_ARGS_MAX] = {slice_of("EVALSHA"), batches->script.sha1};
-    if (n == 0) return -1;
-    CHECK(n + 2 <= EMPTY_ARGS_MAX);
-    memcpy(args + 2, empty, n * sizeof args[0]);
-    return redis_link_send(batches->link, call, args, n + 2);
+    struct slice args[CANARY_ARGS_MAX];
+    size_t n = redis_script_canary(&batches->script, args);
+    return n > 0 ? redis_link_send(batches->link, call, args, n) : -1;
 }
 
 static bool is_canary_good(void *arg, const struct redis_reader *reply)

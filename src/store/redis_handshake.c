@@ -15,7 +15,6 @@
 
 enum {
     NAME_SIZE = 128,
-    CANARY_ARGS_MAX = 8,
     COMMANDS_RESERVE = 4096, /* bytes of all commands besides the script, the user and the password */
     STEPS_PER_SECOND = 20,   /* that are logged */
 };
@@ -96,6 +95,19 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
 bool redis_error_is_refusal(enum redis_error error)
 {
     return error == REDIS_ERROR_AWAY || error == REDIS_ERROR_BUSY || error == REDIS_ERROR_CAPACITY;
+}
+
+size_t redis_script_canary(const struct redis_script *script, struct slice args[CANARY_ARGS_MAX])
+{
+    const struct slice *of_batch;
+    size_t n = script->canary(script->arg, &of_batch);
+    if (n == 0) return 0;
+    CHECK(n + 2 <= CANARY_ARGS_MAX);
+
+    args[0] = slice_of("EVALSHA");
+    args[1] = script->sha1;
+    memcpy(args + 2, of_batch, n * sizeof args[0]);
+    return n + 2;
 }
 
 /* ---- the handshake ---- */
@@ -296,11 +308,7 @@ int redis_handshake_start(struct redis_handshake *handshake, const struct redis_
     const struct slice load[] = {slice_of("SCRIPT"), slice_of("LOAD"), script->text};
     if (send_command(handshake, &handshake->load, on_load, load, 3) < 0) return -1;
 
-    const struct slice *canary;
-    size_t n = script->canary(script->arg, &canary);
-    if (n == 0) return -1;
-    struct slice args[CANARY_ARGS_MAX] = {slice_of("EVALSHA"), script->sha1};
-    CHECK(n + 2 <= CANARY_ARGS_MAX);
-    memcpy(args + 2, canary, n * sizeof args[0]);
-    return send_command(handshake, &handshake->canary, on_canary, args, n + 2);
+    struct slice canary[CANARY_ARGS_MAX];
+    size_t n = redis_script_canary(script, canary);
+    return n > 0 ? send_command(handshake, &handshake->canary, on_canary, canary, n) : -1;
 }

@@ -60,6 +60,10 @@ struct redis_script {
     bool (*is_canary_good)(void *arg, const struct redis_reader *reply);
 };
 
+/* The whole call of the canary, into args, which it may need all of. Their number, 0 without memory. */
+enum { CANARY_ARGS_MAX = 8 };
+size_t redis_script_canary(const struct redis_script *script, struct slice args[CANARY_ARGS_MAX]);
+
 struct redis_handshake {
     struct redis_conn *conn;           /* not owned */
     const struct redis_script *script; /* not owned */

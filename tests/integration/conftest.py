@@ -35,6 +35,18 @@ def closing(things):
     assert not complaints, "\n".join(complaints)
 
 
+def opening(make):
+    """A function that makes things as `make` does; at the end of the test they are closed."""
+    opened = []
+
+    def open_one(*args, **options):
+        opened.append(make(*args, **options))
+        return opened[-1]
+
+    yield open_one
+    closing(opened)
+
+
 @pytest.fixture
 def ratelimitd():
     """Starts daemons: ratelimitd(config, redis=..., ...), see harness.Ratelimitd."""
@@ -64,15 +76,7 @@ def place():
 @pytest.fixture
 def connect():
     """Opens clients: connect(daemon) or connect(path)."""
-    opened = []
-
-    def open_client(where, **options):
-        client = Client(where if isinstance(where, str) else where.socket, **options)
-        opened.append(client)
-        return client
-
-    yield open_client
-    closing(opened)
+    yield from opening(lambda where, **options: Client(where if isinstance(where, str) else where.socket, **options))
 
 
 @pytest.fixture(params=Redis.KINDS)
@@ -85,15 +89,7 @@ def redis_kind(request):
 @pytest.fixture
 def start_redis(redis_kind):
     """Starts servers: start_redis(tcp=True, arguments=[...]), once per kind of server installed."""
-    started = []
-
-    def start(**options):
-        server = Redis(redis_kind, **options)
-        started.append(server)
-        return server
-
-    yield start
-    closing(started)
+    yield from opening(lambda **options: Redis(redis_kind, **options))
 
 
 @pytest.fixture
@@ -125,12 +121,4 @@ def client(daemon, connect):
 @pytest.fixture
 def proxied():
     """Proxies in front of servers: proxied(server) or proxied("HOST:PORT"), see proxy.py."""
-    opened = []
-
-    def open_proxy(server, **options):
-        proxy = Proxy(server if isinstance(server, str) else server.address, **options)
-        opened.append(proxy)
-        return proxy
-
-    yield open_proxy
-    closing(opened)
+    yield from opening(lambda server, **options: Proxy(server if isinstance(server, str) else server.address, **options))

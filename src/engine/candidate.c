@@ -10,7 +10,7 @@ void candidates_init(struct candidates *candidates, struct check_pool *pool, str
     *candidates = (struct candidates){.pool = pool, .store = store, .max = max, .on_returned = on_returned};
 }
 
-/* A check that asks the candidate of `one`, of a check or check_all; NULL where there is no place for it, or its
+/* A check that asks the candidate of `one`, of a check or check_all; NULL if there is no space for it, or its
  * arithmetic cannot charge that cost. */
 static struct check *new_trial(struct candidates *candidates, const struct check *check, struct check *one)
 {

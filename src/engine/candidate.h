@@ -29,7 +29,7 @@ struct candidates {
 void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store, size_t max,
                      void (*on_returned)(struct candidates *candidates));
 
-/* The trials of a sealed check and of those joined to it, ready to be submitted; NULL where there are none. */
+/* The trials of a sealed check and of those joined to it, ready to be submitted; NULL = none. */
 struct check *candidates_prepare(struct candidates *candidates, struct check *check);
 /* The prepared ones are theirs now. `is_closing`: the store is not to be asked any more. */
 void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing);

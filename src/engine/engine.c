@@ -229,9 +229,9 @@ err_later:
         reservations_cancel_later(&engine->reservations, id, engine->clock->mono_us + SWEEP_RETRY_US);
 }
 
-/* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, nobody will
- * settle the reservation: it is cancelled, unless a request id lets the owner ask for it again. If the connection was
- * lost, there may be a reservation: a timer is started for it. */
+/* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, no settle
+ * will come for the reservation: it is cancelled, unless a request id lets the owner ask for it again. If the
+ * connection was lost, there may be a reservation: a timer is started for it. */
 static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
@@ -299,7 +299,7 @@ static void note_slot(struct check *check, enum op_outcome outcome)
     slot_settle(slot);
 }
 
-/* The store is done with the op of a special check: what has to follow, even if nobody waits for the answer. */
+/* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer. */
 static void follow_up(struct check *check, enum op_outcome outcome)
 {
     enum op_kind kind = check->op.kind;

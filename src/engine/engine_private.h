@@ -39,7 +39,7 @@ struct engine {
 
 /* ---- engine.c, for abandon.c ---- */
 
-/* The owner of a check that waits gets an error now; what the store still grants is nobody's. */
+/* The owner of a check that waits gets an error now; what the store still grants is given back. */
 void engine_give_up(struct check *check);
 /* Gives a reservation of this plan and key back at once; if this fails, later. In the store, or (local_reason) in the
  * failure table. `party` asks: so it takes effect in the order of that connection's calls. */
@@ -51,7 +51,7 @@ void engine_cancel(struct engine *engine, struct policy_set *set, const struct p
 /* The store has made the reservation, or may have. From from_us on its timer runs: a sweep gives its units back at its
  * end. False: there is no space for one more. */
 bool reserving_keep(const struct check *check, int64_t from_us);
-/* The store has decided `check`: updates timers and counters of reservations, even if nobody waits for the answer. */
+/* The store has decided `check`: updates timers and counters of reservations, even if no owner waits for the answer. */
 void reserving_decided(const struct check *check);
 /* The owner of an OP_RESERVE gets its answer. */
 void reserving_answered(struct check *check);

@@ -25,7 +25,7 @@ enum { RESERVATIONS_MAX = 65536 };
 struct reservation {
     struct call call;
     struct list link;          /* in reservations->all, until it is taken */
-    struct heap_node node;     /* its timer: at its end, or when to try again; of a set clock there is none */
+    struct heap_node node;     /* its timer: at its end, or when to try again; none while a test sets the clock */
     struct map_node in_map;    /* by id, while is_made and not taken */
     struct op_reservation own; /* as the store made it, or may have */
     int64_t local_made_us;     /* the same of the failure table */
@@ -72,7 +72,7 @@ void reservations_forget_local(struct reservations *reservations, struct reserva
 void reservations_cancel_later(struct reservations *reservations, uint64_t id, int64_t at_us);
 int64_t reservations_next_us(const struct reservations *reservations); /* INT64_MAX = none */
 
-/* The next that is due by now_us, the caller's from here on; NULL where there is none. Either reservation_free(), or
+/* The next that is due by now_us, the caller's from here on; NULL = none. Either reservation_free(), or
  * reservations_retry() at another time. */
 struct reservation *reservations_take(struct reservations *reservations, int64_t now_us);
 void reservations_retry(struct reservations *reservations, struct reservation *reservation, int64_t at_us);

@@ -398,7 +398,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
                              log_escape(space, sizeof space, request->method.data, request->method.len));
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||
                (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
-        /* its answer, where it gives one at once, comes behind those of earlier checks */
+        /* if it answers at once, that comes behind those of earlier checks */
         if (method->run != run_check) engine_decide_ahead(session->sessions->engine);
         sessions_spend(session->sessions, method->units);
         status = method->run(&params);

@@ -8,9 +8,9 @@
  *                        WRITING    the policies of the set, then those bytes, as the peer reads them; with the last
  *                                   piece the list is gone
  *
- * Each piece is work of its session's turn (sessions.h), so that neither many policies nor many lists delay anybody
- * else. The list holds its set: a reload changes nothing of an answer that has begun. As long as its list is under way
- * a session takes no further message.
+ * Each piece is work of its session's turn (sessions.h), so that neither many policies nor many lists delay another
+ * session. The list holds its set: a reload changes nothing of an answer that has begun. As long as its list is under
+ * way a session takes no further message.
  */
 #ifndef RL_SERVER_POLICY_LIST_H
 #define RL_SERVER_POLICY_LIST_H

@@ -38,7 +38,7 @@ static void put_before(struct list *list, struct list *first)
     list_append(list, first);
 }
 
-/* Whoever comes into `queue` meanwhile waits for the next tick; so do those left over, before them. */
+/* Sessions that come into `queue` meanwhile wait for the next tick; so do those left over, before them. */
 static void run_queue(struct sessions *sessions, struct list *queue)
 {
     struct list now, *link;

@@ -15,7 +15,7 @@
  * The work of a tick is counted in units, each about what one check costs: a message, a member of a list, a part of a
  * long message or answer, a method's own weight. A session may do its share of them, and then it is the next one's
  * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick. So neither a flood on one
- * connection nor many connections keep the loop from anybody else. A tick has some more work than that: the last
+ * connection nor many connections keep the loop from the others. A tick has some more work than that: the last
  * message, the pieces of long lists (check_list.h), and a few new connections.
  *
  * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who

@@ -433,7 +433,7 @@ static void end_overtaken(struct call *call)
     }
 }
 
-/* Nobody waits for any of its ops any more. */
+/* All its ops have been answered by their deadlines. */
 static bool is_past_deadlines(const struct call *call)
 {
     return call->last_deadline_us > 0 && call->batches->clock->mono_us >= call->last_deadline_us;

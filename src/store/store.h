@@ -174,7 +174,7 @@ enum { STORE_AHEAD = 2 };
 struct store {
     const struct store_ops *ops;
     void *impl;                    /* owned by the implementation */
-    enum source source;            /* SOURCE_REDIS or SOURCE_MEMORY: what is said where it need not be asked */
+    enum source source;            /* SOURCE_REDIS or SOURCE_MEMORY: also the source of what the policy alone decides */
     struct op *ahead[STORE_AHEAD]; /* of store_submit_ahead(): prefetched, the older one first; NULL = empty */
 };
 

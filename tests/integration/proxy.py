@@ -88,7 +88,7 @@ class Proxy:
                     task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
         except (OSError, asyncio.CancelledError):
-            pass  # nobody is behind it, so the client sees the end; or the proxy is closed
+            pass  # no server is behind it, so the client sees the end; or the proxy is closed
         finally:
             for writer in (client_out, server_out):
                 if writer is not None:

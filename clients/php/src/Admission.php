@@ -12,7 +12,7 @@ final class Admission
     /** the one that denied, with the decision about all that were asked with it */
     public ?Asked $denied = null;
     public ?Decision $denial = null;
-    /** nobody decided, and a limit denies then */
+    /** no decision was made, and a limit denies then */
     public bool $isUnavailable = false;
 
     public function __construct(private readonly Limiter $limiter)
@@ -24,7 +24,7 @@ final class Admission
         return $this->denied !== null || $this->isUnavailable;
     }
 
-    /** For the handler: of several limits the one that has least left; null if nobody decided. */
+    /** For the handler: of several limits the one that has least left; null if no decision was made. */
     public function decision(?Decision $earlier = null): ?Decision
     {
         $found = $earlier;

@@ -44,7 +44,7 @@ final class Http
     }
 
     /**
-     * Of a denial, or, without a decision, of a request that nobody could decide. None if waiting does not help.
+     * Of a denial, or, without a decision, of a request without one. None if waiting does not help.
      *
      * @return list<array{string, string}>
      */
@@ -55,7 +55,7 @@ final class Http
     }
 
     /**
-     * The answer to a denied request; without a decision: to one that nobody could decide.
+     * The answer to a denied request; without a decision: to one that got none.
      *
      * @return array{int, string, string} status, Content-Type, body
      */

@@ -12,7 +12,7 @@ final class HttpFoundation
 {
     public const ATTRIBUTE = 'ratelimit';
 
-    /** The handler finds the decision in the attributes of the request; null: nobody decided. */
+    /** The handler finds the decision in the attributes of the request; null: no decision was made. */
     public static function tell(Request $request, Admission $admission): void
     {
         $request->attributes->set(self::ATTRIBUTE, $admission->decision($request->attributes->get(self::ATTRIBUTE)));

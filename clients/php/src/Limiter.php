@@ -210,7 +210,7 @@ final class Limiter
         return $decision;
     }
 
-    /** Nobody decided: the strictest of the limits counts. */
+    /** No decision was made: the strictest of the limits counts. */
     private function judge(Unavailable $failure, Admission $admission): void
     {
         foreach ($admission->asked as $asked) {

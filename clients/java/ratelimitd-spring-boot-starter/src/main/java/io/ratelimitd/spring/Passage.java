@@ -88,7 +88,7 @@ final class Passage {
         return denial;
     }
 
-    /** For the handler: of several limits the one that denied, or has least left. null: nobody decided. */
+    /** For the handler: of several limits the one that denied, or has least left. null: no decision was made. */
     Decision decision() {
         return decisions.stream().flatMap(decided -> decided.each().stream()).min(LEAST).orElse(null);
     }

@@ -19,7 +19,7 @@ import java.lang.annotation.Target;
 @Retention(RetentionPolicy.RUNTIME)
 @Repeatable(RateLimits.class)
 public @interface RateLimit {
-    /** The attribute of the request that has the {@link io.ratelimitd.Decision}; it has none if nobody decided. */
+    /** The attribute of the request that has the {@link io.ratelimitd.Decision}; it has none if no decision was made. */
     String DECISION = "io.ratelimitd.decision";
 
     /** A policy of the daemon's configuration; or a limit in short, such as 10/5s. */

@@ -12,7 +12,7 @@ void calls_fini(struct calls *calls)
 }
 
 /* A peer chooses its msgids. */
-static uint64_t hash_of(uint64_t party, uint64_t msgid)
+static uint64_t call_hash(uint64_t party, uint64_t msgid)
 {
     const uint64_t name[] = {party, msgid};
     return hash_keyed(name, sizeof name);
@@ -21,7 +21,7 @@ static uint64_t hash_of(uint64_t party, uint64_t msgid)
 struct call *calls_find(const struct calls *calls, uint64_t party, uint64_t msgid)
 {
     if (calls->map.n == 0) return NULL;
-    struct map_node *node = map_first(&calls->map, hash_of(party, msgid));
+    struct map_node *node = map_first(&calls->map, call_hash(party, msgid));
     for (; node != NULL; node = map_next_same(node)) {
         struct call *call = CONTAINER_OF(node, struct call, node);
         if (call->party == party && call->msgid == msgid) return call;
@@ -39,7 +39,7 @@ void calls_add(struct calls *calls, struct call *call, uint64_t party, uint64_t 
     call->party = party;
     call->msgid = msgid;
     if (calls->map.slots == NULL && map_init(&calls->map, CALLS_EXPECTED) < 0) return;
-    map_insert(&calls->map, &call->node, hash_of(party, msgid));
+    map_insert(&calls->map, &call->node, call_hash(party, msgid));
     call->is_inside = true;
 }
 

@@ -23,14 +23,14 @@ static struct reservation *first_of(const struct reservations *reservations)
     return node != NULL ? CONTAINER_OF(node, struct reservation, node) : NULL;
 }
 
-static struct reservation *find(const struct reservations *reservations, uint64_t id)
+static struct reservation *find_by_id(const struct reservations *reservations, uint64_t id)
 {
     struct map_node *node = reservations->by_id.n > 0 ? map_first(&reservations->by_id, id) : NULL;
     return node != NULL ? CONTAINER_OF(node, struct reservation, in_map) : NULL; /* an id is its own hash */
 }
 
 /* The gauge has those that the store may have and that a timer will end. */
-static void count(struct reservation *reservation, bool is_counted)
+static void set_counted(struct reservation *reservation, bool is_counted)
 {
     engine_counters.reservations += (uint64_t)is_counted - (uint64_t)reservation->is_counted;
     reservation->is_counted = is_counted;
@@ -38,7 +38,7 @@ static void count(struct reservation *reservation, bool is_counted)
 
 static void take_out(struct reservations *reservations, struct reservation *reservation)
 {
-    count(reservation, false);
+    set_counted(reservation, false);
     calls_remove(reservations->calls, &reservation->call);
     heap_remove(&reservations->ends, &reservation->node);
     if (reservation->is_made) map_remove(&reservations->by_id, &reservation->in_map);
@@ -116,7 +116,7 @@ static int put_in_map(struct reservations *reservations, struct reservation *res
 bool reservations_made(struct reservations *reservations, struct reservation *reservation,
                        const struct op_reservation *own, int64_t from_us)
 {
-    struct reservation *same = find(reservations, own->id);
+    struct reservation *same = find_by_id(reservations, own->id);
     if (same != NULL) {
         const struct call *call = &reservation->call;
         if (call->is_inside) calls_add(reservations->calls, &same->call, call->party, call->msgid);
@@ -130,7 +130,7 @@ bool reservations_made(struct reservations *reservations, struct reservation *re
         return false;
     }
     reservation->is_made = true;
-    count(reservation, reservation->node.index != 0);
+    set_counted(reservation, reservation->node.index != 0);
     return true;
 }
 
@@ -151,10 +151,10 @@ void reservations_let_go(struct reservations *reservations, struct reservation *
 
 void reservations_forget(struct reservations *reservations, uint64_t id)
 {
-    struct reservation *found = find(reservations, id);
+    struct reservation *found = find_by_id(reservations, id);
     if (found == NULL) return;
 
-    count(found, false);
+    set_counted(found, false);
     map_remove(&reservations->by_id, &found->in_map);
     found->is_made = false;
     maybe_end(reservations, found);
@@ -168,7 +168,7 @@ void reservations_forget_local(struct reservations *reservations, struct reserva
 
 void reservations_cancel_later(struct reservations *reservations, uint64_t id, int64_t at_us)
 {
-    struct reservation *found = find(reservations, id);
+    struct reservation *found = find_by_id(reservations, id);
     if (found == NULL || found->node.index == 0) return;
 
     found->is_abandoned = true;
@@ -210,5 +210,5 @@ void reservations_retry(struct reservations *reservations, struct reservation *r
     map_insert(&reservations->by_id, &reservation->in_map, reservation->own.id);
     list_push_back(&reservations->all, &reservation->link);
     reservations->n++;
-    count(reservation, true);
+    set_counted(reservation, true);
 }

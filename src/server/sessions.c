@@ -14,7 +14,7 @@ enum {
 };
 
 /* How many links has the list? Counts up to `max`. */
-static uint32_t count(const struct list *list, uint32_t max)
+static uint32_t count_links(const struct list *list, uint32_t max)
 {
     uint32_t n = 0;
     for (const struct list *it = list->next; it != list && n < max; it = it->next) n++;
@@ -26,7 +26,8 @@ static uint32_t count(const struct list *list, uint32_t max)
 static uint32_t share_of_each(const struct sessions *sessions)
 {
     const uint32_t most = TICK_UNITS / SHARE_MIN;
-    uint32_t n = count(&sessions->fresh, most) + count(&sessions->waiting, most) + count(&sessions->runnable, most);
+    uint32_t n = count_links(&sessions->fresh, most) + count_links(&sessions->waiting, most) +
+                 count_links(&sessions->runnable, most);
     if (n >= most) return SHARE_MIN;
     return n * SHARE_MAX < TICK_UNITS ? SHARE_MAX : TICK_UNITS / n;
 }

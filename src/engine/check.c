@@ -245,7 +245,7 @@ static void add_members(struct check *check, struct check *one)
         member->reservations_key = sees_reservations ? one->key : none;
         member->cost = one->cost;
         member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
-        member->seen1 = member->seen2 = member->refunded = 0;
+        member->used = member->extra = member->refunded = 0;
         member->removed = member->is_foreign = member->found = false;
         member->batch_hash = 0;
     }

@@ -123,12 +123,12 @@ static bool log_plausible(const struct view *view)
     .retry_ms = fixed_window_retry_ms, .describe = fixed_window_describe
 
 #define FIRST_HIT_PARTS                                                                                                \
-    .kind = STATE_STRING, .is_compat = true, .has_s2 = true, .prepare = first_hit_prepare, .view = first_hit_view,     \
+    .kind = STATE_STRING, .is_compat = true, .has_extra = true, .prepare = first_hit_prepare, .view = first_hit_view,  \
     .plausible = first_hit_plausible, .reset_ms = first_hit_reset_ms, .retry_ms = first_hit_retry_ms,                  \
     .describe = first_hit_describe
 
 #define LOG_PARTS                                                                                                      \
-    .kind = STATE_OTHER, .is_compat = true, .has_s2 = true, .renews = true, .has_wait = true,                          \
+    .kind = STATE_OTHER, .is_compat = true, .has_extra = true, .renews = true, .has_wait = true,                       \
     .wait_us = sliding_log_wait_us, .prepare = prepare_log, .view = sliding_log_view, .plausible = log_plausible,      \
     .reserve = sliding_log_reserve, .save = sliding_log_save, .reset_ms = sliding_log_reset_ms,                        \
     .retry_ms = sliding_log_retry_ms, .describe = sliding_log_describe

@@ -139,8 +139,8 @@ struct view {
     int64_t since_us; /* units charged before this are over and cannot be given back; 0 */
 
     /* The state, set by view or reported by a server: */
-    int64_t used;    /* what is charged now; seen1 and s1 elsewhere */
-    int64_t extra;   /* a second integer, of some algorithms; seen2 and s2 elsewhere */
+    int64_t used;    /* what is charged now */
+    int64_t extra;   /* a second integer, of some algorithms */
     int64_t wait_us; /* logs: until a check that is denied now would pass; reported, or set by limit_decide() */
     const struct state *state; /* what was viewed; NULL: reported */
     bool found;                /* there is a state */
@@ -177,7 +177,7 @@ struct algo_ops {
     const char *key_tag; /* algorithm and format in the key, e.g. "fw1"; NULL for compat */
     enum state_kind kind;
     bool is_compat;
-    bool has_s2;               /* `extra` is used */
+    bool has_extra;            /* `extra` is used */
     bool renews;               /* every charge raises `extra` to `start`; else only one that finds it 0 sets it */
     bool has_wait;             /* a denial's retry needs more than the view (logs) */
     bool refunds;              /* units can be given back */

@@ -20,7 +20,7 @@ enum { WHY_TEXT_MAX = 1024, NAME_SHOWN_MAX = NAME_MAX_LEN + 48, KEY_SHOWN_MAX = 
 static void view_of(struct view *view, const struct check *check, const struct op_member *member)
 {
     limit_here(view, member->limit, member->key, member->max_wait_us, check->op.now_us);
-    limit_report(view, member->seen1, member->seen2, 0);
+    limit_report(view, member->used, member->extra, 0);
 }
 
 /* ---- in words ---- */

@@ -129,7 +129,7 @@ static struct script_op script_op_of(const struct op *op)
             .kind = KIND_CHECK,
             .op = op,
             .count = op->kind == OP_CHECK && first->cost > 0 && may_charge ? count : 0,
-            .n_integers = 1U + ops->has_s2 + ops->has_wait,
+            .n_integers = 1U + ops->has_extra + ops->has_wait,
         };
     }
 
@@ -143,7 +143,7 @@ static struct script_op script_op_of(const struct op *op)
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
-        asked.n_integers += (uint32_t)ops->has_s2 + (ops->has_wait && kind_is_check(asked.kind));
+        asked.n_integers += (uint32_t)ops->has_extra + (ops->has_wait && kind_is_check(asked.kind));
     }
     if (has_record) asked.n_integers += 2U + op->n_members + (asked.kind == KIND_RESERVE ? 3U : 0U);
     if (asked.kind == KIND_SETTLE) asked.n_integers += 2;

@@ -84,7 +84,7 @@ struct batch_own {
 
 /* A state as the script saw it, before any charge. */
 struct batch_seen {
-    int64_t s1, s2;
+    int64_t used, extra;
     int64_t wait;  /* what a denial's retry needs (logs) */
     int64_t units; /* charged then, or given back now */
 };

@@ -59,7 +59,7 @@ static struct view *view_of(struct reading *reading, const struct script_op *ask
                             const struct batch_seen *seen)
 {
     struct view *view = &reading->views[batch_key_of(reading->batch, asked, i)->limit_no];
-    limit_report(view, seen->s1, seen->s2, seen->wait);
+    limit_report(view, seen->used, seen->extra, seen->wait);
     return view;
 }
 
@@ -75,9 +75,9 @@ static uint64_t key_bit(uint32_t key)
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};
-    if (take(reading, FOREIGN, REPLY_MAX, &seen->s1) < 0) return -1;
-    if (limit_ops(asked->op->members[i].limit)->has_s2 && take(reading, 0, REPLY_MAX, &seen->s2) < 0) return -1;
-    if (seen->s1 == FOREIGN) {
+    if (take(reading, FOREIGN, REPLY_MAX, &seen->used) < 0) return -1;
+    if (limit_ops(asked->op->members[i].limit)->has_extra && take(reading, 0, REPLY_MAX, &seen->extra) < 0) return -1;
+    if (seen->used == FOREIGN) {
         asked->is_foreign = true;
         reading->foreign |= key_bit(asked->op->members[i].batch_key);
     }
@@ -86,7 +86,7 @@ static int take_state(struct reading *reading, struct script_op *asked, uint16_t
 
 static void check_plausible(struct reading *reading, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
 {
-    if (seen->s1 == FOREIGN) return;
+    if (seen->used == FOREIGN) return;
     const struct view *view = view_of(reading, asked, i, seen);
     if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
 }
@@ -156,8 +156,8 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
     const struct op *op = asked->op;
     if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) {
         for (uint16_t i = 0; i < op->n_members; i++) {
-            if (take(reading, FOREIGN, 1, &tuple->seen[i].s1) < 0) return -1;
-            if (tuple->seen[i].s1 != FOREIGN) continue;
+            if (take(reading, FOREIGN, 1, &tuple->seen[i].used) < 0) return -1;
+            if (tuple->seen[i].used != FOREIGN) continue;
             asked->is_foreign = true;
             reading->foreign |= key_bit(asked->op->members[i].batch_key);
         }
@@ -213,14 +213,14 @@ static void answer_check(struct reading *reading, const struct script_op *asked,
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         struct view *view = view_of(reading, asked, i, &seen[i]);
-        member->seen1 = seen[i].s1;
-        member->seen2 = seen[i].s2;
+        member->used = seen[i].used;
+        member->extra = seen[i].extra;
         member->wait_us = seen[i].wait;
 
         int64_t cost = member->cost * (fit > 0 ? fit : 1);
         limit_decide(view, cost, fit > 0 || limit_fits(view, cost, 1) > 0, fit > 0, &member->decision);
-        seen[i].s1 = view->used;
-        seen[i].s2 = view->extra;
+        seen[i].used = view->used;
+        seen[i].extra = view->extra;
     }
 }
 
@@ -232,7 +232,7 @@ static struct view *view_for(struct reading *reading, const struct script_op *as
     const struct batch_seen *seen = &tuple->seen[i];
     if (tuple->again != AGAIN_AS_THEN) return view_of(reading, asked, i, seen);
     limit_here(then, member->limit, member->key, member->max_wait_us, tuple->again_us);
-    limit_report(then, seen->s1, seen->s2, 0);
+    limit_report(then, seen->used, seen->extra, 0);
     return then;
 }
 
@@ -318,8 +318,8 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
         asked->is_checked = true;
         op_decide_one(op, view);
         if (op->kind == OP_PEEK) return;
-        asked->seen.s1 = view->used; /* the next one's state */
-        asked->seen.s2 = view->extra;
+        asked->seen.used = view->used; /* the next one's state */
+        asked->seen.extra = view->extra;
         return;
     }
 
@@ -327,7 +327,7 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
     reading->at = reading->reply + asked->reply_at;
     CHECK(read_tuple(reading, asked, &tuple) == 0); /* once more */
     if (asked->is_foreign) {                        /* where it is the op's own key, all count */
-        for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].s1 == FOREIGN;
+        for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].used == FOREIGN;
         return;
     }
 
@@ -343,7 +343,7 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        member->found = tuple.seen[i].s1 == 1; /* of a slot */
+        member->found = tuple.seen[i].used == 1; /* of a slot */
         if (asked->kind == KIND_SWEEP) limit_answer(view_of(reading, asked, i, &tuple.seen[i]), 0, &member->decision);
     }
 }

@@ -284,13 +284,13 @@ static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us,
          * not known.
          */
         if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return;
-        entry.used = member->seen1;
-        entry.newest_us = member->seen2;
+        entry.used = member->used;
+        entry.newest_us = member->extra;
         entry.wait_us = member->wait_us;
     } else {
         struct view view;
         view_at(&view, member, op->now_us, wall_us);
-        limit_report(&view, member->seen1, member->seen2, 0);
+        limit_report(&view, member->used, member->extra, 0);
         limit_ops(limit)->save(&view, &entry.state);
     }
     memcpy(entry.bytes, limit->key_head, entry.head_len);

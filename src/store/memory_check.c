@@ -178,8 +178,8 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
     struct view *view = &opened->view;
     int64_t cost = fit > 1 ? member->cost * fit : member->cost;
     bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
-    member->seen1 = view->used;
-    member->seen2 = view->extra;
+    member->used = view->used;
+    member->extra = view->extra;
     opened->units = limit_decide(view, cost, fits, fit > 0, &member->decision);
     member->wait_us = view->wait_us;
 }
@@ -264,7 +264,7 @@ static int remember(struct memory_store *memory, const struct op *op)
     if (record == NULL) return -1;
     for (size_t i = 0; i < op->n_members; i++) {
         const struct open_limit *opened = &memory->opened[i];
-        record->members[i] = (struct memory_recorded){op->members[i].seen1, op->members[i].seen2, opened->units};
+        record->members[i] = (struct memory_recorded){op->members[i].used, op->members[i].extra, opened->units};
     }
     return 0;
 }
@@ -288,7 +288,7 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
 
         struct view view;
         limit_here(&view, member->limit, member->key, member->max_wait_us, record->at_us);
-        limit_report(&view, recorded->s1, recorded->s2, 0);
+        limit_report(&view, recorded->used, recorded->extra, 0);
         if (granted > 0) limit_charge(&view, granted);
         limit_answer(&view, granted, &member->decision);
     }

@@ -18,7 +18,7 @@
 
 /* What a member of the remembered check had before it, and what it was charged. */
 struct memory_recorded {
-    int64_t s1, s2, units;
+    int64_t used, extra, units;
 };
 
 struct memory_record {

@@ -16,8 +16,8 @@ int64_t op_decide_one(struct op *op, struct view *view)
 {
     struct op_member *only = &op->members[0];
     op->now_us = view->now_us;
-    only->seen1 = view->used;
-    only->seen2 = view->extra;
+    only->used = view->used;
+    only->extra = view->extra;
 
     int64_t fit = limit_fits(view, only->cost, op->at_most > 0 ? op->at_most : 1);
     int64_t cost = fit > 1 ? only->cost * fit : only->cost;

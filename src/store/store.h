@@ -97,7 +97,7 @@ struct op_member {
     struct slice reservations_key; /* the client's whole key, which names its reservations; len 0: there are none */
     int64_t cost;                  /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;           /* a delay that will do, at most the limit's; 0 where that has none */
-    int64_t seen1, seen2;          /* result of OP_CHECK and OP_PEEK: s1 and s2 before any charge (limit.h) */
+    int64_t used, extra;           /* result of OP_CHECK and OP_PEEK: the state (limit.h) before any charge */
     int64_t wait_us;               /* result of OP_CHECK: how long a log's denial lasts, else 0 */
     struct decision decision;      /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
     bool removed;                  /* result of OP_RESET: there was a state */

@@ -27,7 +27,7 @@ def rows_with(setting):
 
 # Read by MGET, with a second integer, logs.
 MGET = rows_with("kind = STATE_STRING")
-SECOND = rows_with("has_s2 = true") | {"compat_rlaas_sliding", "compat_first_hit", "compat_endpoint_window", "compat_endpoint_log"}
+SECOND = rows_with("has_extra = true") | {"compat_rlaas_sliding", "compat_first_hit", "compat_endpoint_window", "compat_endpoint_log"}
 LOGS = rows_with("has_wait = true") | {"compat_rlaas_sliding", "compat_endpoint_log"}
 KINDS = {name: i for i, name in enumerate(re.findall(r"^ *KIND_(\w+),", CODEC.read_text(), re.M))}
 

@@ -78,7 +78,7 @@ static void print_answer(const char *store, const struct trace_step *step, uint1
            store, decision->allowed, decision->limit, decision->remaining, decision->retry_after_ms,
            decision->reset_after_ms, decision->delay_ms, decision->granted, decision->window_ms, decision->of_reset_ms);
     if (step->op.kind == OP_CHECK || step->op.kind == OP_PEEK)
-        printf(" (seen %" PRId64 " %" PRId64 ")", member->seen1, member->seen2);
+        printf(" (seen %" PRId64 " %" PRId64 ")", member->used, member->extra);
     if (step->op.kind == OP_RESET) printf(" removed %d", member->removed);
     if (step->op.kind == OP_REFUND) printf(" refunded %" PRId64, member->refunded);
     if (step->op.kind == OP_RESERVE) printf(" held %d made_us %" PRId64, reservation->held, reservation->made_us);
@@ -148,13 +148,13 @@ static bool same_reservation(const struct op *a, const struct op *b)
            a->reservation->ended == b->reservation->ended;
 }
 
-/* The s1 of a merged batch includes all counted denials, although a log only keeps `limit` of them. With a count of 0,
- * s2 has no meaning, except for the sliding counter. */
+/* In a merged batch `used` includes all counted denials, although a log only keeps `limit` of them. With a count of 0
+ * `extra` has no meaning, except for the sliding counter. */
 static bool same_seen(const struct op_member *a, const struct op_member *b)
 {
     int64_t most = b->limit->count_denied ? b->limit->limit : INT64_MAX;
-    bool has_s2 = b->seen1 > 0 || b->limit->algo == ALGO_SLIDING_COUNTER;
-    return (a->seen1 == b->seen1 || (a->seen1 >= most && b->seen1 >= most)) && (!has_s2 || a->seen2 == b->seen2);
+    bool has_extra = b->used > 0 || b->limit->algo == ALGO_SLIDING_COUNTER;
+    return (a->used == b->used || (a->used >= most && b->used >= most)) && (!has_extra || a->extra == b->extra);
 }
 
 static bool same_member(const struct op *a, const struct op *b, uint16_t i)

@@ -60,7 +60,7 @@ static int teardown(void **state)
     return store_fixture_teardown(state);
 }
 
-/* A fixed window that was asked once answers: s1, now, bad values, nonce. */
+/* A fixed window that was asked once answers: used, now, bad values, nonce. */
 #define GOOD_ANSWER "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n"
 
 static void the_fake_can_answer_well(void **state)

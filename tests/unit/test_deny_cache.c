@@ -208,7 +208,7 @@ static void some_policies_are_not_kept(void **state)
             submit(&q);
             assert_false(q.is_cached);
             q.member.decision = (struct decision){.retry_after_ms = 1000};
-            q.member.seen1 = 1;
+            q.member.used = 1;
             q.op.now_us = clock_now.wall_us;
             reply(&q);
         }

@@ -190,7 +190,7 @@ static bool is_plausible(const struct reported *reported)
     return plausible;
 }
 
-#define SHIFT (INT64_C(1) << 26) /* of concurrency's s2 */
+#define SHIFT (INT64_C(1) << 26) /* of concurrency's `extra` */
 
 static void other_systems_keys_may_hold_nearly_anything(void **state)
 {

@@ -3,9 +3,9 @@
 #include "engine/engine_counters.h"
 #include "engine/engine_private.h"
 
-static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t party)
+static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t client)
 {
-    struct check *check = engine_check_new(engine, OP_RELEASE, party);
+    struct check *check = engine_check_new(engine, OP_RELEASE, client);
     if (check == NULL) {
         slot_leave(slot);
         return;
@@ -16,7 +16,7 @@ static void abandon_slot(struct engine *engine, struct slot *slot, uint64_t part
 }
 
 /* It is given back wherever it is held. One about which the store's answer is lost comes back at its end. */
-static void abandon_reservation(struct engine *engine, struct reservation *reservation, uint64_t party)
+static void abandon_reservation(struct engine *engine, struct reservation *reservation, uint64_t client)
 {
     enum reason local_reason = reservation->local_reason;
     bool is_made = reservation->is_made && !reservation->is_doubtful;
@@ -30,16 +30,16 @@ static void abandon_reservation(struct engine *engine, struct reservation *reser
     if (is_made) reservation->local_reason = REASON_NONE; /* else it goes below, and the entry may go with it */
     if (local_reason != REASON_NONE) {
         own.made_us = reservation->local_made_us;
-        engine_cancel(engine, set, plan, key, &own, local_reason, party);
+        engine_cancel(engine, set, plan, key, &own, local_reason, client);
         own = reservation->own;
     }
-    if (is_made) engine_cancel(engine, set, plan, key, &own, REASON_NONE, party); /* it may be gone with that */
+    if (is_made) engine_cancel(engine, set, plan, key, &own, REASON_NONE, client); /* it may be gone with that */
     if (local_reason != REASON_NONE && !is_made) reservations_forget_local(&engine->reservations, reservation);
 }
 
-void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid)
+void engine_abandon(struct engine *engine, uint64_t client, uint64_t msgid)
 {
-    struct call *call = calls_find(&engine->calls, party, msgid);
+    struct call *call = calls_find(&engine->calls, client, msgid);
     if (call == NULL) return;
 
     struct check *waiting = call->check;
@@ -51,7 +51,7 @@ void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid)
     if (waiting != NULL)
         engine_give_up(waiting);
     else if (call->kind == CALL_ACQUIRE)
-        abandon_slot(engine, CONTAINER_OF(call, struct slot, call), party);
+        abandon_slot(engine, CONTAINER_OF(call, struct slot, call), client);
     else
-        abandon_reservation(engine, CONTAINER_OF(call, struct reservation, call), party);
+        abandon_reservation(engine, CONTAINER_OF(call, struct reservation, call), client);
 }

@@ -21,7 +21,7 @@ struct call {
     struct map_node node;
     enum call_kind kind;
     bool is_inside;
-    uint64_t party, msgid;
+    uint64_t client, msgid;
     struct check *check; /* not owned; while its owner waits for the answer; else NULL */
 };
 
@@ -31,9 +31,9 @@ struct calls {
 
 void calls_fini(struct calls *calls); /* must be empty */
 
-/* `call` is found by this party and msgid from now on, in place of any earlier one. Without memory it is not found. */
-void calls_add(struct calls *calls, struct call *call, uint64_t party, uint64_t msgid);
-void calls_remove(struct calls *calls, struct call *call);                          /* one that is not inside is fine */
-struct call *calls_find(const struct calls *calls, uint64_t party, uint64_t msgid); /* NULL = none */
+/* `call` is found by this client and msgid from now on, in place of any earlier one. Without memory it is not found. */
+void calls_add(struct calls *calls, struct call *call, uint64_t client, uint64_t msgid);
+void calls_remove(struct calls *calls, struct call *call); /* one that is not inside is fine */
+struct call *calls_find(const struct calls *calls, uint64_t client, uint64_t msgid); /* NULL = none */
 
 #endif

@@ -27,7 +27,7 @@ static struct check *new_trial(struct candidates *candidates, const struct check
     one->trial = trial;
 
     trial->op.kind = OP_CHECK;
-    trial->op.party = check->op.party;
+    trial->op.client = check->op.client;
     trial->at_most = check->at_most;
     trial->deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : plan->deadline_ms;
     trial->has_max_wait = check->has_max_wait;

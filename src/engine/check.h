@@ -66,7 +66,7 @@ struct check {
     uint32_t place;           /* for the owner: its index in the request's list */
     struct slice request_id;  /* empty = none; its bytes are the owner's until check_seal() */
     struct slot *slot;        /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
-    uint64_t msgid;           /* OP_ACQUIRE and OP_RESERVE: by which its party can abandon it */
+    uint64_t msgid;           /* OP_ACQUIRE and OP_RESERVE: by which its client can abandon it */
     void (*done)(struct check *check); /* exactly once; may run within engine_submit(); never once released */
     void *owner;                       /* the engine never looks */
     struct check *next;                /* the owner's next one, or the pool's; not owned */

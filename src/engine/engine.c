@@ -87,7 +87,7 @@ bool engine_is_full(const struct engine *engine)
     return engine->pool.n_out >= engine->max_inflight && n_inflight(engine) >= engine->max_inflight;
 }
 
-struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t party)
+struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t client)
 {
     struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool);
     if (check == NULL) {
@@ -95,7 +95,7 @@ struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_
         return NULL;
     }
     check->op.kind = kind;
-    check->op.party = party;
+    check->op.client = client;
     check->engine = engine;
     check->set = policy_set_ref(engine->set);
     return check;
@@ -206,13 +206,13 @@ static void on_cancelled(struct check *check)
 }
 
 void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
-                   const struct op_reservation *reservation, enum reason local_reason, uint64_t party)
+                   const struct op_reservation *reservation, enum reason local_reason, uint64_t client)
 {
     struct check *check = own_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
     uint64_t id = reservation->id;
     if (check == NULL) goto err_later;
 
-    check->op.party = party;
+    check->op.client = client;
     check->local_reason = local_reason;
     check->reservation = (struct op_reservation){.id = reservation->id,
                                                  .units = reservation->units,
@@ -363,7 +363,7 @@ static void ask_store(struct check *check)
     int64_t deadline_us = deadline_ms * INT64_C(1000);
 
     /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
-    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->party == 0);
+    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->client == 0);
     if (!must_be_sent) op->deadline_us = now_us + deadline_us;
     op->done = on_op_done;
     bool is_ready = engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;

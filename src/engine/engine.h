@@ -51,9 +51,9 @@ void engine_set_policies(struct engine *engine, struct policy_set *set); /* relo
 void engine_set_inline_policies(struct engine *engine, struct inline_policies *inline_policies);
 void engine_set_options(struct engine *engine, const struct engine_options *options);
 
-/* A new check of this kind, of a party (store.h), with the present policies; NULL = the cap is reached or memory is
+/* A new check of this kind, of a client (store.h), with the present policies; NULL = the cap is reached or memory is
  * short (counted in overloaded). */
-struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t party);
+struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t client);
 bool engine_is_full(const struct engine *engine); /* it is the cap */
 /* Replaces the check's reference to the present policies by one to `set`. */
 void check_use_set(struct check *check, struct policy_set *set);
@@ -70,9 +70,9 @@ void engine_set_time(struct engine *engine, int64_t wall_us);
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
 /* Make `check` (new) one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
 void engine_releases(struct check *check, struct slot *slot);
-/* Gives back what the acquire or reserve of this party and msgid (check->msgid) was or will be granted; one that waits
+/* Gives back what the acquire or reserve of this client and msgid (check->msgid) was or will be granted; one that waits
  * for its answer gets an error now. Nothing if there is no such call, or nothing of it is left. */
-void engine_abandon(struct engine *engine, uint64_t party, uint64_t msgid);
+void engine_abandon(struct engine *engine, uint64_t client, uint64_t msgid);
 /* The owner needs the check no more. After done; or before, submitted or not: then done will not run. */
 void check_release(struct check *check);
 

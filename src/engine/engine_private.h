@@ -42,9 +42,9 @@ struct engine {
 /* The owner of a check that waits gets an error now; what the store still grants is given back. */
 void engine_give_up(struct check *check);
 /* Gives a reservation of this plan and key back at once; if this fails, later. In the store, or (local_reason) in the
- * failure table. `party` asks: so it takes effect in the order of that connection's calls. */
+ * failure table. `client` asks: so it takes effect in the order of that connection's calls. */
 void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
-                   const struct op_reservation *reservation, enum reason local_reason, uint64_t party);
+                   const struct op_reservation *reservation, enum reason local_reason, uint64_t client);
 
 /* ---- reserving.c ---- */
 

@@ -86,7 +86,7 @@ struct reservation *reservations_ask(struct reservations *reservations, struct c
 
     asked->call.kind = CALL_RESERVE;
     asked->call.check = check;
-    calls_add(reservations->calls, &asked->call, check->op.party, check->msgid);
+    calls_add(reservations->calls, &asked->call, check->op.client, check->msgid);
     return asked;
 }
 
@@ -119,7 +119,7 @@ bool reservations_made(struct reservations *reservations, struct reservation *re
     struct reservation *same = find_by_id(reservations, own->id);
     if (same != NULL) {
         const struct call *call = &reservation->call;
-        if (call->is_inside) calls_add(reservations->calls, &same->call, call->party, call->msgid);
+        if (call->is_inside) calls_add(reservations->calls, &same->call, call->client, call->msgid);
         return true;
     }
 

@@ -52,7 +52,7 @@ struct reservations {
 void reservations_init(struct reservations *reservations, struct calls *calls);
 void reservations_fini(struct reservations *reservations); /* frees those that are inside */
 
-/* An entry for a check that is about to reserve, by which `party` can abandon it. NULL = full, or without memory. */
+/* An entry for a check that is about to reserve, by which `client` can abandon it. NULL = full, or without memory. */
 struct reservation *reservations_ask(struct reservations *reservations, struct check *check, const char *policy,
                                      struct slice key);
 /* The store has made it, or may have: it ends ttl_ms after from_us at the latest; INT64_MAX: no timer knows. Where its

@@ -143,7 +143,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     slot->set = policy_set_ref(check->set);
     make_id(slots, slot->id);
     slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check};
-    calls_add(slots->calls, &slot->call, check->op.party, check->msgid);
+    calls_add(slots->calls, &slot->call, check->op.client, check->msgid);
     owner->n++;
     slots->n++;
 
@@ -441,7 +441,7 @@ void slots_end(struct slot_owner *owner)
 
 void slot_answers(struct slot *slot, uint64_t msgid)
 {
-    calls_add(slot->slots->calls, &slot->call, slot->call.party, msgid);
+    calls_add(slot->slots->calls, &slot->call, slot->call.client, msgid);
 }
 
 int slot_seal_release(struct check *check)

@@ -418,5 +418,5 @@ void methods_notify(struct session *session, const struct rpc_request *notificat
 
     engine_decide_ahead(engine); /* what it changes is later */
     sessions_spend(session->sessions, 1);
-    if (notification->n_params == 1 && pull_msgid(&params, &msgid) == 0) engine_abandon(engine, session->party, msgid);
+    if (notification->n_params == 1 && pull_msgid(&params, &msgid) == 0) engine_abandon(engine, session->client, msgid);
 }

@@ -38,7 +38,7 @@ static void on_done(struct check *check);
 struct check *request_add(struct request *request, enum op_kind kind)
 {
     struct session *session = request->session;
-    struct check *check = engine_check_new(session->sessions->engine, kind, session->party);
+    struct check *check = engine_check_new(session->sessions->engine, kind, session->client);
     if (check == NULL) return NULL;
     check->op.is_all = request->form == REQUEST_ALL;
     check->owner = request;

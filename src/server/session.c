@@ -56,8 +56,8 @@ static void log_connection(const struct session *session, const char *what, cons
 {
     if (!log_is_written(LOG_LEVEL_DEBUG)) return;
     const struct peer *peer = &session->peer;
-    log_debug("connection %" PRIu64 " %s: uid %u pid %d%s%s", session->party, what, (unsigned)peer->uid, (int)peer->pid,
-              why != NULL ? ": " : "", why != NULL ? why : "");
+    log_debug("connection %" PRIu64 " %s: uid %u pid %d%s%s", session->client, what, (unsigned)peer->uid,
+              (int)peer->pid, why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
 /* ---- the state ---- */
@@ -417,7 +417,7 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
     if (session == NULL) return UV_ENOMEM;
 
     session->sessions = sessions;
-    session->party = ++sessions->n_made;
+    session->client = ++sessions->n_made;
     session->turn_round = sessions->round;
     session->turn_units = SHARE_MIN;
     session->asked_us = sessions->clock->mono_us;

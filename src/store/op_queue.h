@@ -1,11 +1,11 @@
 /*
- * op_queue.h: ops that wait to be sent, a fair share for each party.
+ * op_queue.h: ops that wait to be sent, a fair share for each client.
  *
- * A party is what the ops are asked for (op->party: a connection's number; 0 is the daemon itself). The parties are
- * served round robin, OP_QUEUE_SHARE of weight at a time, so that a party with thousands of ops waiting delays
- * another's next op by no more than that. What the last op of a turn weighs beyond the share is taken from its party's
+ * A client is what the ops are asked for (op->client: a connection's number; 0 is the daemon itself). The clients are
+ * served round robin, OP_QUEUE_SHARE of weight at a time, so that a client with thousands of ops waiting delays
+ * another's next op by no more than that. What the last op of a turn weighs beyond the share is taken from its client's
  * next turns. (Not one op at a time: the answers to a batch would then go to as many connections as it has ops, each
- * with a system call of its own.) Each party's ops keep their order. Every call but op_queue_list() is O(1), if the
+ * with a system call of its own.) Each client's ops keep their order. Every call but op_queue_list() is O(1), if the
  * turns that pass because of a heavy op are counted with that op.
  */
 #ifndef RL_STORE_OP_QUEUE_H
@@ -18,32 +18,32 @@
 enum { OP_QUEUE_SHARE = 16 }; /* of op->weight */
 
 struct op_queue {
-    struct list ring;   /* struct party: those with ops waiting; the first is next */
-    struct list passed; /* struct party: those that op_queue_pass() left out, in their order */
-    struct list idle;   /* struct party: kept for later */
+    struct list ring;   /* struct client: those with ops waiting; the first is next */
+    struct list passed; /* struct client: those that op_queue_pass() left out, in their order */
+    struct list idle;   /* struct client: kept for later */
     size_t n_idle;
     struct map by_number; /* those with ops waiting */
-    struct party *last;   /* the one that an op was added for last; NULL = none */
+    struct client *last;  /* the one that an op was added for last; NULL = none */
     size_t n;             /* ops */
 };
 
 int op_queue_init(struct op_queue *queue);  /* 0, or -1 without memory */
 void op_queue_fini(struct op_queue *queue); /* must be empty */
 
-/* At the end of its party's ops, by op->weight, at least 1; op->link is the queue's until it is taken, and
+/* At the end of its client's ops, by op->weight, at least 1; op->link is the queue's until it is taken, and
  * op->is_queued is true. 0, or -1 without memory. */
 int op_queue_add(struct op_queue *queue, struct op *op);
-/* Back where it was taken from: before its party's other ops, and the party is next. 0, or -1 without memory. */
+/* Back where it was taken from: before its client's other ops, and the client is next. 0, or -1 without memory. */
 int op_queue_put_back(struct op_queue *queue, struct op *op);
 struct op *op_queue_first(struct op_queue *queue); /* the op that is next; NULL if none waits */
-/* The first party's ops are left out, as if none waited, until op_queue_resume(): then the parties that were left out
+/* The first client's ops are left out, as if none waited, until op_queue_resume(): then the clients that were left out
  * are next, in their order. */
 void op_queue_pass(struct op_queue *queue);
 void op_queue_resume(struct op_queue *queue);
-/* The first ops of every party, OP_QUEUE_SHARE of them, the party that is next first; at most `max`. Returns their
+/* The first ops of every client, OP_QUEUE_SHARE of them, the client that is next first; at most `max`. Returns their
  * number. */
 size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max);
-/* Take out an op that waits; of the first party it counts to its share. */
+/* Take out an op that waits; of the first client it counts to its share. */
 void op_queue_take(struct op_queue *queue, struct op *op);
 
 #endif

@@ -13,7 +13,7 @@
 enum {
     OPS_MAX = 1024,                     /* of a batch: its reply is handled in one tick */
     MERGE_LOOKS = 1024,                 /* at waiting ops, for one batch */
-    PASSED_MAX = 64,                    /* parties whose next op goes with nothing in a batch */
+    PASSED_MAX = 64,                    /* clients whose next op goes with nothing in a batch */
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
@@ -244,7 +244,7 @@ void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome ou
     }
 }
 
-/* Adds waiting ops, as many as fit, each party's in their order: if the next one goes with nothing inside, the party
+/* Adds waiting ops, as many as fit, each client's in their order: if the next one goes with nothing inside, the client
  * waits for the next batch. */
 static void fill(struct redis_batches *batches, struct call *call)
 {
@@ -272,15 +272,15 @@ static void fill(struct redis_batches *batches, struct call *call)
 }
 
 /* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
- * no longer than one does. No op goes before an earlier one of its party that asks for the same key. */
+ * no longer than one does. No op goes before an earlier one of its client that asks for the same key. */
 static void fill_by_merging(struct redis_batches *batches, struct call *call)
 {
     struct op *ops[MERGE_LOOKS];
     size_t n = op_queue_list(&batches->waiting, ops, MERGE_LOOKS);
-    const struct op *behind = NULL; /* nothing of its party may go before it */
+    const struct op *behind = NULL; /* nothing of its client may go before it */
     for (size_t i = 0; i < n && batch_n_ops(call->batch) < OPS_MAX; i++) {
         struct op *op = ops[i];
-        if (behind != NULL && op->party == behind->party) continue;
+        if (behind != NULL && op->client == behind->client) continue;
 
         bool is_late = op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
         enum batch_merge merge = is_late ? BATCH_APART : call_would_merge(call, op);
@@ -396,13 +396,13 @@ static void call_refused(struct call *call, enum redis_remedy remedy)
     if (batches->phase == BATCHES_HOLDING && remedy == REMEDY_RELOAD) batches->phase = BATCHES_RELOADING;
 }
 
-/* A number of party and key below SEEN_BITS; batch_add() has left the key's hash. */
+/* A number of client and key below SEEN_BITS; batch_add() has left the key's hash. */
 static uint32_t bit_of(const struct op *op, const struct op_member *member)
 {
-    return (uint32_t)(hash_stable(member->batch_hash, &op->party, sizeof op->party) % SEEN_BITS);
+    return (uint32_t)(hash_stable(member->batch_hash, &op->client, sizeof op->client) % SEEN_BITS);
 }
 
-/* The call may have run, and all that was refused was sent before it. What has a party and key of its ops may not run
+/* The call may have run, and all that was refused was sent before it. What has a client and key of its ops may not run
  * any more. (Two keys of one number are one here, so that an op may end that could have been sent: hardly ever.) */
 static void end_overtaken(struct call *call)
 {

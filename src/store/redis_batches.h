@@ -2,14 +2,14 @@
  * redis_batches.h: ops on their way to Redis, in batches, and back.
  *
  *   add ──▶ waiting (op_queue.h) ── send: while the window has space, one batch after the other, filled round robin
- * over the parties ──▶ EVALSHA ──▶ on_answers or on_end, exactly once for every op
+ * over the clients ──▶ EVALSHA ──▶ on_answers or on_end, exactly once for every op
  *
  * What waits can be dropped when its deadline passes, and is shared out fairly. Waiting checks that merge with one in a
  * full batch go with it: they cost Redis nothing.
  *
  * The window bounds what Redis has before it. What is sent cannot be called back, so a Redis that falls behind would
- * work off ops that were answered long ago, first come first served, and one party that asks for much would have all of
- * it.
+ * work off ops that were answered long ago, first come first served, and one client that asks for much would have all
+ * of it.
  *
  * What becomes of a batch:
  *   good reply      the batch gives every op its answer
@@ -22,8 +22,8 @@
  *   lost            OP_DOWN; never sent again, because it may have been executed
  *
  * Order: before ops wait again, all that was sent behind them is answered, and nothing new is sent. If a batch behind
- * them ran (somebody else loaded the script, or it has other policies), those of them that have party and key of one of
- * its ops end with OP_STORE_ERROR: they would take effect after it.
+ * them ran (somebody else loaded the script, or it has other policies), those of them that have client and key of one
+ * of its ops end with OP_STORE_ERROR: they would take effect after it.
  *
  * Every batch carries a nonce that comes back as the last integer, so that an answer can never reach another's check.
  * It also carries the latest time, by the server's clock, at which it may begin. A server that was stopped, or that

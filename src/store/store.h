@@ -7,8 +7,8 @@
  * Between SUBMIT_PENDING and `done` the op, its members and their key bytes must stay where they
  * are; the store holds no other pointer into the engine.
  *
- * Ops of one party on one key take effect in the order they were submitted; ops that have to wait are taken from the
- * parties round robin. Failure answers and deadlines are the engine's. The store looks at an op's deadline only before
+ * Ops of one client on one key take effect in the order they were submitted; ops that have to wait are taken from the
+ * clients round robin. Failure answers and deadlines are the engine's. The store looks at an op's deadline only before
  * it sends the op: one that has waited beyond it ends with OP_EXPIRED.
  */
 #ifndef RL_STORE_STORE_H
@@ -126,7 +126,7 @@ struct op {
     uint32_t record_ms;
     bool is_all;         /* its limits are those of a check_all */
     const char *slot;    /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
-    uint64_t party;      /* the connection that asks; 0 = the daemon itself */
+    uint64_t client;     /* the connection that asks; 0 = the daemon itself */
     int64_t deadline_us; /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
     void (*done)(struct op *op, enum op_outcome outcome);
 

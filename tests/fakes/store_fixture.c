@@ -134,7 +134,7 @@ struct ask *store_fixture_ask(const char *key, enum op_kind kind, int64_t cost)
     *ask = (struct ask){.op = {.kind = kind,
                                .n_members = 1,
                                .members = &ask->member,
-                               .party = w->party,
+                               .client = w->client,
                                .deadline_us = w->deadline_us,
                                .done = on_done}};
     snprintf(ask->key, sizeof(ask->key), "%s", key);

@@ -31,7 +31,7 @@ struct store_fixture {
     struct store store;
     struct policy_set *policies;
     const struct limit *limit; /* of the next ops */
-    uint64_t party;            /* and their party */
+    uint64_t client;           /* and their client */
     int64_t deadline_us;       /* and their deadline */
     struct ask asks[MAX_ASKS];
     size_t n_asked, n_pending, n_answered;

@@ -15,7 +15,7 @@
 
 #define SECOND_US INT64_C(1000000)
 
-enum { TTL_MS = 60000, RETRY_MS = 5000, PARTY = 7, OTHER_PARTY = 8 };
+enum { TTL_MS = 60000, RETRY_MS = 5000, CLIENT = 7, OTHER_CLIENT = 8 };
 
 #define TEN_AN_HOUR                                                                                                    \
     {                                                                                                                  \
@@ -74,7 +74,7 @@ static int tear_down(void **state)
 static void reserve_with(struct asked *asked, uint64_t msgid, const char *policy, const char *request_id)
 {
     *asked = (struct asked){.check = fixture_check_new(&fixture, "alice"), .reservation.ttl_ms = TTL_MS};
-    asked->check->op.party = PARTY;
+    asked->check->op.client = CLIENT;
     asked->check->msgid = msgid;
     asked->check->request_id = slice_of(request_id);
     assert_true(fixture_submit(&fixture, asked, OP_RESERVE, policy, 4));
@@ -88,7 +88,7 @@ static void reserve(struct asked *asked, uint64_t msgid, const char *policy)
 static struct slot *acquire(struct asked *asked, uint64_t msgid, const char *policy)
 {
     *asked = (struct asked){.check = fixture_check_new(&fixture, "alice")};
-    asked->check->op.party = PARTY;
+    asked->check->op.client = CLIENT;
     asked->check->msgid = msgid;
     assert_true(fixture_seal(&fixture, asked->check, OP_ACQUIRE, policy, 1));
     assert_int_equal(engine_acquires(fixture.engine, asked->check, &owner), 0);
@@ -99,7 +99,7 @@ static struct slot *acquire(struct asked *asked, uint64_t msgid, const char *pol
 
 static void abandon(uint64_t msgid)
 {
-    engine_abandon(fixture.engine, PARTY, msgid);
+    engine_abandon(fixture.engine, CLIENT, msgid);
 }
 
 static struct op *held(size_t i)
@@ -200,7 +200,7 @@ static void what_was_answered_is_given_back(void **state)
     assert_true(acquired.decision.allowed);
     abandon(1);
     assert_int_equal(slots_counters.slots, 0);
-    assert_int_equal(only_op(OP_RELEASE)->party, PARTY); /* in the order of its connection's calls */
+    assert_int_equal(only_op(OP_RELEASE)->client, CLIENT); /* in the order of its connection's calls */
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_int_equal(engine_slots(fixture.engine)->n, 0);
 
@@ -209,7 +209,7 @@ static void what_was_answered_is_given_back(void **state)
     assert_true(reserved.decision.allowed);
     abandon(2);
     const struct op *op = only_op(OP_SETTLE);
-    assert_int_equal(op->party, PARTY);
+    assert_int_equal(op->client, CLIENT);
     assert_int_equal(op->reservation->id, reserved.reservation.id);
     assert_int_equal(op->reservation->units, 4);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
@@ -241,8 +241,8 @@ static void what_is_not_this_connections_call_stays(void **state)
     acquire(&acquired, 1, "slots");
     reserve(&reserved, 2, "error");
     fixture_ask(&fixture, &checked, OP_CHECK, "error", "alice", 1);
-    engine_abandon(fixture.engine, OTHER_PARTY, 1);
-    engine_abandon(fixture.engine, OTHER_PARTY, 2);
+    engine_abandon(fixture.engine, OTHER_CLIENT, 1);
+    engine_abandon(fixture.engine, OTHER_CLIENT, 2);
     abandon(0); /* a check has no msgid here */
     abandon(3);
     assert_int_equal(engine_counters.abandoned, 0);
@@ -298,7 +298,7 @@ static void with_a_request_id_it_is_given_back_too(void **state)
     fixture_advance_ms(&fixture, 20);
     assert_int_equal(failed.decision.source, SOURCE_ALLOW);
     abandon(2);
-    assert_int_equal(only_op(OP_RESERVE)->party, PARTY);
+    assert_int_equal(only_op(OP_RESERVE)->client, CLIENT);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     only_op(OP_SETTLE);
     scripted_end_all(&fixture.scripted, OP_DECIDED);

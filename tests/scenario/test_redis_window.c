@@ -1,6 +1,6 @@
 /*
  * test_redis_window.c: what waits in front of Redis: a bounded number of batches on the wire, round robin over the
- * parties, nothing sent whose deadline is over, and nothing run that was begun too late.
+ * clients, nothing sent whose deadline is over, and nothing run that was begun too late.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 
 enum { FLOOD = 4000 };
 
-static size_t n_before_polite; /* answered before the polite party's check */
+static size_t n_before_polite; /* answered before the polite client's check */
 static struct ask *polite;
 
 static void count_until_polite(struct ask *ask)
@@ -39,10 +39,10 @@ static void one_party_cannot_take_every_place_on_the_wire(void **state)
     n_before_polite = 0;
     polite = NULL;
 
-    store_fixture->party = 1;
+    store_fixture->client = 1;
     store_fixture_check_many("flood", FLOOD, FLOOD);
     store_flush(&store_fixture->store);
-    store_fixture->party = 2;
+    store_fixture->client = 2;
     polite = store_fixture_check("polite");
     store_fixture_settle();
 
@@ -82,9 +82,9 @@ static void a_check_goes_with_an_equal_one_past_those_that_wait(void **state)
 {
     (void)state;
     open_with_a_full_window();
-    store_fixture->party = 1;
+    store_fixture->client = 1;
     store_fixture_check_many("k", 6, 6);
-    store_fixture->party = 2;
+    store_fixture->client = 2;
     struct ask *other = store_fixture_check("else"), *equal = store_fixture_check("k0");
     real_redis_signal(&redis, SIGCONT);
     store_fixture_settle();
@@ -101,11 +101,11 @@ static void nothing_of_a_party_goes_before_its_earlier_op_on_the_same_key(void *
     (void)state;
     open_with_a_full_window();
     store_fixture->limit = store_fixture_limit("three", ALGO_FIXED_WINDOW, 3);
-    store_fixture->party = 1;
+    store_fixture->client = 1;
     store_fixture_check_many("k", 3, 3); /* k0 and k1 fill the batch */
-    store_fixture->party = 2;
+    store_fixture->client = 2;
     struct ask *both = store_fixture_ask("k0", OP_CHECK, 2), *behind = store_fixture_check("k0");
-    store_fixture->party = 3;
+    store_fixture->client = 3;
     struct ask *reset = store_fixture_ask("k1", OP_RESET, 0), *fresh = store_fixture_check("k1");
     real_redis_signal(&redis, SIGCONT);
     store_fixture_settle();
@@ -125,13 +125,13 @@ static void a_party_that_checks_and_resets_in_turns_delays_another_by_one_op(voi
     n_before_polite = 0;
     polite = NULL;
     store_fixture->limit = store_fixture_limit("turns", ALGO_FIXED_WINDOW, 3);
-    store_fixture->party = 1;
+    store_fixture->client = 1;
     struct ask *checks[20], *resets[20];
     for (int i = 0; i < 20; i++) {
         checks[i] = store_fixture_ask("k", OP_CHECK, 2);
         resets[i] = store_fixture_ask("k", OP_RESET, 0);
     }
-    store_fixture->party = 2;
+    store_fixture->client = 2;
     polite = store_fixture_check("polite");
     real_redis_signal(&redis, SIGCONT);
     store_fixture_settle();
@@ -315,7 +315,7 @@ static void no_op_goes_behind_a_later_one_of_its_key_after_a_refusal(void **stat
     store_fixture_open_ready(redis.address);
     const struct limit *good = store_fixture_limit("good", ALGO_FIXED_WINDOW, 1000);
     const struct limit *bad = store_fixture_limit("bad", ALGO_FIXED_WINDOW, 1000);
-    store_fixture->party = 1;
+    store_fixture->client = 1;
     for (int round = 0; round < 20; round++) {
         char key[8];
         snprintf(key, sizeof key, "k%d", round);

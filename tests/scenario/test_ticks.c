@@ -160,11 +160,11 @@ static void a_single_long_message_does_not_wait_for_a_round_of_others(void **sta
     build_list(&one, "check_many", 30, 500);
     put(&polite, &one);
     int ticks = 0;
-    for (uint64_t party = 1; party != 0; ticks++) { /* the polite one is the first connection */
+    for (uint64_t client = 1; client != 0; ticks++) { /* the polite one is the first connection */
         assert_true(ticks <= 5);
         server_fixture_tick(&fixture);
         LIST_FOREACH (link, &fixture.engine.scripted.held)
-            if (LIST_ITEM(link, struct op, link)->party == 1) party = 0;
+            if (LIST_ITEM(link, struct op, link)->client == 1) client = 0;
         scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     }
     assert_true(server_counters.requests < N_FLOODS * 5);
@@ -175,8 +175,8 @@ static void a_single_long_message_does_not_wait_for_a_round_of_others(void **sta
 static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void **state)
 {
     (void)state;
-    enum { PARTIES = N_FLOODS + 2, ALTERNATING = 20, TICKS = 60 };
-    size_t n_of[PARTIES] = {0};
+    enum { CLIENTS = N_FLOODS + 2, ALTERNATING = 20, TICKS = 60 };
+    size_t n_of[CLIENTS] = {0};
     struct buffer one;
     buffer_init(&one, 0);
     build_list(&one, "check_many", 60, 200);
@@ -193,9 +193,9 @@ static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void *
         server_fixture_tick(&fixture);
         LIST_FOREACH (link, &fixture.engine.scripted.held) {
             const struct op *op = LIST_ITEM(link, struct op, link);
-            assert_true(op->party < PARTIES);
-            n_of[op->party] += key_of(link).data[0] == 'a'; /* the first member */
-            if (op->party - 2 < ALTERNATING) is_asking[op->party - 2] = false;
+            assert_true(op->client < CLIENTS);
+            n_of[op->client] += key_of(link).data[0] == 'a'; /* the first member */
+            if (op->client - 2 < ALTERNATING) is_asking[op->client - 2] = false;
         }
         scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
 

@@ -1,4 +1,4 @@
-/* test_op_queue.c: the queue in front of Redis: each party's ops in order, the parties in turn. */
+/* test_op_queue.c: the queue in front of Redis: each client's ops in order, the clients in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,10 +35,10 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct op *add(uint64_t party)
+static struct op *add(uint64_t client)
 {
     struct op *op = &suite.ops[suite.n++];
-    *op = (struct op){.party = party, .weight = 1};
+    *op = (struct op){.client = client, .weight = 1};
     list_init(&op->link);
     assert_int_equal(op_queue_add(&suite.queue, op), 0);
     return op;
@@ -64,9 +64,9 @@ static void a_party_with_thousands_of_ops_delays_another_by_its_share(void **sta
     (void)state;
     for (int i = 0; i < 4000; i++) (void)add(1);
     struct op *polite = add(2);
-    for (int i = 0; i < OP_QUEUE_SHARE; i++) assert_int_equal(take()->party, 1);
+    for (int i = 0; i < OP_QUEUE_SHARE; i++) assert_int_equal(take()->client, 1);
     assert_ptr_equal(take(), polite);
-    assert_int_equal(take()->party, 1);
+    assert_int_equal(take()->client, 1);
 }
 
 static void the_list_has_a_share_of_each_party_and_takes_nothing_out(void **state)
@@ -90,7 +90,7 @@ static void parties_are_served_round_robin_whatever_they_have(void **state)
     enum { EACH = 4 * OP_QUEUE_SHARE };
     for (int i = 0; i < 7 * EACH; i++) (void)add(i < 4 * EACH ? 1 : i < 6 * EACH ? 2 : 3);
     int n_of[4] = {0};
-    for (int i = 0; i < 3 * EACH; i++) n_of[take()->party]++;
+    for (int i = 0; i < 3 * EACH; i++) n_of[take()->client]++;
     assert_int_equal(n_of[1], EACH);
     assert_int_equal(n_of[2], EACH);
     assert_int_equal(n_of[3], EACH);
@@ -104,7 +104,7 @@ static void a_share_is_counted_in_weight(void **state)
     for (int i = 0; i < 4 * HEAVY; i++) add((uint64_t)(1 + i % HEAVY))->weight = OP_QUEUE_SHARE;
     for (int i = 0; i < 2 * OP_QUEUE_SHARE; i++) (void)add(100);
     int n_polite = 0;
-    for (int i = 0; i < HEAVY + OP_QUEUE_SHARE; i++) n_polite += take()->party == 100;
+    for (int i = 0; i < HEAVY + OP_QUEUE_SHARE; i++) n_polite += take()->client == 100;
     assert_int_equal(n_polite, OP_QUEUE_SHARE);
 }
 
@@ -115,8 +115,8 @@ static void a_heavy_op_is_paid_for_by_the_next_turns_of_its_party(void **state)
     for (int i = 0; i < 3; i++) add(1)->weight = SHARES * OP_QUEUE_SHARE;
     for (int i = 0; i < 3 * SHARES * OP_QUEUE_SHARE; i++) (void)add(2);
     for (int round = 0; round < 3; round++) {
-        assert_int_equal(take()->party, 1);
-        for (int i = 0; i < SHARES * OP_QUEUE_SHARE; i++) assert_int_equal(take()->party, 2);
+        assert_int_equal(take()->client, 1);
+        for (int i = 0; i < SHARES * OP_QUEUE_SHARE; i++) assert_int_equal(take()->client, 2);
     }
     assert_null(take());
 }
@@ -148,7 +148,7 @@ static void what_is_put_back_is_next_and_before_its_partys_others(void **state)
     assert_ptr_equal(take(), first);
     assert_ptr_equal(take(), second);
     assert_ptr_equal(take(), other);
-    assert_int_equal(op_queue_put_back(&suite.queue, other), 0); /* its party had left the ring */
+    assert_int_equal(op_queue_put_back(&suite.queue, other), 0); /* its client had left the ring */
     assert_int_equal(op_queue_put_back(&suite.queue, second), 0);
     assert_ptr_equal(take(), second);
     assert_ptr_equal(take(), other);
@@ -165,7 +165,7 @@ static void an_op_can_be_taken_from_the_middle(void **state)
     op_queue_take(&suite.queue, ops[1]);
     assert_int_equal(suite.queue.n, 3);
     uint64_t seen[3];
-    for (int i = 0; i < 3; i++) seen[i] = take()->party;
+    for (int i = 0; i < 3; i++) seen[i] = take()->client;
     assert_int_equal(seen[0] + seen[1] + seen[2], 1 + 1 + 2);
     assert_null(take());
 }
@@ -173,18 +173,18 @@ static void an_op_can_be_taken_from_the_middle(void **state)
 static void thousands_of_parties_come_and_go_without_allocating_for_each(void **state)
 {
     (void)state;
-    for (uint64_t party = 1; party <= 100; party++) (void)add(party);
+    for (uint64_t client = 1; client <= 100; client++) (void)add(client);
     while (take() != NULL) continue;
     uint64_t before = mem_n_allocs();
     suite.n = 0;
-    for (uint64_t party = 1000; party < 1100; party++) (void)add(party);
+    for (uint64_t client = 1000; client < 1100; client++) (void)add(client);
     assert_int_equal(mem_n_allocs(), before);
 }
 
 static void without_memory_nothing_is_added(void **state)
 {
     (void)state;
-    struct op op = {.party = 5};
+    struct op op = {.client = 5};
     list_init(&op.link);
     mem_fail_nth(1);
     assert_int_equal(op_queue_add(&suite.queue, &op), -1);

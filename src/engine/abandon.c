@@ -20,7 +20,7 @@ static void abandon_reservation(struct engine *engine, struct reservation *reser
 {
     enum reason local_reason = reservation->local_reason;
     bool is_made = reservation->is_made && !reservation->is_doubtful;
-    struct op_reservation own = reservation->own;
+    struct op_reservation made = reservation->made;
     struct policy_set *set;
     struct slice key = {reservation->key, reservation->key_len};
     reservation->is_abandoned = true;
@@ -29,11 +29,11 @@ static void abandon_reservation(struct engine *engine, struct reservation *reser
 
     if (is_made) reservation->local_reason = REASON_NONE; /* else it goes below, and the entry may go with it */
     if (local_reason != REASON_NONE) {
-        own.made_us = reservation->local_made_us;
-        engine_cancel(engine, set, plan, key, &own, local_reason, client);
-        own = reservation->own;
+        made.made_us = reservation->local_made_us;
+        engine_cancel(engine, set, plan, key, &made, local_reason, client);
+        made = reservation->made;
     }
-    if (is_made) engine_cancel(engine, set, plan, key, &own, REASON_NONE, client); /* it may be gone with that */
+    if (is_made) engine_cancel(engine, set, plan, key, &made, REASON_NONE, client); /* it may be gone with that */
     if (local_reason != REASON_NONE && !is_made) reservations_forget_local(&engine->reservations, reservation);
 }
 

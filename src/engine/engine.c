@@ -183,8 +183,8 @@ static inline void decided(struct check *check)
 /* ---- reservations ---- */
 
 /* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
-static struct check *own_check(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
-                               enum op_kind kind, void (*done)(struct check *check))
+static struct check *new_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
+                                        struct slice key, enum op_kind kind, void (*done)(struct check *check))
 {
     struct check *check = engine->closing ? NULL : engine_check_new(engine, kind, 0);
     if (check == NULL) return NULL;
@@ -208,7 +208,7 @@ static void on_cancelled(struct check *check)
 void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t client)
 {
-    struct check *check = own_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
+    struct check *check = new_internal_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
     uint64_t id = reservation->id;
     if (check == NULL) goto err_later;
 
@@ -271,10 +271,10 @@ static void sweep(struct engine *engine, struct reservation *reservation)
         return;
     }
 
-    struct check *check = own_check(engine, set, plan, key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
+    struct check *check = new_internal_check(engine, set, plan, key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
     if (check != NULL) {
         check->owner = reservation;
-        check->reservation = reservation->own;
+        check->reservation = reservation->made;
         check->reservation.actual = 0;
     }
     if (check != NULL && check_seal(check) == 0) {

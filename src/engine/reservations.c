@@ -109,22 +109,22 @@ static int start_timer(struct reservations *reservations, struct reservation *re
 static int put_in_map(struct reservations *reservations, struct reservation *reservation)
 {
     if (reservations->by_id.slots == NULL && map_init(&reservations->by_id, RESERVATIONS_MAX) < 0) return -1;
-    map_insert(&reservations->by_id, &reservation->in_map, reservation->own.id);
+    map_insert(&reservations->by_id, &reservation->in_map, reservation->made.id);
     return 0;
 }
 
 bool reservations_made(struct reservations *reservations, struct reservation *reservation,
-                       const struct op_reservation *own, int64_t from_us)
+                       const struct op_reservation *made, int64_t from_us)
 {
-    struct reservation *same = find_by_id(reservations, own->id);
+    struct reservation *same = find_by_id(reservations, made->id);
     if (same != NULL) {
         const struct call *call = &reservation->call;
         if (call->is_inside) calls_add(reservations->calls, &same->call, call->client, call->msgid);
         return true;
     }
 
-    reservation->own = *own;
-    if (start_timer(reservations, reservation, from_us, own->ttl_ms) < 0) return false;
+    reservation->made = *made;
+    if (start_timer(reservations, reservation, from_us, made->ttl_ms) < 0) return false;
     if (put_in_map(reservations, reservation) < 0) {
         if (reservation->local_reason == REASON_NONE) heap_remove(&reservations->ends, &reservation->node);
         return false;
@@ -135,12 +135,12 @@ bool reservations_made(struct reservations *reservations, struct reservation *re
 }
 
 void reservations_made_locally(struct reservations *reservations, struct reservation *reservation, enum reason reason,
-                               const struct op_reservation *own, int64_t now_us)
+                               const struct op_reservation *made, int64_t now_us)
 {
-    if (!reservation->is_made) reservation->own = *own;
-    if (start_timer(reservations, reservation, now_us, own->ttl_ms) < 0) return;
+    if (!reservation->is_made) reservation->made = *made;
+    if (start_timer(reservations, reservation, now_us, made->ttl_ms) < 0) return;
     reservation->local_reason = reason;
-    reservation->local_made_us = own->made_us;
+    reservation->local_made_us = made->made_us;
 }
 
 void reservations_let_go(struct reservations *reservations, struct reservation *reservation)
@@ -207,7 +207,7 @@ void reservations_retry(struct reservations *reservations, struct reservation *r
         return;
     }
 
-    map_insert(&reservations->by_id, &reservation->in_map, reservation->own.id);
+    map_insert(&reservations->by_id, &reservation->in_map, reservation->made.id);
     list_push_back(&reservations->all, &reservation->link);
     reservations->n++;
     set_counted(reservation, true);

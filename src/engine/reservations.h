@@ -24,18 +24,18 @@ enum { RESERVATIONS_MAX = 65536 };
 
 struct reservation {
     struct call call;
-    struct list link;          /* in reservations->all, until it is taken */
-    struct heap_node node;     /* its timer: at its end, or when to try again; none while a test sets the clock */
-    struct map_node in_map;    /* by id, while is_made and not taken */
-    struct op_reservation own; /* as the store made it, or may have */
-    int64_t local_made_us;     /* the same of the failure table */
-    enum reason local_reason;  /* not NONE: the failure table has it, because of this */
-    int64_t end_us, until_us;  /* CLOCK_MONOTONIC: the latest end; from here on no store knows it any more */
-    bool is_asked;             /* a check may still make it */
-    bool is_made;              /* the store has it, as far as is known */
-    bool is_doubtful;          /* of one that is_made: the store's answer was lost */
-    bool is_abandoned;         /* it is to be cancelled */
-    bool is_counted;           /* in the gauge */
+    struct list link;           /* in reservations->all, until it is taken */
+    struct heap_node node;      /* its timer: at its end, or when to try again; none while a test sets the clock */
+    struct map_node in_map;     /* by id, while is_made and not taken */
+    struct op_reservation made; /* as the store made it, or may have */
+    int64_t local_made_us;      /* the same of the failure table */
+    enum reason local_reason;   /* not NONE: the failure table has it, because of this */
+    int64_t end_us, until_us;   /* CLOCK_MONOTONIC: the latest end; from here on no store knows it any more */
+    bool is_asked;              /* a check may still make it */
+    bool is_made;               /* the store has it, as far as is known */
+    bool is_doubtful;           /* of one that is_made: the store's answer was lost */
+    bool is_abandoned;          /* it is to be cancelled */
+    bool is_counted;            /* in the gauge */
     char policy[NAME_MAX_LEN + 1];
     size_t key_len;
     uint8_t key[];
@@ -58,10 +58,10 @@ struct reservation *reservations_ask(struct reservations *reservations, struct c
 /* The store has made it, or may have: it ends ttl_ms after from_us at the latest; INT64_MAX: no timer knows. Where its
  * request id brought one that is inside already, that one is this call's from now on. False without memory. */
 bool reservations_made(struct reservations *reservations, struct reservation *reservation,
-                       const struct op_reservation *own, int64_t from_us);
+                       const struct op_reservation *made, int64_t from_us);
 /* The failure table has made it, because of this. */
 void reservations_made_locally(struct reservations *reservations, struct reservation *reservation, enum reason reason,
-                               const struct op_reservation *own, int64_t now_us);
+                               const struct op_reservation *made, int64_t now_us);
 /* The check is over: unless it was made, the entry is gone. */
 void reservations_let_go(struct reservations *reservations, struct reservation *reservation);
 /* The store, or the failure table, has nothing of it any more: the entry may be gone. */

@@ -22,7 +22,7 @@
 #include "store/batch_private.h"
 #include "store/redis_counters.h"
 
-enum { OWN_PER_OP = 2 };
+enum { OP_KEYS_PER_OP = 2 };
 
 struct batch *batch_new(const char *key_prefix, uint32_t max_keys, bool merge)
 {
@@ -54,7 +54,7 @@ void batch_free(struct batch *batch)
 void batch_clear(struct batch *batch)
 {
     CHECK(batch->n_ops == 0);
-    batch->n_script_ops = batch->n_members = batch->n_keys = batch->n_limits = batch->n_owns = batch->weight = 0;
+    batch->n_script_ops = batch->n_members = batch->n_keys = batch->n_limits = batch->n_op_keys = batch->weight = 0;
     batch->n_integers = batch->keys_len = 0;
     batch->has_loaded = false;
     memset(batch->table, 0, sizeof batch->table);
@@ -112,7 +112,7 @@ static const enum batch_kind kinds[] = {
     [OP_RELEASE] = KIND_RELEASE, [OP_RENEW] = KIND_RENEW,
 };
 
-/* All but its own keys. */
+/* All but its op keys. */
 static struct script_op script_op_of(const struct op *op)
 {
     const struct op_member *first = &op->members[0];
@@ -167,7 +167,7 @@ uint32_t batch_weight(struct op *op)
     if (op->weight > 0) return op->weight;
 
     bool is_light = op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
-    int64_t weight = op->n_members * (is_light ? 1 : BATCH_WEIGHT_OWN);
+    int64_t weight = op->n_members * (is_light ? 1 : BATCH_WEIGHT_HEAVY);
     for (uint16_t i = 0; i < op->n_members && weight < BATCH_WEIGHT_MAX; i++) {
         if (!limit_ops(op->members[i].limit)->has_wait) continue;
         int64_t n = n_log_units(op, &op->members[i]);
@@ -280,29 +280,29 @@ static void forget_keys(struct batch *batch, uint32_t n_keys, uint32_t n_limits)
     batch->n_limits = n_limits;
 }
 
-/* A key that is the op's own. An idempotency record that two ops name is one key: the second must find what the first
+/* An op key. An idempotency record that two ops name is one key: the second must find what the first
  * has written. A list has all reservations of the op's policy and key. */
-static uint16_t find_or_add_own(struct batch *batch, const struct op *op, bool is_record)
+static uint16_t find_or_add_op_key(struct batch *batch, const struct op *op, bool is_record)
 {
     const struct op_member *first = &op->members[0];
-    struct batch_own wanted = {
+    struct batch_op_key wanted = {
         .policy = is_record ? "" : first->limit->policy->name,
         .name = is_record ? op->record : first->reservations_key,
         .shard = store_key_hash(first) % STORE_SHARDS,
         .is_record = is_record,
     };
     CHECK(wanted.name.len > 0);
-    for (uint32_t i = 0; i < batch->n_owns; i++) {
-        const struct batch_own *own = &batch->owns[i];
-        if (own->is_record == is_record && own->shard == wanted.shard && slice_eq(own->name, wanted.name) &&
-            strcmp(own->policy, wanted.policy) == 0)
+    for (uint32_t i = 0; i < batch->n_op_keys; i++) {
+        const struct batch_op_key *key = &batch->op_keys[i];
+        if (key->is_record == is_record && key->shard == wanted.shard && slice_eq(key->name, wanted.name) &&
+            strcmp(key->policy, wanted.policy) == 0)
             return (uint16_t)(i + 1);
     }
 
-    CHECK(batch->n_owns < BATCH_OWN_MAX);
-    batch->owns[batch->n_owns] = wanted;
+    CHECK(batch->n_op_keys < BATCH_OP_KEYS_MAX);
+    batch->op_keys[batch->n_op_keys] = wanted;
     batch->keys_len += batch->prefix_len + STORE_TAG_LEN + BATCH_LIST_HEAD_MAX + wanted.name.len;
-    return (uint16_t)++batch->n_owns;
+    return (uint16_t)++batch->n_op_keys;
 }
 
 /* ---- the script's ops ---- */
@@ -314,7 +314,7 @@ static enum batch_status fits(const struct batch *batch, const struct script_op 
     if (batch->resets != (asked->kind == KIND_RESET)) return BATCH_CLASHES;
     if (batch->weight + weight > BATCH_WEIGHT_MAX) return BATCH_FULL;
     if (joins) return BATCH_ADDED;
-    bool has_space = batch->n_owns + OWN_PER_OP <= BATCH_OWN_MAX &&
+    bool has_space = batch->n_op_keys + OP_KEYS_PER_OP <= BATCH_OP_KEYS_MAX &&
                      batch->n_integers + asked->n_integers + BATCH_N_LAST <= BATCH_REPLY_MAX;
     return has_space ? BATCH_ADDED : BATCH_FULL;
 }
@@ -399,9 +399,9 @@ static void add_script_op(struct batch *batch, struct op *op, struct script_op *
     batch->n_integers += asked->n_integers;
     batch->has_loaded |= loads;
 
-    if (op->record.len > 0) asked->record = find_or_add_own(batch, op, true);
+    if (op->record.len > 0) asked->record = find_or_add_op_key(batch, op, true);
     bool has_list = asked->kind == KIND_REFUND ? op->members[0].reservations_key.len > 0 : asked->kind >= KIND_RESERVE;
-    if (has_list) asked->list = find_or_add_own(batch, op, false);
+    if (has_list) asked->list = find_or_add_op_key(batch, op, false);
 }
 
 enum batch_status batch_add(struct batch *batch, struct op *op)

@@ -22,10 +22,10 @@
 
 enum {
     BATCH_KEYS_MAX = 64,     /* of states */
-    BATCH_OWN_MAX = 128,     /* keys that belong to some ops alone: idempotency records, lists of reservations */
+    BATCH_OP_KEYS_MAX = 128, /* keys that belong to some ops alone: idempotency records, lists of reservations */
     BATCH_REPLY_MAX = 8192,  /* integers of a reply */
     BATCH_WEIGHT_MAX = 4096, /* of all ops; bounds the script's time to a millisecond or so */
-    BATCH_ARGS_MAX = 1 + BATCH_KEYS_MAX + BATCH_OWN_MAX + 1, /* numkeys, KEYS, ARGV[1] */
+    BATCH_ARGS_MAX = 1 + BATCH_KEYS_MAX + BATCH_OP_KEYS_MAX + 1, /* numkeys, KEYS, ARGV[1] */
 };
 
 struct batch;
@@ -69,7 +69,7 @@ size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t 
 
 /*
  * Give every op its answer from the n integers of the reply to the last batch_args(): op->outcome is OP_DECIDED, or
- * OP_STORE_ERROR where one of the op's own keys holds a foreign type (nothing was charged then, and the other ops are
+ * OP_STORE_ERROR if one of the op's keys holds a foreign type (nothing was charged then, and the other ops are
  * fine). 0; 1 when the script began too late: nothing was done, no op has an answer; -1 when the integers make no sense
  * (no op has an answer then either). Counts redis_bad_values.
  */

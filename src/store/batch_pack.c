@@ -35,8 +35,8 @@ enum {
 
 struct packing {
     struct batch *batch;
-    uint32_t n_placed; /* spans */
-    uint16_t place;    /* the last one taken, in KEYS */
+    uint32_t n_assigned; /* spans */
+    uint16_t last_index; /* taken, in KEYS */
     uint8_t *to;
     uint32_t n_ops;    /* of the script */
     uint32_t reply_at; /* where the next tuple begins */
@@ -54,14 +54,14 @@ static bool is_direct(const struct batch *batch, const struct script_op *asked)
 
 /* ---- the order of the keys ---- */
 
-enum key_rank { DIRECT, LOADED, DIRECT_OWN_WAY, LOADED_OWN_WAY }; /* those read by MGET first */
+enum key_rank { DIRECT_BY_MGET, LOADED_BY_MGET, DIRECT_BY_COMMAND, LOADED_BY_COMMAND }; /* those read by MGET first */
 
 static enum key_rank rank_of(const struct batch_key *key, int64_t count)
 {
     const struct algo_ops *ops = limit_ops(key->member->limit);
-    bool has_own_way = ops->kind != STATE_STRING || ops->is_compat;
-    if (key->is_loaded) return has_own_way ? LOADED_OWN_WAY : LOADED;
-    return has_own_way || (ops->plain && count > 0) ? DIRECT_OWN_WAY : DIRECT;
+    bool by_command = ops->kind != STATE_STRING || ops->is_compat;
+    if (key->is_loaded) return by_command ? LOADED_BY_COMMAND : LOADED_BY_MGET;
+    return by_command || (ops->plain && count > 0) ? DIRECT_BY_COMMAND : DIRECT_BY_MGET;
 }
 
 /* Into the order: behind the last of its rank and limit, or else of its rank. */
@@ -110,22 +110,22 @@ static void gather_spans(struct batch *batch)
     }
 }
 
-static void place_owns(struct packing *packing, bool records)
+static void assign_op_keys(struct packing *packing, bool records)
 {
     struct batch *batch = packing->batch;
-    for (uint32_t i = 0; i < batch->n_owns; i++)
-        if (batch->owns[i].is_record == records) batch->owns[i].place = ++packing->place;
+    for (uint32_t i = 0; i < batch->n_op_keys; i++)
+        if (batch->op_keys[i].is_record == records) batch->op_keys[i].keys_index = ++packing->last_index;
 }
 
 /* The next of the spans up to a rank. */
-static void place_spans(struct packing *packing, enum key_rank last)
+static void assign_spans(struct packing *packing, enum key_rank last)
 {
     struct batch *batch = packing->batch;
-    for (; packing->n_placed < batch->n_spans; packing->n_placed++) {
-        struct batch_span *span = &batch->spans[batch->order[packing->n_placed]];
+    for (; packing->n_assigned < batch->n_spans; packing->n_assigned++) {
+        struct batch_span *span = &batch->spans[batch->order[packing->n_assigned]];
         if (span->rank > last) return;
-        span->next_place = packing->place + 1U;
-        packing->place += span->n;
+        span->next_index = packing->last_index + 1U;
+        packing->last_index += span->n;
         span->reply_at = packing->reply_at;
         packing->reply_at += span->n * span->n_integers;
     }
@@ -155,7 +155,7 @@ static void put_keys(struct packing *packing)
     for (uint32_t i = 0; i < batch->n_keys; i++) {
         struct batch_key *key = &batch->keys[i];
         struct batch_span *span = key->span;
-        key->place = span->next_place++;
+        key->keys_index = span->next_index++;
         key->has_state = key->is_loaded && !is_slots(key);
         key->is_pending = false;
         if (!key->is_loaded) {
@@ -179,16 +179,16 @@ static void put_keys(struct packing *packing)
             store_key_tag(hash, (char *)start + batch->prefix_len);
         }
         to = append(to, member->key.data, member->key.len);
-        batch->args[key->place] = (struct slice){start, (size_t)(to - start)};
+        batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
     }
 
-    for (uint32_t i = 0; i < batch->n_owns; i++) {
-        const struct batch_own *own = &batch->owns[i];
+    for (uint32_t i = 0; i < batch->n_op_keys; i++) {
+        const struct batch_op_key *key = &batch->op_keys[i];
         uint8_t *start = to;
-        to = append_tag(batch, to, own->shard);
-        if (!own->is_record) to = append(append(append(to, "hold1:", 6), own->policy, strlen(own->policy)), ":", 1);
-        to = append(to, own->name.data, own->name.len);
-        batch->args[own->place] = (struct slice){start, (size_t)(to - start)};
+        to = append_tag(batch, to, key->shard);
+        if (!key->is_record) to = append(append(append(to, "hold1:", 6), key->policy, strlen(key->policy)), ":", 1);
+        to = append(to, key->name.data, key->name.len);
+        batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
     }
     packing->to = to;
 }
@@ -230,14 +230,15 @@ static void put_spans(struct packing *packing, enum batch_kind kind)
         const struct limit *limit = first->member->limit;
         uint64_t cost = cost_of(limit, span->cost);
         if (kind == KIND_RESET) cost = !limit_ops(limit)->is_compat; /* a key of ours goes, of any type */
-        put_op(packing, kind, span->limit_no + 1U, first->place, span->n, kind == KIND_SAVE ? 0 : span->count, cost);
+        put_op(packing, kind, span->limit_no + 1U, first->keys_index, span->n, kind == KIND_SAVE ? 0 : span->count,
+               cost);
     }
 }
 
 /* LOAD or SAVE */
 static void put_state(struct packing *packing, enum batch_kind kind, const struct batch_key *key)
 {
-    put_op(packing, kind, key->limit_no + 1U, key->place, 1, kind == KIND_LOAD && key->may_be_charged, 0);
+    put_op(packing, kind, key->limit_no + 1U, key->keys_index, 1, kind == KIND_LOAD && key->may_be_charged, 0);
 }
 
 /* ---- ops on loaded states ---- */
@@ -249,9 +250,9 @@ static bool needs_load(const struct batch_key *key, const struct script_op *aske
     return !key->has_state || (gives_back && key->is_pending);
 }
 
-static uint16_t own_place(const struct batch *batch, uint16_t own)
+static uint16_t op_key_index(const struct batch *batch, uint16_t number)
 {
-    return own > 0 ? batch->owns[own - 1].place : 0;
+    return number > 0 ? batch->op_keys[number - 1].keys_index : 0;
 }
 
 /* Can `next` go with `first`, as the k-th op behind it? It must be the same op, on keys that lie k strides behind those
@@ -264,7 +265,7 @@ static bool is_kth(const struct batch *batch, const struct script_op *first, con
                       (next->kind == KIND_CHECK || next->kind == KIND_CHECK_ALL);
     if (!are_checks || a->n_members != b->n_members || first->count != next->count) return false;
     if ((first->record > 0) != (next->record > 0)) return false;
-    if (first->record > 0 && (own_place(batch, next->record) != own_place(batch, first->record) + k ||
+    if (first->record > 0 && (op_key_index(batch, next->record) != op_key_index(batch, first->record) + k ||
                               a->record_ms != b->record_ms || op_version(a) != op_version(b)))
         return false;
 
@@ -272,7 +273,7 @@ static bool is_kth(const struct batch *batch, const struct script_op *first, con
         const struct batch_key *key = batch_key_of(batch, first, i), *other = batch_key_of(batch, next, i);
         if (is_slots(key) || key->limit_no != other->limit_no || a->members[i].cost != b->members[i].cost) return false;
         if (needs_load(other, next)) return false;
-        int32_t distance = other->place - key->place;
+        int32_t distance = other->keys_index - key->keys_index;
         if (k == 1 && (distance < 0 || distance > STRIDE_MAX)) return false;
         if (k == 1) strides[i] = (uint8_t)distance;
         if (distance != (int32_t)k * strides[i]) return false;
@@ -294,7 +295,7 @@ static void put_slots(struct packing *packing, struct script_op *asked)
     asked->reply_at = packing->reply_at;
     for (uint16_t i = 0; i < asked->op->n_members; i++) {
         struct batch_key *key = batch_key_of(packing->batch, asked, i);
-        put_op(packing, asked->kind, key->limit_no + 1U, key->place, 1, 0, 0);
+        put_op(packing, asked->kind, key->limit_no + 1U, key->keys_index, 1, 0, 0);
         memcpy(packing->to, asked->op->slot, SLOT_ID_LEN);
         packing->to += SLOT_ID_LEN;
         key->has_state = false;
@@ -314,7 +315,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
     put_op(packing, asked->kind == KIND_CHECK ? KIND_CHECK_ALL : asked->kind, 0, 0, n, asked->count, (uint64_t)cost);
 
     uint8_t *to = put(packing->to, op->n_members, 1);
-    to = put(put(to, own_place(batch, asked->record), 2), own_place(batch, asked->list), 2);
+    to = put(put(to, op_key_index(batch, asked->record), 2), op_key_index(batch, asked->list), 2);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct batch_key *key = batch_key_of(batch, asked, i);
         struct view view; /* for its step, which no time changes */
@@ -322,7 +323,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         uint64_t each = cost_of(key->member->limit, op->members[i].cost);
         if (asked->kind == KIND_SETTLE) each = (uint64_t)limit_debt(key->member->limit);
         if (asked->kind == KIND_REFUND) each = 0;
-        to = put(put(put(put(to, key->place, 2), strides[i], 1), (uint64_t)view.step, 7), each, 7);
+        to = put(put(put(put(to, key->keys_index, 2), strides[i], 1), (uint64_t)view.step, 7), each, 7);
     }
     if (asked->record > 0) to = put(put(to, op->record_ms, 6), op_version(op), 4);
 
@@ -430,11 +431,11 @@ size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t 
 
     const uint8_t *start = packing.to;
     gather_spans(batch);
-    place_spans(&packing, LOADED);
-    place_owns(&packing, true);
-    uint32_t n_mget = packing.place, n_keys = batch->n_keys + batch->n_owns;
-    place_spans(&packing, LOADED_OWN_WAY);
-    place_owns(&packing, false);
+    assign_spans(&packing, LOADED_BY_MGET);
+    assign_op_keys(&packing, true);
+    uint32_t n_mget = packing.last_index, n_keys = batch->n_keys + batch->n_op_keys;
+    assign_spans(&packing, LOADED_BY_COMMAND);
+    assign_op_keys(&packing, false);
     put_keys(&packing);
     const uint8_t *packet = packing.to;
     put_packet(&packing, n_mget, nonce, wall_us, latest_us);

@@ -12,7 +12,7 @@
 
 enum {
     BATCH_TABLE = 4 * BATCH_KEYS_MAX,       /* hash table of the keys: a power of two */
-    BATCH_WEIGHT_OWN = 64,                  /* of an op's limit, where it is no plain check: some ten us each */
+    BATCH_WEIGHT_HEAVY = 64,                /* of an op's limit, where it is no plain check: some ten us each */
     BATCH_N_LAST = 3,                       /* integers of a reply behind the ops' */
     BATCH_LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
 };
@@ -55,9 +55,9 @@ struct batch_key {
 
     /* Set by packing: */
     struct batch_span *span;
-    uint16_t place;  /* in KEYS, from 1 */
-    bool has_state;  /* it is loaded as it is by now */
-    bool is_pending; /* and may have been charged since */
+    uint16_t keys_index; /* in KEYS, from 1 */
+    bool has_state;      /* it is loaded as it is by now */
+    bool is_pending;     /* and may have been charged since */
 };
 
 /* Keys that follow one another in KEYS and are asked the same: they go as one op of the script. */
@@ -67,19 +67,19 @@ struct batch_span {
     bool is_loaded;
     uint8_t rank;        /* which keys come first */
     uint16_t first, n;   /* the first of its keys; and how many there are */
-    uint16_t next_place; /* of its keys, in KEYS */
+    uint16_t next_index; /* of its keys, in KEYS */
     uint8_t n_integers;  /* of the reply, for each key that is checked directly */
     uint32_t reply_at;   /* of the next of these */
     struct slice stem;   /* what its keys begin with, but for the shard */
 };
 
-/* A key that belongs to some ops alone: an idempotency record, or a list of reservations. */
-struct batch_own {
+/* An op key, which belongs to some ops alone: an idempotency record, or a list of reservations. */
+struct batch_op_key {
     const char *policy; /* of a list; "" = a record; alive as the first op that named it, like `name` */
     struct slice name;
     uint8_t shard;
     bool is_record;
-    uint16_t place; /* set by packing */
+    uint16_t keys_index; /* set by packing */
 };
 
 /* A state as the script saw it, before any charge. */
@@ -95,7 +95,7 @@ struct script_op {
     enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL where its key is loaded */
     const struct op *op;   /* the first that charges, else the first; alive until it is answered */
     int64_t count;         /* so many times its costs; 0 = a peek */
-    uint16_t record, list; /* its own keys: index + 1; 0 = none */
+    uint16_t record, list; /* its op keys: index + 1; 0 = none */
 
     uint32_t n_integers; /* of the reply */
     uint32_t reply_at;   /* set by packing */
@@ -125,8 +125,8 @@ struct batch {
     uint8_t table[BATCH_TABLE]; /* index into keys + 1, by hash, linear probing; 0 = empty */
     struct batch_limit limits[BATCH_KEYS_MAX];
     uint32_t n_limits;
-    struct batch_own owns[BATCH_OWN_MAX];
-    uint32_t n_owns;
+    struct batch_op_key op_keys[BATCH_OP_KEYS_MAX];
+    uint32_t n_op_keys;
     size_t keys_len;              /* bytes of KEYS, at most */
     struct script_op *script_ops; /* owned */
     uint32_t n_script_ops, script_ops_cap;

@@ -187,7 +187,7 @@ static int read_reply(struct reading *reading)
 {
     const struct batch *batch = reading->batch;
     for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
-        int64_t removed = reading->reply[batch->keys[i].place - 1];
+        int64_t removed = reading->reply[batch->keys[i].keys_index - 1];
         if (!in_range(removed, FOREIGN, 1)) return -1;
         if (removed == FOREIGN) reading->foreign |= key_bit(i);
     }
@@ -326,7 +326,7 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
     struct tuple tuple = {0};
     reading->at = reading->reply + asked->reply_at;
     CHECK(read_tuple(reading, asked, &tuple) == 0); /* once more */
-    if (asked->is_foreign) {                        /* where it is the op's own key, all count */
+    if (asked->is_foreign) {                        /* if it is an op key, all count */
         for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].used == FOREIGN;
         return;
     }
@@ -358,7 +358,8 @@ static void answer_reset(struct reading *reading, struct op *op)
         uint64_t bit = key_bit(member->batch_key);
         member->is_foreign = (reading->foreign & bit) != 0;
         if (member->is_foreign) op->outcome = OP_STORE_ERROR;
-        member->removed = reading->reply[batch->keys[member->batch_key].place - 1] == 1 && !(reading->removed & bit);
+        member->removed =
+            reading->reply[batch->keys[member->batch_key].keys_index - 1] == 1 && !(reading->removed & bit);
         reading->removed |= bit;
     }
 }
@@ -383,7 +384,7 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     batch->now_us = now_us;
 
     /* the script may meet one value several times, and a server may say anything */
-    int64_t n_met = n_bad, n_keys = (int64_t)batch->n_keys + batch->n_owns;
+    int64_t n_met = n_bad, n_keys = (int64_t)batch->n_keys + batch->n_op_keys;
     for (uint64_t left = reading.foreign; left != 0; left &= left - 1) n_met++; /* bit by bit */
     redis_counters.redis_bad_values += (uint64_t)(n_met < n_keys ? n_met : n_keys);
 

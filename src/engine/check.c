@@ -143,7 +143,7 @@ static bool has_record(const struct check *check)
 }
 
 /* Space for `len` bytes: of keys, ids of shared limits and the record's name. NULL without memory. */
-static uint8_t *make_space(struct check *check, size_t len)
+static uint8_t *make_byte_space(struct check *check, size_t len)
 {
     if (len <= CHECK_INLINE_BYTES) return check->inline_bytes;
     if (len <= check->bytes_cap) return check->bytes;
@@ -226,7 +226,7 @@ static void name_record(struct check *check, uint8_t *to)
 
 /* Adds the limits of `one`, which is `check` or joined to it, as members. A limit of 0 needs no counter; but one may be
  * left from before it was 0, and a reset forgets that. */
-static void add_members(struct check *check, struct check *one)
+static void add_op_members(struct check *check, struct check *one)
 {
     struct op *op = &check->op;
     const struct plan *plan = one->plan;
@@ -301,7 +301,7 @@ static uint8_t *seal_one(struct check *check, struct check *one, size_t n_more)
     const struct plan *plan = one->plan;
     uint16_t first = check->op.n_members;
     size_t n_ids = one->key.len * plan->n_joined;
-    uint8_t *bytes = make_space(one, one->key.len + n_ids + n_more);
+    uint8_t *bytes = make_byte_space(one, one->key.len + n_ids + n_more);
     if (bytes == NULL) return NULL;
 
     one->key.data = memcpy(bytes, one->key.data, one->key.len);
@@ -310,7 +310,7 @@ static uint8_t *seal_one(struct check *check, struct check *one, size_t n_more)
     bool asks_nothing = plan->decider == ALLOWED_ALWAYS || (check->n_all > 1 && plan->decider == DENIED_ALWAYS);
     if (asks_nothing) return bytes;
 
-    add_members(check, one);
+    add_op_members(check, one);
     if (plan->shares) set_ids(one, check->op.members + first, bytes);
     if (check->n_all > 1) merge_shared(check, one, first);
     return bytes + n_ids;
@@ -349,7 +349,7 @@ int check_seal(struct check *check)
     if (is_usual && check->key.len <= CHECK_INLINE_BYTES && plan->n_limits <= CHECK_INLINE_MEMBERS) {
         op->members = check->inline_members;
         check->key.data = memcpy(check->inline_bytes, check->key.data, check->key.len);
-        add_members(check, check);
+        add_op_members(check, check);
     } else if (seal(check) < 0) {
         return -1;
     }

@@ -210,7 +210,7 @@ static size_t key_len(const struct batch *batch, const struct op_member *member)
 }
 
 /* Of a key of ours the shard's, too, where the whole key decides it; keys of two compat policies may be the same. */
-static uint64_t hash_of(struct op_member *member)
+static uint64_t key_hash(struct op_member *member)
 {
     if (member->batch_hash != 0) return member->batch_hash;
 
@@ -235,7 +235,7 @@ static uint32_t find_key(const struct batch *batch, const struct op_member *memb
 /* The key's number; -1 if there is no space for it. */
 static int find_or_add_key(struct batch *batch, struct op_member *member)
 {
-    uint64_t hash = hash_of(member);
+    uint64_t hash = key_hash(member);
     uint32_t at = find_key(batch, member, hash);
     if (batch->table[at] != 0) return batch->table[at] - 1;
 
@@ -308,7 +308,8 @@ static uint16_t find_or_add_op_key(struct batch *batch, const struct op *op, boo
 /* ---- the script's ops ---- */
 
 /* Is there space for an op that has its keys? Any may be the first; one that joins another asks for nothing more. */
-static enum batch_status fits(const struct batch *batch, const struct script_op *asked, uint32_t weight, bool joins)
+static enum batch_status judge_fit(const struct batch *batch, const struct script_op *asked, uint32_t weight,
+                                   bool joins)
 {
     if (batch->n_ops == 0) return BATCH_ADDED;
     if (batch->resets != (asked->kind == KIND_RESET)) return BATCH_CLASHES;
@@ -373,7 +374,7 @@ static void join(struct batch *batch, struct op *op, int64_t count)
 }
 
 /* Memory for one more, so that nothing fails half way. */
-static int reserve(struct batch *batch)
+static int reserve_script_op(struct batch *batch)
 {
     if (batch->n_script_ops < batch->script_ops_cap) return 0;
     uint32_t cap = batch->script_ops_cap == 0 ? BATCH_KEYS_MAX : batch->script_ops_cap * 2;
@@ -407,7 +408,7 @@ static void add_script_op(struct batch *batch, struct op *op, struct script_op *
 enum batch_status batch_add(struct batch *batch, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
-    if (reserve(batch) < 0) return BATCH_NO_MEMORY;
+    if (reserve_script_op(batch) < 0) return BATCH_NO_MEMORY;
 
     uint32_t n_known = batch->n_keys, n_limits = batch->n_limits, weight = batch_weight(op);
     enum batch_status status = find_or_add_keys(batch, op);
@@ -415,7 +416,7 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
     *asked = script_op_of(op);
     bool is_known = status == BATCH_ADDED && op->members[0].batch_key < n_known;
     bool joins = is_known && asked->kind == KIND_CHECK && may_join(batch, op, asked->count);
-    if (status == BATCH_ADDED) status = fits(batch, asked, weight, joins);
+    if (status == BATCH_ADDED) status = judge_fit(batch, asked, weight, joins);
     if (status != BATCH_ADDED) {
         forget_keys(batch, n_known, n_limits);
         return status;
@@ -439,12 +440,12 @@ enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
     struct op_member *member = &op->members[0];
     if (op->kind != OP_CHECK || op->n_members > 1 || op->record.len > 0) return BATCH_BEHIND;
 
-    uint8_t number = batch->table[find_key(batch, member, hash_of(member))];
+    uint8_t number = batch->table[find_key(batch, member, key_hash(member))];
     if (number == 0) return BATCH_APART;
 
     const struct script_op asked = script_op_of(op);
     member->batch_key = number - 1;
     bool joins = is_same_limit(batch, &batch->keys[number - 1], member) && asked.kind == KIND_CHECK &&
                  asked.count > 0 && last_script_op(batch, op)->count > 0 && may_join(batch, op, asked.count);
-    return joins && fits(batch, &asked, batch_weight(op), true) == BATCH_ADDED ? BATCH_MERGES : BATCH_BEHIND;
+    return joins && judge_fit(batch, &asked, batch_weight(op), true) == BATCH_ADDED ? BATCH_MERGES : BATCH_BEHIND;
 }

@@ -133,7 +133,7 @@ static void assign_spans(struct packing *packing, enum key_rank last)
 
 /* ---- KEYS ---- */
 
-static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
+static uint8_t *append_bytes(uint8_t *to, const void *bytes, size_t len)
 {
     if (len > 0) memcpy(to, bytes, len);
     return to + len;
@@ -142,7 +142,7 @@ static uint8_t *append(uint8_t *to, const void *bytes, size_t len)
 /* prefix:{bNNN}: */
 static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash)
 {
-    to = append(to, batch->prefix, batch->prefix_len);
+    to = append_bytes(to, batch->prefix, batch->prefix_len);
     store_key_tag(hash, (char *)to);
     return to + STORE_TAG_LEN;
 }
@@ -169,16 +169,16 @@ static void put_keys(struct packing *packing)
         uint8_t *start = to;
         if (i == span->first) {
             if (!is_compat) to = append_tag(batch, to, 0);
-            to = append(to, limit->key_head, limit->key_head_len);
+            to = append_bytes(to, limit->key_head, limit->key_head_len);
             span->stem = (struct slice){start, (size_t)(to - start)};
         } else {
-            to = append(to, span->stem.data, span->stem.len);
+            to = append_bytes(to, span->stem.data, span->stem.len);
         }
         if (!is_compat) {
             uint64_t hash = member->common.data != NULL ? store_key_hash(member) : key->hash;
             store_key_tag(hash, (char *)start + batch->prefix_len);
         }
-        to = append(to, member->key.data, member->key.len);
+        to = append_bytes(to, member->key.data, member->key.len);
         batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
     }
 
@@ -186,8 +186,9 @@ static void put_keys(struct packing *packing)
         const struct batch_op_key *key = &batch->op_keys[i];
         uint8_t *start = to;
         to = append_tag(batch, to, key->shard);
-        if (!key->is_record) to = append(append(append(to, "hold1:", 6), key->policy, strlen(key->policy)), ":", 1);
-        to = append(to, key->name.data, key->name.len);
+        if (!key->is_record)
+            to = append_bytes(append_bytes(append_bytes(to, "hold1:", 6), key->policy, strlen(key->policy)), ":", 1);
+        to = append_bytes(to, key->name.data, key->name.len);
         batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
     }
     packing->to = to;

@@ -55,8 +55,8 @@ static int take(struct reading *reading, int64_t least, int64_t most, int64_t *r
 }
 
 /* The i-th limit of a script op with the state that was seen of it; until the next one of that limit is looked at. */
-static struct view *view_of(struct reading *reading, const struct script_op *asked, uint16_t i,
-                            const struct batch_seen *seen)
+static struct view *view_seen(struct reading *reading, const struct script_op *asked, uint16_t i,
+                              const struct batch_seen *seen)
 {
     struct view *view = &reading->views[batch_key_of(reading->batch, asked, i)->limit_no];
     limit_report(view, seen->used, seen->extra, seen->wait);
@@ -87,16 +87,16 @@ static int take_state(struct reading *reading, struct script_op *asked, uint16_t
 static void check_plausible(struct reading *reading, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
 {
     if (seen->used == FOREIGN) return;
-    const struct view *view = view_of(reading, asked, i, seen);
+    const struct view *view = view_seen(reading, asked, i, seen);
     if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
 }
 
 /* How many times the costs fit, of `most`. */
-static int64_t fit_of(struct reading *reading, const struct script_op *asked, const struct op *op,
-                      const struct batch_seen *seen, int64_t most)
+static int64_t fit_of_seen(struct reading *reading, const struct script_op *asked, const struct op *op,
+                           const struct batch_seen *seen, int64_t most)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
-        most = limit_fits(view_of(reading, asked, i, &seen[i]), op->members[i].cost, most);
+        most = limit_fits(view_seen(reading, asked, i, &seen[i]), op->members[i].cost, most);
     return most;
 }
 
@@ -106,8 +106,8 @@ static int take_wait(struct reading *reading, const struct script_op *asked, uin
 {
     const struct op_member *member = &asked->op->members[i];
     int64_t most = asked->count > 0 ? asked->count : 1;
-    bool is_denied =
-        !asked->is_foreign && !is_known && member->cost > 0 && fit_of(reading, asked, asked->op, seen, most) < most;
+    bool is_denied = !asked->is_foreign && !is_known && member->cost > 0 &&
+                     fit_of_seen(reading, asked, asked->op, seen, most) < most;
     return take(reading, is_denied, is_denied ? member->limit->window_us : 0, &seen[i].wait);
 }
 
@@ -209,10 +209,10 @@ static int read_reply(struct reading *reading)
 /* Leaves in `seen` the states after it. */
 static void answer_check(struct reading *reading, const struct script_op *asked, struct batch_seen *seen, struct op *op)
 {
-    int64_t fit = fit_of(reading, asked, op, seen, op->at_most > 0 ? op->at_most : 1);
+    int64_t fit = fit_of_seen(reading, asked, op, seen, op->at_most > 0 ? op->at_most : 1);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        struct view *view = view_of(reading, asked, i, &seen[i]);
+        struct view *view = view_seen(reading, asked, i, &seen[i]);
         member->used = seen[i].used;
         member->extra = seen[i].extra;
         member->wait_us = seen[i].wait;
@@ -230,7 +230,7 @@ static struct view *view_for(struct reading *reading, const struct script_op *as
 {
     const struct op_member *member = &asked->op->members[i];
     const struct batch_seen *seen = &tuple->seen[i];
-    if (tuple->again != AGAIN_AS_THEN) return view_of(reading, asked, i, seen);
+    if (tuple->again != AGAIN_AS_THEN) return view_seen(reading, asked, i, seen);
     limit_here(then, member->limit, member->key, member->max_wait_us, tuple->again_us);
     limit_report(then, seen->used, seen->extra, 0);
     return then;
@@ -262,12 +262,12 @@ static void answer_settle(struct reading *reading, const struct script_op *asked
     bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
     if (is_charged && reservation->actual > held) units = reservation->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(view_of(reading, asked, i, &tuple->seen[i]));
+        int64_t fits = limit_fits_used(view_seen(reading, asked, i, &tuple->seen[i]));
         if (units > fits) units = fits;
     }
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        struct view *view = view_of(reading, asked, i, &tuple->seen[i]);
+        struct view *view = view_seen(reading, asked, i, &tuple->seen[i]);
         if (units > 0) limit_charge(view, units);
         limit_answer(view, 0, &op->members[i].decision);
     }
@@ -313,7 +313,7 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
         op->members[0].is_foreign = asked->is_foreign;
         if (asked->is_foreign) return;
 
-        struct view *view = view_of(reading, asked, 0, &asked->seen);
+        struct view *view = view_seen(reading, asked, 0, &asked->seen);
         if (!asked->is_checked) asked->is_implausible = !limit_ops(view->limit)->plausible(view);
         asked->is_checked = true;
         op_decide_one(op, view);
@@ -344,7 +344,7 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->found = tuple.seen[i].used == 1; /* of a slot */
-        if (asked->kind == KIND_SWEEP) limit_answer(view_of(reading, asked, i, &tuple.seen[i]), 0, &member->decision);
+        if (asked->kind == KIND_SWEEP) limit_answer(view_seen(reading, asked, i, &tuple.seen[i]), 0, &member->decision);
     }
 }
 

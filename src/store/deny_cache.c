@@ -101,7 +101,7 @@ static bool may_give_back(const struct op *op)
 
 /* ---- places ---- */
 
-static uint64_t hash_of(const struct op_member *member)
+static uint64_t deny_hash(const struct op_member *member)
 {
     return (hash_keyed(member->key.data, member->key.len) ^ member->limit->policy->name_hash) | 1;
 }
@@ -124,7 +124,7 @@ static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *pl
 }
 
 /* The entry's hash in the table, or NULL. */
-static uint64_t *find(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
+static uint64_t *find_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
 {
     if (cache->table == NULL) return NULL;
 
@@ -160,7 +160,7 @@ static uint64_t *make_place(struct deny_cache *cache, uint64_t hash)
 
 static void remove_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
 {
-    uint64_t *place = find(cache, member, hash);
+    uint64_t *place = find_entry(cache, member, hash);
     if (place != NULL) *place = 0;
 }
 
@@ -193,8 +193,8 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
     if (cache->table == NULL || !is_plain(op)) return false;
 
     const struct op_member *member = &op->members[0];
-    op->deny_hash = hash_of(member);
-    uint64_t *place = find(cache, member, op->deny_hash);
+    op->deny_hash = deny_hash(member);
+    uint64_t *place = find_entry(cache, member, op->deny_hash);
     if (place == NULL) return false;
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
@@ -237,7 +237,7 @@ void deny_cache_submitted(struct deny_cache *cache, struct op *op)
     if (!may_give_back(op)) return;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint64_t hash = hash_of(&op->members[i]);
+        uint64_t hash = deny_hash(&op->members[i]);
         remove_entry(cache, &op->members[i], hash);
         ++*givers_of(cache, hash);
     }
@@ -248,23 +248,23 @@ void deny_cache_ended(struct deny_cache *cache, const struct op *op)
     if (!may_give_back(op)) return;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint32_t *givers = givers_of(cache, hash_of(&op->members[i]));
+        uint32_t *givers = givers_of(cache, deny_hash(&op->members[i]));
         CHECK(*givers > 0);
         --*givers;
     }
 }
 
-static void keep(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
+static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
 {
     const struct op_member *member = &op->members[0];
     const struct limit *limit = member->limit;
-    uint64_t hash = op->deny_hash != 0 ? op->deny_hash : hash_of(member);
+    uint64_t hash = op->deny_hash != 0 ? op->deny_hash : deny_hash(member);
     if (op->deny_epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
 
     /* What asks for less says as much as this denial would, but of a log, which answers only its own cost and limit. So
      * does one of as much in the same call. */
     bool is_log = limit_ops(limit)->has_wait;
-    uint64_t *place = find(cache, member, hash);
+    uint64_t *place = find_entry(cache, member, hash);
     const struct entry *old = place != NULL ? entry_at(cache, place) : NULL;
     bool is_comparable =
         old != NULL && is_current(cache, old, member, sent_us) && old->max_wait_us >= member->max_wait_us;
@@ -306,7 +306,7 @@ void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sen
 {
     if (cache->max_keys == 0 || op->kind != OP_CHECK) return;
     if (!op->members[0].decision.allowed && is_plain(op)) {
-        keep(cache, op, sent_us, wall_us);
+        keep_denial(cache, op, sent_us, wall_us);
         return;
     }
 
@@ -314,6 +314,6 @@ void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sen
     for (uint16_t i = 0; cache->table != NULL && i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
         if (member->decision.granted == 0 || !is_kept(member)) continue;
-        remove_entry(cache, member, op->deny_hash != 0 ? op->deny_hash : hash_of(member));
+        remove_entry(cache, member, op->deny_hash != 0 ? op->deny_hash : deny_hash(member));
     }
 }

@@ -163,7 +163,7 @@ void memory_unpin(struct memory_store *memory, const struct op *op)
 /* ---- decide ---- */
 
 /* How many times all limits of the op fit; 0 = denied. */
-static int64_t fit_of(struct memory_store *memory, const struct op *op)
+static int64_t fit_of_opened(struct memory_store *memory, const struct op *op)
 {
     int64_t fit = op->at_most > 0 ? op->at_most : 1;
     for (size_t i = 0; i < op->n_members; i++) {
@@ -187,8 +187,8 @@ static void answer_limit(struct open_limit *opened, struct op_member *member, in
 /* ---- save ---- */
 
 /* Makes an entry for the state, and all the space that a charge of `units` needs. 0, or -1 without memory. */
-static inline int make_space(struct memory_store *memory, const struct memory_key *key, const struct view *view,
-                             int64_t units, struct memory_entry **entry)
+static inline int make_state_space(struct memory_store *memory, const struct memory_key *key, const struct view *view,
+                                   int64_t units, struct memory_entry **entry)
 {
     if (units == 0) return 0;
 
@@ -205,9 +205,9 @@ static inline int make_space(struct memory_store *memory, const struct memory_ke
     return 0;
 }
 
-static void save(struct memory_store *memory, const struct view *view, struct memory_entry *entry)
+static void save_state(struct memory_store *memory, const struct view *view, struct memory_entry *entry)
 {
-    CHECK(entry != NULL); /* a stale state has an entry, and make_space() makes one for a charge */
+    CHECK(entry != NULL); /* a stale state has an entry, and make_state_space() makes one for a charge */
     entry->expires_us = limit_ops(view->limit)->save(view, &entry->state);
     /* the entry was made for another limit (an override's, or before a reload), whose states live less long */
     if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * SECOND_US)
@@ -219,7 +219,7 @@ static void save_clamped(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
         const struct open_limit *opened = &memory->opened[i];
-        if (opened->view.stale) save(memory, &opened->view, opened->entry);
+        if (opened->view.stale) save_state(memory, &opened->view, opened->entry);
     }
 }
 
@@ -228,7 +228,7 @@ static int make_all_space(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
         struct open_limit *opened = &memory->opened[i];
-        if (make_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) < 0) return -1;
+        if (make_state_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) < 0) return -1;
     }
     return 0;
 }
@@ -246,7 +246,7 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
     if (make_all_space(memory, op) < 0) return -1;
     for (size_t i = 0; i < op->n_members && units > 0; i++) {
         limit_charge(&all[i].view, units);
-        save(memory, &all[i].view, all[i].entry);
+        save_state(memory, &all[i].view, all[i].entry);
     }
     return units;
 }
@@ -317,13 +317,13 @@ enum submit memory_check_one(struct memory_store *memory, struct op *op)
     view.slot = op->slot;
     if (entry == NULL) fresh = (struct state){0};
     limit_view(&view, entry != NULL ? &entry->state : &fresh);
-    if (view.stale) save(memory, &view, entry); /* even where nothing is charged */
+    if (view.stale) save_state(memory, &view, entry); /* even where nothing is charged */
 
     int64_t units = op_decide_one(op, &view);
     if (units == 0 || !op_is_check(op->kind)) return SUBMIT_DECIDED;
 
-    int status = make_space(memory, &key, &view, units, &entry);
-    if (status == 0) save(memory, &view, entry);
+    int status = make_state_space(memory, &key, &view, units, &entry);
+    if (status == 0) save_state(memory, &view, entry);
     if (entry != NULL) entry->pinned = false;
     return status == 0 ? SUBMIT_DECIDED : SUBMIT_OVERLOAD;
 }
@@ -335,7 +335,7 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     struct open_limit *all = memory->opened;
     op->now_us = memory->clock->wall_us;
     save_clamped(memory, op);
-    int64_t fit = fit_of(memory, op);
+    int64_t fit = fit_of_opened(memory, op);
     for (size_t i = 0; i < op->n_members; i++) answer_limit(&all[i], &op->members[i], fit);
     for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) all[i].units = 0;
 
@@ -343,7 +343,7 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     if (fit > 0 && op->record.len > 0 && remember(memory, op) < 0) goto unpin;
 
     for (size_t i = 0; i < op->n_members; i++)
-        if (all[i].units > 0) save(memory, &all[i].view, all[i].entry);
+        if (all[i].units > 0) save_state(memory, &all[i].view, all[i].entry);
     result = SUBMIT_DECIDED;
 
 unpin:
@@ -352,7 +352,7 @@ unpin:
 }
 
 /* Of all limits, which are open, as much as there is; closes them. */
-static enum submit refund(struct memory_store *memory, struct op *op)
+static enum submit refund_all(struct memory_store *memory, struct op *op)
 {
     struct memory_record *record = NULL;
     if (op->record.len > 0) record = memory_records_add(&memory->records, op, memory->clock->wall_us);
@@ -379,7 +379,7 @@ enum submit memory_check(struct memory_store *memory, struct op *op)
     }
 
     memory_open(memory, op);
-    return op->kind == OP_REFUND ? refund(memory, op) : check_parts(memory, op);
+    return op->kind == OP_REFUND ? refund_all(memory, op) : check_parts(memory, op);
 }
 
 enum submit memory_check_again(struct memory_store *memory, struct op *op)

@@ -84,7 +84,7 @@ struct check *check_pool_take(struct check_pool *pool)
     memset(check, 0, offsetof(struct check, decision));
     list_init(&check->op.link);
     check->first = check;
-    check->n_all = check->n_kept = 1;
+    check->n_all = check->n_unreleased = 1;
     return check;
 }
 
@@ -125,7 +125,7 @@ void check_join(struct check *first, struct check *check)
     last->joined = check;
     check->first = first;
     first->n_all++;
-    first->n_kept++;
+    first->n_unreleased++;
 }
 
 int64_t check_asked(const struct check *check)
@@ -280,14 +280,14 @@ static void merge_shared(struct check *check, struct check *one, uint16_t first)
     for (uint16_t i = first; i < op->n_members; i++) {
         uint16_t same = 0;
         while (same < first && !op_same_counter(&op->members[same], &op->members[i])) same++;
-        one->places[i - first] = (uint8_t)(same < first ? same : n);
+        one->member_index[i - first] = (uint8_t)(same < first ? same : n);
 
         if (same == first) {
             if (n != i) op->members[n] = op->members[i];
             n++;
         } else {
-            int64_t *cost = &op->members[same].cost, more = op->members[i].cost;
-            *cost = *cost < EXACT_MAX - more ? *cost + more : EXACT_MAX;
+            int64_t *cost = &op->members[same].cost, added = op->members[i].cost;
+            *cost = *cost < EXACT_MAX - added ? *cost + added : EXACT_MAX;
             check->is_merged = true;
         }
     }
@@ -441,7 +441,7 @@ static void combine_limits(struct check *one, const struct op_member *members)
 {
     struct decision decisions[POLICY_LIMITS_MAX];
     bool is_all = one->first->n_all > 1;
-    for (uint8_t i = 0; i < one->n_limits; i++) decisions[i] = members[is_all ? one->places[i] : i].decision;
+    for (uint8_t i = 0; i < one->n_limits; i++) decisions[i] = members[is_all ? one->member_index[i] : i].decision;
     decision_combine(&one->decision, decisions, one->n_limits);
 }
 
@@ -470,7 +470,7 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
         if (one->n_limits > 1) {
             combine_limits(one, members);
         } else if (one->n_limits == 1) {
-            *decision = members[check->n_all > 1 ? one->places[0] : 0].decision;
+            *decision = members[check->n_all > 1 ? one->member_index[0] : 0].decision;
             decision->bound_by = NULL;
         }
 

@@ -63,7 +63,7 @@ struct check {
     bool has_max_wait;        /* else each limit's own */
     uint32_t deadline_ms;     /* 0 = the policies' */
     enum reason local_reason; /* OP_SETTLE: not NONE: a local failure answer, for this reason, made the reservation */
-    uint32_t place;           /* for the owner: its index in the request's list */
+    uint32_t index;           /* for the owner: its index in the request's list */
     struct slice request_id;  /* empty = none; its bytes are the owner's until check_seal() */
     struct slot *slot;        /* OP_ACQUIRE and OP_RELEASE: the one it is about, not owned */
     uint64_t msgid;           /* OP_ACQUIRE and OP_RESERVE: by which its client can abandon it */
@@ -79,13 +79,13 @@ struct check {
 
     /* the engine's */
     enum check_state state;
-    bool in_store;    /* between SUBMIT_PENDING and op.done */
-    bool is_sealed;   /* its op is filled */
-    bool is_special;  /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
-    bool is_merged;   /* of a check_all: some share a counter, which is charged their sum */
-    uint8_t n_all;    /* of the first of a check_all: how many they are; else 1 */
-    uint8_t n_kept;   /* of these, not released by their owner */
-    uint8_t n_limits; /* that the store is asked about */
+    bool in_store;        /* between SUBMIT_PENDING and op.done */
+    bool is_sealed;       /* its op is filled */
+    bool is_special;      /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
+    bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */
+    uint8_t n_all;        /* of the first of a check_all: how many they are; else 1 */
+    uint8_t n_unreleased; /* of these, those that their owner still has */
+    uint8_t n_limits;     /* that the store is asked about */
     struct engine *engine;
     struct reservation *making; /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
     struct policy_set *set;     /* that holds its plan: one reference */
@@ -95,8 +95,8 @@ struct check {
     struct check *tries; /* of a candidate's check: the one it was made for; NULL once that is over (candidate.h) */
     enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the enforced limits */
 
-    struct decision decision;          /* the answer */
-    uint8_t places[POLICY_LIMITS_MAX]; /* of a check_all: of each limit, its place among the op's members */
+    struct decision decision;                /* the answer */
+    uint8_t member_index[POLICY_LIMITS_MAX]; /* of a check_all: of each limit, its index among the op's members */
 
     /* kept while in the pool */
     struct deadline deadline;

@@ -119,7 +119,7 @@ void check_release(struct check *check)
     struct engine *engine = check->engine;
     check = check->first;
     CHECK(check->state != CHECK_OVER && check->state != CHECK_LEFT);
-    if (--check->n_kept > 0) return; /* of a check_all the last one ends all */
+    if (--check->n_unreleased > 0) return; /* of a check_all the last one ends all */
 
     if (check->state == CHECK_WAITING) {
         if (check->is_special) candidates_enforced(check);

@@ -20,7 +20,7 @@ static int refuse_member(const struct request *request, const struct params *par
         const struct policy *others = other->plan->policy;
         n_limits += n_limits_of(other);
         if (policy_is_same(others, policy) && slice_eq(other->key, check->key))
-            return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->place);
+            return params_fail(params, ERROR_BAD_REQUEST, "is the same policy and key as checks[%u]", other->index);
 
         /* A counter that several share is charged once, with their sum, so its limit must be the same for all. */
         char path[LIMIT_PATH_MAX];
@@ -29,7 +29,7 @@ static int refuse_member(const struct request *request, const struct params *par
             return params_fail(params, ERROR_BAD_REQUEST,
                                "shares the counter of %s with checks[%u], where an override has other numbers; ask "
                                "for one of them apart",
-                               limit_path(conflict, path), other->place);
+                               limit_path(conflict, path), other->index);
     }
     if (n_limits <= POLICY_LIMITS_MAX) return 0;
     return params_fail(params, ERROR_BAD_REQUEST, "is too much; the policies of one check_all have %d limits at most",

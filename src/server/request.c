@@ -43,7 +43,7 @@ struct check *request_add(struct request *request, enum op_kind kind)
     check->op.is_all = request->form == REQUEST_ALL;
     check->owner = request;
     check->done = on_done;
-    check->place = request->n++;
+    check->index = request->n++;
     request->n_open++;
 
     if (request->first == NULL)
@@ -197,7 +197,7 @@ static void answer_failed(const struct request *request, const struct check *fai
     const char *message = failed->error_message;
 
     if (request->form == REQUEST_MANY || request->form == REQUEST_LONG) {
-        snprintf(text, sizeof text, "checks[%u]: %s", failed->place, message);
+        snprintf(text, sizeof text, "checks[%u]: %s", failed->index, message);
         message = text;
     } else if (request->form == REQUEST_EXPLAIN) {
         const struct sessions *sessions = request->session->sessions;

@@ -241,7 +241,7 @@ static void add_op_members(struct check *check, struct check *one)
         struct op_member *member = &op->members[op->n_members++];
         member->limit = limit;
         member->key = one->key;
-        member->common = none;
+        member->shard_id = none;
         member->reservations_key = sees_reservations ? one->key : none;
         member->cost = one->cost;
         member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
@@ -259,12 +259,12 @@ static void set_ids(const struct check *one, struct op_member *members, uint8_t 
     const struct key_format *format = one->plan->policy->format;
     struct key_split split;
     CHECK(key_format_split(format, one->key, &split)); /* the owner has checked this */
-    struct slice common = key_format_id(format, &split, one->plan->common, bytes);
-    if (common.data == bytes) bytes += common.len; /* joined there; else it is a piece of the key */
+    struct slice shard_id = key_format_id(format, &split, one->plan->shard_parts, bytes);
+    if (shard_id.data == bytes) bytes += shard_id.len; /* joined there; else it is a piece of the key */
 
     for (uint8_t i = 0; i < one->n_limits; i++) {
         struct op_member *member = &members[i];
-        member->common = common;
+        member->shard_id = shard_id;
         if (!member->limit->shared) continue;
         member->key = key_format_id(format, &split, member->limit->parts, bytes);
         if (member->key.data == bytes) bytes += member->key.len;

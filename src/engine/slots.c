@@ -129,7 +129,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
         const struct op_member *member = &check->op.members[i];
         if (member->limit->algo != ALGO_CONCURRENCY) continue;
         members[n++] = *member;
-        n_bytes += member->key.len + member->common.len;
+        n_bytes += member->key.len + member->shard_id.len;
     }
     struct slot *slot = take_memory(slots, n, n_bytes);
     if (slot == NULL) return NULL;
@@ -152,7 +152,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     for (uint16_t i = 0; i < n; i++) {
         slot->members[i] = members[i];
         at = copy(at, members[i].key, &slot->members[i].key);
-        if (members[i].common.data != NULL) at = copy(at, members[i].common, &slot->members[i].common);
+        if (members[i].shard_id.data != NULL) at = copy(at, members[i].shard_id, &slot->members[i].shard_id);
     }
     return slot;
 

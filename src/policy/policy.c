@@ -209,16 +209,16 @@ static uint32_t fingerprint(const struct policy *policy)
 
 /* The parts that all limits count by: the keys of the policy with equal parts are in one shard. A candidate has a shard
  * of its own, so that a trial never changes the names of the enforced limits' keys. */
-static key_parts common_parts(const struct policy *policy)
+static key_parts find_shard_parts(const struct policy *policy)
 {
     if (policy->format == NULL) return 0;
-    key_parts common = key_format_all(policy->format);
+    key_parts shard_parts = key_format_all(policy->format);
     for (uint16_t i = 0; i < policy->n_limits; i++)
-        if (policy->limits[i].shared) common &= policy->limits[i].parts;
-    return common;
+        if (policy->limits[i].shared) shard_parts &= policy->limits[i].parts;
+    return shard_parts;
 }
 
-void plan_make(struct plan *plan, const struct policy *policy, const struct limit *limits, key_parts common)
+void plan_make(struct plan *plan, const struct policy *policy, const struct limit *limits, key_parts shard_parts)
 {
     const struct key_format *format = policy->format;
     bool is_unlimited = policy->n_limits == 0, enforces = !is_unlimited && !policy->shadow;
@@ -230,9 +230,9 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
         .shadow = policy->shadow,
         .reserves = !policy->is_candidate, /* which is charged by checks alone */
         .has_slots = policy->base != NULL && policy->base->plan.has_slots,
-        .shares = format != NULL && common != key_format_all(format),
-        .n_joined = format != NULL && key_format_is_joined(format, common),
-        .common = common,
+        .shares = format != NULL && shard_parts != key_format_all(format),
+        .n_joined = format != NULL && key_format_is_joined(format, shard_parts),
+        .shard_parts = shard_parts,
         .on_failure = policy->on_failure,
         .deadline_ms = is_unlimited ? UINT32_MAX : policy->deadline_ms,
         .max_cost = EXACT_MAX,
@@ -259,10 +259,10 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
 }
 
 /* For a policy, its variants and its candidate. */
-static void complete(struct policy *policy, key_parts common, uint32_t version)
+static void complete(struct policy *policy, key_parts shard_parts, uint32_t version)
 {
     policy->version = version;
-    plan_make(&policy->plan, policy, policy->limits, common);
+    plan_make(&policy->plan, policy, policy->limits, shard_parts);
 }
 
 void policy_seal(struct policy *policy)
@@ -271,15 +271,15 @@ void policy_seal(struct policy *policy)
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
     if (policy->overrides != NULL) overrides_seal(policy->overrides);
 
-    key_parts common = common_parts(policy);
-    complete(policy, common, fingerprint(policy));
+    key_parts shard_parts = find_shard_parts(policy);
+    complete(policy, shard_parts, fingerprint(policy));
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
-        complete(policy->overrides->items[i].variant, common, policy->version);
+        complete(policy->overrides->items[i].variant, shard_parts, policy->version);
 
     if (candidate == NULL) return;
     candidate->idempotency_ms = policy->idempotency_ms;
     candidate->deadline_ms = policy->deadline_ms;
-    complete(candidate, common_parts(candidate), policy->version);
+    complete(candidate, find_shard_parts(candidate), policy->version);
 }
 
 /* ---- Questions about one ---- */

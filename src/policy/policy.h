@@ -69,19 +69,19 @@ struct plan {
     uint16_t n_limits; /* 0 where ALLOWED_ALWAYS */
 
     enum plan_decider decider;
-    bool is_plain;                /* its limits alone decide a check: DECIDED_BY_LIMITS, no shadow, no candidate */
-    bool shadow;                  /* evaluated and counted, and never denies */
-    bool reserves;                /* units can be reserved: every limit can give them back */
-    bool has_slots;               /* a limit is of slots, to be acquired and released; an override's: its policy's */
-    bool owns_state;              /* some counter belongs to the whole key */
-    bool shares;                  /* some limit is shared */
-    uint16_t n_joined;            /* ids of one key that key_format_id() needs space for, the one of `common` too */
-    key_parts common;             /* those that all limits count by: they decide the shard of the Redis keys */
-    enum on_failure on_failure;   /* what is answered without the store: `allow` where nothing is enforced */
-    uint32_t deadline_ms;         /* UINT32_MAX where ALLOWED_ALWAYS */
-    const struct limit *zero;     /* DENIED_ALWAYS: the first limit of 0; else NULL */
-    const struct limit *least;    /* the limit with the smallest capacity, of several the first; NULL: no limits */
-    int64_t max_cost;             /* no check may charge all limits more at once */
+    bool is_plain;              /* its limits alone decide a check: DECIDED_BY_LIMITS, no shadow, no candidate */
+    bool shadow;                /* evaluated and counted, and never denies */
+    bool reserves;              /* units can be reserved: every limit can give them back */
+    bool has_slots;             /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool owns_state;            /* some counter belongs to the whole key */
+    bool shares;                /* some limit is shared */
+    uint16_t n_joined;          /* ids of one key that key_format_id() needs space for, the one of `shard_parts` too */
+    key_parts shard_parts;      /* those that all limits count by: they decide the shard of the Redis keys */
+    enum on_failure on_failure; /* what is answered without the store: `allow` where nothing is enforced */
+    uint32_t deadline_ms;       /* UINT32_MAX where ALLOWED_ALWAYS */
+    const struct limit *zero;   /* DENIED_ALWAYS: the first limit of 0; else NULL */
+    const struct limit *least;  /* the limit with the smallest capacity, of several the first; NULL: no limits */
+    int64_t max_cost;           /* no check may charge all limits more at once */
     const struct plan *candidate; /* its limits on trial; NULL = none */
 };
 
@@ -142,7 +142,7 @@ struct policy *policy_variant(const struct policy *base, bool unlimited);
  * variants and its candidate. */
 void policy_seal(struct policy *policy);
 /* The plan of a policy with these limits, which it does not own; the policy's own, or others with the same names. */
-void plan_make(struct plan *plan, const struct policy *policy, const struct limit *limits, key_parts common);
+void plan_make(struct plan *plan, const struct policy *policy, const struct limit *limits, key_parts shard_parts);
 
 /* What counts for `key`: an override of the policy, or the policy itself. */
 static inline const struct policy *policy_for_key(const struct policy *policy, struct slice key)

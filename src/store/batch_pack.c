@@ -175,7 +175,7 @@ static void put_keys(struct packing *packing)
             to = append_bytes(to, span->stem.data, span->stem.len);
         }
         if (!is_compat) {
-            uint64_t hash = member->common.data != NULL ? store_key_hash(member) : key->hash;
+            uint64_t hash = member->shard_id.data != NULL ? store_key_hash(member) : key->hash;
             store_key_tag(hash, (char *)start + batch->prefix_len);
         }
         to = append_bytes(to, member->key.data, member->key.len);

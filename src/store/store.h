@@ -93,7 +93,7 @@ static inline int64_t reservation_end_ms(const struct op_reservation *reservatio
 struct op_member {
     const struct limit *limit; /* alive until `done` */
     struct slice key;          /* the limit's id: the client's key, or some of its parts; bytes alive until `done` */
-    struct slice common;       /* what decides the shard of the key in Redis; data NULL: `key` itself; alive as that */
+    struct slice shard_id;     /* what decides the shard of the key in Redis; data NULL: `key` itself; alive as that */
     struct slice reservations_key; /* the client's whole key, which names its reservations; len 0: there are none */
     int64_t cost;                  /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
     int64_t max_wait_us;           /* a delay that will do, at most the limit's; 0 where that has none */

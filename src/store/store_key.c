@@ -7,8 +7,8 @@
 
 uint64_t store_key_hash(const struct op_member *member)
 {
-    const struct slice common = member->common.data != NULL ? member->common : member->key;
-    return hash_stable(member->limit->policy->name_hash, common.data, common.len);
+    const struct slice shard_id = member->shard_id.data != NULL ? member->shard_id : member->key;
+    return hash_stable(member->limit->policy->name_hash, shard_id.data, shard_id.len);
 }
 
 void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])

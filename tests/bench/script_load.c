@@ -137,7 +137,7 @@ static void shared(int n)
     for (int i = 0; i < n; i++) {
         struct ask *next = ask(tenant, OP_CHECK, 1);
         next->members[1].key = slice_of("acme");
-        next->members[0].common = next->members[1].common = slice_of("acme");
+        next->members[0].shard_id = next->members[1].shard_id = slice_of("acme");
     }
 }
 

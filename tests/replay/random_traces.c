@@ -149,7 +149,8 @@ static void add_members(struct trace_step *step, struct asked asked, int64_t cos
         step->members[step->op.n_members++] = (struct op_member){
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, NULL) : key,
-            .common = policy->plan.shares ? key_format_id(policy->format, &split, policy->plan.common, NULL) : none,
+            .shard_id =
+                policy->plan.shares ? key_format_id(policy->format, &split, policy->plan.shard_parts, NULL) : none,
             .reservations_key = policy->plan.reserves ? key : none,
             .cost = cost <= limit->full && cost > limit->max_cost ? limit->max_cost : cost,
             .max_wait_us = limit_max_wait(limit, max_wait_us),

@@ -255,14 +255,14 @@ static void add_members(struct step *step, const struct policy *policy, const ch
                         int64_t max_wait_us)
 {
     struct key_split split;
-    struct slice common = {0};
+    struct slice shard_id = {0};
     char *kept = step->keys[step->op.n_members];
     if (step->op.n_members + policy->n_limits > POLICY_LIMITS_MAX) die("too many limits in one step");
     if (snprintf(kept, KEY_SIZE, "%s", key) >= KEY_SIZE) die("too long a key");
     policy = policy_for_key(policy, slice_of(kept));
     if (policy->format != NULL && !key_format_split(policy->format, slice_of(kept), &split)) die("no such key");
     if (policy->plan.shares)
-        common = key_format_id(policy->format, &split, policy->plan.common, step->ids[step->op.n_members][1]);
+        shard_id = key_format_id(policy->format, &split, policy->plan.shard_parts, step->ids[step->op.n_members][1]);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         if (step->op.kind == OP_RESET && limit->shared) continue;
@@ -270,7 +270,7 @@ static void add_members(struct step *step, const struct policy *policy, const ch
         step->members[step->op.n_members++] = (struct op_member){
             .limit = limit,
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, id_buffer) : slice_of(kept),
-            .common = common,
+            .shard_id = shard_id,
             .reservations_key = policy->plan.reserves ? slice_of(kept) : (struct slice){NULL, 0},
             .cost = cost,
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),

@@ -100,13 +100,13 @@ static void each_limit_is_asked_about_by_its_parts(void **state)
     assert_true(slice_is(op->members[0].key, "one:three:3"));
     assert_true(slice_is(op->members[1].key, "one"));
     assert_true(slice_is(op->members[2].key, "one:two:three:3"));
-    for (int i = 0; i < 3; i++) assert_true(slice_is(op->members[i].common, "one"));
+    for (int i = 0; i < 3; i++) assert_true(slice_is(op->members[i].shard_id, "one"));
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     ask(OP_CHECK, "joined", "one:two:three", 1);
-    for (int i = 0; i < 2; i++) assert_true(slice_is(held()->members[i].common, "one:three"));
+    for (int i = 0; i < 2; i++) assert_true(slice_is(held()->members[i].shard_id, "one:three"));
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     ask(OP_CHECK, "plain", "k", 1);
-    assert_null(held()->members[0].common.data);
+    assert_null(held()->members[0].shard_id.data);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     fixture_close(&fixture);
 }
@@ -119,7 +119,7 @@ static void a_reset_asks_only_about_what_belongs_to_the_key(void **state)
     ask(OP_RESET, "mixed", "one:two:three", 0);
     assert_int_equal(held()->n_members, 1);
     assert_string_equal(held()->members[0].limit->name, "whole");
-    assert_true(slice_is(held()->members[0].common, "one"));
+    assert_true(slice_is(held()->members[0].shard_id, "one"));
     scripted_end_all(&fixture.scripted, OP_DECIDED);
     assert_true(asked.removed);
     ask(OP_RESET, "own", "one:two", 0);

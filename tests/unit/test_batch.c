@@ -39,12 +39,12 @@ static void checks_of_one_limit_are_one_span_and_those_of_another_cost_another(v
     assert_int_equal(batch_now_us(fixture->batch), now_us);
 }
 
-/* The bucket is that of the key, or of what the policy's limits have in common. */
+/* The shard is that of the key, or of what the limits of the policy have in common. */
 static void the_bucket_follows_what_is_common(void **state)
 {
     struct fixture *fixture = *state;
     static const struct {
-        const char *id, *common, *start;
+        const char *id, *shard_id, *start;
     } cases[] = {
         {"acme:1", NULL, "rl:{b218}:"}, {"acme:1", "acme:1", "rl:{b218}:"}, {"acme:2", "acme", "rl:{b143}:"},
         {"", "acme", "rl:{b143}:"},     {"acme:3", "", "rl:{b165}:"},
@@ -53,7 +53,7 @@ static void the_bucket_follows_what_is_common(void **state)
         check(fixture, 0, fixture->bucket, cases[i].id, 1);
         empty(fixture);
         fixture->members[0].key = slice_of(cases[i].id);
-        if (cases[i].common != NULL) fixture->members[0].common = slice_of(cases[i].common);
+        if (cases[i].shard_id != NULL) fixture->members[0].shard_id = slice_of(cases[i].shard_id);
         list_init(&fixture->ops[0].link);
         assert_int_equal(batch_add(fixture->batch, &fixture->ops[0]), 0);
         pack(fixture);

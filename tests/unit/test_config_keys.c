@@ -31,13 +31,13 @@ static void a_limit_counts_by_some_parts_of_the_key(void **state)
     assert_int_equal(policy->limits[1].parts, 1);
     assert_true(policy->limits[2].shared);
     assert_int_equal(policy->limits[2].parts, 0);
-    assert_int_equal(policy->plan.common, 0);
+    assert_int_equal(policy->plan.shard_parts, 0);
     config_free(config);
     config = config_of(
         "policies:\n  p: {key_format: '{a}:{b}:{c}', by: [c, a], algorithm: fixed_window, limit: 1, window: 1s}\n");
     policy = config_policy(config, "p");
     assert_int_equal(policy->limits[0].parts, 5);
-    assert_int_equal(policy->plan.common, 5);
+    assert_int_equal(policy->plan.shard_parts, 5);
     assert_int_equal(policy->plan.n_joined, 2);
     config_free(config);
     config = config_of(

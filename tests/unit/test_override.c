@@ -110,7 +110,7 @@ static void an_override_may_count_a_shared_limit_by_other_numbers(void **state)
     assert_int_equal(overrides_add(policy->overrides, "acme:3", false, same), 0);
     policy_seal(policy);
     assert_true(policy->plan.shares);
-    assert_int_equal(policy->plan.common, 1);
+    assert_int_equal(policy->plan.shard_parts, 1);
     struct slice one = slice_of("acme:1"), two = slice_of("acme:2"), three = slice_of("acme:3");
     struct slice apart = slice_of("other:2");
     assert_null(policy_conflict(policy, one, policy, one));

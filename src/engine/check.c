@@ -366,10 +366,10 @@ int check_seal(struct check *check)
 static bool answer_by_plan(struct check *check, enum source source, int64_t now_us)
 {
     const struct plan *plan = check->plan;
-    const struct limit *zero = plan->zero;
+    const struct limit *zero_limit = plan->zero_limit;
     if (check->op.kind == OP_RESET) return check->only == NULL && !plan->owns_state;
-    if (check->only != NULL) zero = check->only->limit == 0 ? check->only : NULL;
-    if (zero == NULL && plan->decider != ALLOWED_ALWAYS) return false;
+    if (check->only != NULL) zero_limit = check->only->limit == 0 ? check->only : NULL;
+    if (zero_limit == NULL && plan->decider != ALLOWED_ALWAYS) return false;
 
     engine_counters.decided_unlimited++;
     if (plan->decider == ALLOWED_ALWAYS) return true; /* check_answer_unlimited() says what */
@@ -378,9 +378,9 @@ static bool answer_by_plan(struct check *check, enum source source, int64_t now_
     check->decision = (struct decision){
         .allowed = allowed,
         .retry_after_ms = allowed ? 0 : RETRY_NEVER,
-        .bound_by = !allowed && plan->n_limits > 1 ? zero : NULL,
-        .of = zero,
-        .window_ms = limit_window_ms(zero, now_us),
+        .bound_by = !allowed && plan->n_limits > 1 ? zero_limit : NULL,
+        .of = zero_limit,
+        .window_ms = limit_window_ms(zero_limit, now_us),
         .source = source,
         .policy_version = plan->policy->version,
     };

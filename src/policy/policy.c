@@ -243,7 +243,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
 
     for (uint16_t i = 0; i < plan->n_limits; i++) {
         const struct limit *limit = &limits[i];
-        if (limit->limit == 0 && plan->zero == NULL) plan->zero = limit;
+        if (limit->limit == 0 && plan->zero_limit == NULL) plan->zero_limit = limit;
         if (plan->least == NULL || limit->full < plan->least->full) plan->least = limit;
         if (limit->max_cost < plan->max_cost) plan->max_cost = limit->max_cost;
         plan->has_slots |= limit->algo == ALGO_CONCURRENCY;
@@ -254,7 +254,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
         plan->shares = true;
         plan->n_joined += key_format_is_joined(format, limit->parts);
     }
-    if (plan->zero != NULL) plan->decider = DENIED_ALWAYS;
+    if (plan->zero_limit != NULL) plan->decider = DENIED_ALWAYS;
     plan->is_plain = plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL;
 }
 

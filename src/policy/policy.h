@@ -79,10 +79,10 @@ struct plan {
     key_parts shard_parts;      /* those that all limits count by: they decide the shard of the Redis keys */
     enum on_failure on_failure; /* what is answered without the store: `allow` where nothing is enforced */
     uint32_t deadline_ms;       /* UINT32_MAX where ALLOWED_ALWAYS */
-    const struct limit *zero;   /* DENIED_ALWAYS: the first limit of 0; else NULL */
-    const struct limit *least;  /* the limit with the smallest capacity, of several the first; NULL: no limits */
-    int64_t max_cost;           /* no check may charge all limits more at once */
-    const struct plan *candidate; /* its limits on trial; NULL = none */
+    const struct limit *zero_limit; /* DENIED_ALWAYS: the first limit of 0; else NULL */
+    const struct limit *least;      /* the limit with the smallest capacity, of several the first; NULL: no limits */
+    int64_t max_cost;               /* no check may charge all limits more at once */
+    const struct plan *candidate;   /* its limits on trial; NULL = none */
 };
 
 struct policy {

@@ -151,13 +151,14 @@ static void add_policy(struct why *why, const struct check *check)
 {
     char name[NAME_SHOWN_MAX];
     const struct policy *policy = check->plan->policy;
-    const struct limit *zero = check->plan->zero;
+    const struct limit *zero_limit = check->plan->zero_limit;
 
     if (check->plan->decider == ALLOWED_ALWAYS)
         add(why, "Allowed: %s unlimited, and nothing is counted.",
             policy->base != NULL ? "an override makes this key" : "the policy is");
-    else if (zero != NULL && check->cost > 0)
-        add(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy), name_of(zero, name));
+    else if (zero_limit != NULL && check->cost > 0)
+        add(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy),
+            name_of(zero_limit, name));
     else
         add(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
 }

@@ -99,7 +99,7 @@ static void an_override_is_the_policy_with_other_numbers(void **state)
     assert_int_equal(slow->limits[0].burst, 3);
     assert_int_equal(slow->limits[0].window_us, 10000000);
     assert_int_equal(slow->limits[0].max_wait_us, 0);
-    assert_ptr_equal(slow->plan.zero, &slow->limits[1]);
+    assert_ptr_equal(slow->plan.zero_limit, &slow->limits[1]);
     assert_ptr_equal(policy_for_key(policy, slice_of("user:43")), policy);
     config_free(config);
 }

@@ -47,7 +47,7 @@ enum check_state {
     CHECK_LEFT,     /* released without an answer; as after CHECK_OVER, the store may still hold its op */
 };
 
-enum trial_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
+enum candidate_verdict { VERDICT_NONE, VERDICT_ALLOWED, VERDICT_DENIED };
 
 struct check {
     struct op op; /* check_seal() fills it */
@@ -87,13 +87,15 @@ struct check {
     uint8_t n_unreleased; /* of these, those that their owner still has */
     uint8_t n_limits;     /* that the store is asked about */
     struct engine *engine;
-    struct reservation *making; /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
-    struct policy_set *set;     /* that holds its plan: one reference */
-    struct check *first;        /* of a check_all: the one that asks for all of them; else itself */
-    struct check *joined;       /* of a check_all: the next one of them; NULL = none */
-    struct check *trial;        /* the check that asks the plan's candidate, until one of the two is over; or NULL */
-    struct check *tries; /* of a candidate's check: the one it was made for; NULL once that is over (candidate.h) */
-    enum trial_verdict verdict, enforced; /* of a candidate's check: its own, and that of the enforced limits */
+    struct reservation *making;    /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
+    struct policy_set *set;        /* that holds its plan: one reference */
+    struct check *first;           /* of a check_all: the one that asks for all of them; else itself */
+    struct check *joined;          /* of a check_all: the next one of them; NULL = none */
+    struct check *candidate_check; /* asks the plan's candidate, until one of the two is over; or NULL */
+
+    /* of a candidate's check (candidate.h) */
+    struct check *enforced_check;                     /* the one it was made for; NULL once that is over */
+    enum candidate_verdict verdict, enforced_verdict; /* its own, and that of the enforced limits */
 
     struct decision decision;                /* the answer */
     uint8_t member_index[POLICY_LIMITS_MAX]; /* of a check_all: of each limit, its index among the op's members */

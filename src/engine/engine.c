@@ -418,7 +418,7 @@ static void submit_special(struct engine *engine, struct check *check)
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* where no store is asked */
 
-    struct check *trials = candidates_prepare(&engine->candidates, check);
+    struct check *candidates = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);
     else if (check_decide_by_plans(check, engine->store.source, engine->clock->wall_us))
@@ -432,7 +432,7 @@ static void submit_special(struct engine *engine, struct check *check)
         ask_store(check);
 
     /* the engine may be gone with the last of them */
-    if (trials != NULL) candidates_submit(trials, engine->clock->mono_us, engine->closing);
+    if (candidates != NULL) candidates_submit(candidates, engine->clock->mono_us, engine->closing);
 }
 
 void engine_submit(struct engine *engine, struct check *check)

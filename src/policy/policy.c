@@ -208,7 +208,7 @@ static uint32_t fingerprint(const struct policy *policy)
 /* ---- What follows from the settings ---- */
 
 /* The parts that all limits count by: the keys of the policy with equal parts are in one shard. A candidate has a shard
- * of its own, so that a trial never changes the names of the enforced limits' keys. */
+ * of its own, so that adding one never changes the names of the enforced limits' keys. */
 static key_parts find_shard_parts(const struct policy *policy)
 {
     if (policy->format == NULL) return 0;

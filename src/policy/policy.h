@@ -82,7 +82,7 @@ struct plan {
     const struct limit *zero_limit; /* DENIED_ALWAYS: the first limit of 0; else NULL */
     const struct limit *least;      /* the limit with the smallest capacity, of several the first; NULL: no limits */
     int64_t max_cost;               /* no check may charge all limits more at once */
-    const struct plan *candidate;   /* its limits on trial; NULL = none */
+    const struct plan *candidate;   /* that of its candidate; NULL = none */
 };
 
 struct policy {

@@ -250,7 +250,7 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
     }
 }
 
-void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
+void explain_reply(struct packer *packer, const struct check *check, const struct check *candidate,
                    const struct explain_form *form)
 {
     enum { N_MORE = N_REASONS + 2 };
@@ -267,12 +267,13 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     if (!has_candidate) return;
 
     pack_text(packer, "candidate");
-    if (trial == NULL || trial->error != ERROR_NONE) { /* no candidate for such a check, or no answer from the store */
+    if (candidate == NULL ||
+        candidate->error != ERROR_NONE) { /* no candidate for such a check, or no answer from the store */
         pack_nil(packer);
         return;
     }
-    reply_decision(packer, &trial->decision, trial->cost, form->decision, N_REASONS);
-    pack_reasons(packer, trial, form);
+    reply_decision(packer, &candidate->decision, candidate->cost, form->decision, N_REASONS);
+    pack_reasons(packer, candidate, form);
 }
 
 bool explain_failure(const struct check *check, const char *key_prefix, const char *store_error, char *out, size_t size)

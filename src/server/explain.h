@@ -14,8 +14,8 @@ struct explain_form {
     bool keys_are_bin;      /* as the client's was */
 };
 
-/* `check` is a peek that was answered, `trial` the one that asked the policy's candidate (NULL: none did). */
-void explain_reply(struct packer *packer, const struct check *check, const struct check *trial,
+/* `check` is a peek that was answered, `candidate` the one that asked the policy's candidate (NULL: none did). */
+void explain_reply(struct packer *packer, const struct check *check, const struct check *candidate,
                    const struct explain_form *form);
 
 /* A peek that the store could not answer: writes a sentence into `out` that names the key with a value of another type

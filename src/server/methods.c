@@ -55,18 +55,18 @@ static int run_peek(struct params *params)
 
 /* Asks the policy's candidate the same, in an op of its own because its keys may be in another shard; not if it has
  * none, or none that decides checks of this cost. 0, or -1 with the fault filled. */
-static int add_trial(struct request *request, const struct params *params)
+static int add_candidate(struct request *request, const struct params *params)
 {
     const struct check *check = request->first;
-    const struct plan *candidate = check->plan->candidate;
-    if (candidate == NULL || policy_cost_fault(candidate->policy, check->cost) != NULL) return 0;
+    const struct plan *plan = check->plan->candidate;
+    if (plan == NULL || policy_cost_fault(plan->policy, check->cost) != NULL) return 0;
 
-    struct check *trial = request_add(request, check->op.kind);
-    if (trial == NULL) return params_fail_overloaded(params);
-    check_use_set(trial, check->set);
-    trial->plan = candidate;
-    trial->key = check->key;
-    trial->cost = check->cost;
+    struct check *candidate = request_add(request, check->op.kind);
+    if (candidate == NULL) return params_fail_overloaded(params);
+    check_use_set(candidate, check->set);
+    candidate->plan = plan;
+    candidate->key = check->key;
+    candidate->cost = check->cost;
     return 0;
 }
 
@@ -83,7 +83,7 @@ static int run_explain(struct params *params)
     params->takes_label = true;
     int status = params_target(params, check);
     if (status == 0) status = params_cost(params, check);
-    if (status == 0) status = add_trial(request, params);
+    if (status == 0) status = add_candidate(request, params);
     return request_go(request, params, status);
 }
 
@@ -94,7 +94,7 @@ static int run_reset(struct params *params)
 
     struct check *check = request->first;
     int status = params_counter(params, check);
-    if (status == 0 && check->only == NULL) status = add_trial(request, params);
+    if (status == 0 && check->only == NULL) status = add_candidate(request, params);
     return request_go(request, params, status);
 }
 

@@ -482,7 +482,7 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
 
     if (remedy != REMEDY_APART) end_overtaken(call);
     call_end(call, OP_STORE_ERROR);
-    if (redis_error_is_refusal(error)) redis_breaker_refused(batches->breaker);
+    if (error == REDIS_ERROR_REFUSED) redis_breaker_refused(batches->breaker);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
         redis_link_drop(batches->link, remedy, batches->last_error);
 }

@@ -25,12 +25,10 @@ static const struct {
     const char *word;
     enum redis_error error;
 } by_first_word[] = {
-    {"NOSCRIPT", REDIS_ERROR_NOSCRIPT}, {"MOVED", REDIS_ERROR_MOVED},         {"ASK", REDIS_ERROR_ASK},
-    {"TRYAGAIN", REDIS_ERROR_TRYAGAIN}, {"CROSSSLOT", REDIS_ERROR_CROSSSLOT}, {"CLUSTERDOWN", REDIS_ERROR_AWAY},
-    {"MASTERDOWN", REDIS_ERROR_AWAY},   {"LOADING", REDIS_ERROR_AWAY},        {"READONLY", REDIS_ERROR_ROLE},
-    {"BUSY", REDIS_ERROR_BUSY},         {"OOM", REDIS_ERROR_CAPACITY},        {"NOREPLICAS", REDIS_ERROR_CAPACITY},
-    {"MISCONF", REDIS_ERROR_CAPACITY},  {"NOAUTH", REDIS_ERROR_AUTH},         {"WRONGPASS", REDIS_ERROR_AUTH},
-    {"NOPERM", REDIS_ERROR_NOPERM},     {"WRONGTYPE", REDIS_ERROR_SCRIPT},
+    {"NOSCRIPT", REDIS_ERROR_NOSCRIPT},  {"CLUSTERDOWN", REDIS_ERROR_REFUSED}, {"MASTERDOWN", REDIS_ERROR_REFUSED},
+    {"LOADING", REDIS_ERROR_REFUSED},    {"BUSY", REDIS_ERROR_REFUSED},        {"OOM", REDIS_ERROR_REFUSED},
+    {"NOREPLICAS", REDIS_ERROR_REFUSED}, {"MISCONF", REDIS_ERROR_REFUSED},     {"READONLY", REDIS_ERROR_ROLE},
+    {"NOAUTH", REDIS_ERROR_AUTH},        {"WRONGPASS", REDIS_ERROR_AUTH},      {"NOPERM", REDIS_ERROR_NOPERM},
 };
 
 /* Errors whose first word is the catch-all ERR: distinguished by what they contain. The first match counts. A NOSCRIPT
@@ -47,14 +45,12 @@ static const struct {
     {"invalid password", REDIS_ERROR_AUTH},
     {"DB index is out of range", REDIS_ERROR_AUTH},
     {"-READONLY ", REDIS_ERROR_ROLE},
-    {"-OOM ", REDIS_ERROR_CAPACITY},
-    {"-NOREPLICAS ", REDIS_ERROR_CAPACITY},
-    {"-MISCONF ", REDIS_ERROR_CAPACITY},
-    {"-MASTERDOWN ", REDIS_ERROR_AWAY},
+    {"-OOM ", REDIS_ERROR_REFUSED},
+    {"-NOREPLICAS ", REDIS_ERROR_REFUSED},
+    {"-MISCONF ", REDIS_ERROR_REFUSED},
+    {"-MASTERDOWN ", REDIS_ERROR_REFUSED},
     {"-NOPERM ", REDIS_ERROR_NOPERM_INSIDE},
-    {"Error running script", REDIS_ERROR_SCRIPT},
-    {"script: ", REDIS_ERROR_SCRIPT},
-    {"user_script:", REDIS_ERROR_SCRIPT},
+    {"Error running script", REDIS_ERROR_OTHER},
     {"unknown command", REDIS_ERROR_UNKNOWN_COMMAND},
 };
 
@@ -90,11 +86,6 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
     case REDIS_ERROR_CLIENTS: return REMEDY_RECONNECT_LATE;
     default: return REMEDY_KEEP;
     }
-}
-
-bool redis_error_is_refusal(enum redis_error error)
-{
-    return error == REDIS_ERROR_AWAY || error == REDIS_ERROR_BUSY || error == REDIS_ERROR_CAPACITY;
 }
 
 size_t redis_script_canary(const struct redis_script *script, struct slice args[CANARY_ARGS_MAX])

@@ -17,22 +17,16 @@
  * -READONLY").
  */
 enum redis_error {
-    REDIS_ERROR_NOSCRIPT,      /* not executed: the script cache is empty */
-    REDIS_ERROR_MOVED,         /* not executed: a cluster, and the key lives elsewhere */
-    REDIS_ERROR_ASK,           /* not executed: as MOVED, for this once */
-    REDIS_ERROR_TRYAGAIN,      /* not executed: the slot is on its way */
-    REDIS_ERROR_CROSSSLOT,     /* not executed: our keys are built wrongly for a cluster */
-    REDIS_ERROR_AWAY,          /* not executed: the server is there but cannot serve now */
-    REDIS_ERROR_ROLE,          /* a replica: the master is somewhere else */
-    REDIS_ERROR_BUSY,          /* not executed: another script runs for too long */
-    REDIS_ERROR_CAPACITY,      /* a write was refused: memory, disk or replicas */
-    REDIS_ERROR_AUTH,          /* user or password */
-    REDIS_ERROR_NOPERM,        /* not executed: the user may not use this command or one of its keys */
+    REDIS_ERROR_NOSCRIPT, /* not executed: the script cache is empty */
+    REDIS_ERROR_REFUSED,  /* the server executes nothing now, or writes nothing: it loads, is busy, lacks its master,
+                             its replicas, memory or disk */
+    REDIS_ERROR_ROLE,     /* a replica: the master is somewhere else */
+    REDIS_ERROR_AUTH,     /* user, password or database */
+    REDIS_ERROR_NOPERM,   /* not executed: the user may not use this command or one of its keys */
     REDIS_ERROR_NOPERM_INSIDE, /* our script may not use some command or key; maybe partly done */
     REDIS_ERROR_CLIENTS,       /* too many clients */
     REDIS_ERROR_UNKNOWN_COMMAND,
-    REDIS_ERROR_SCRIPT, /* our script failed while running; maybe partly done */
-    REDIS_ERROR_OTHER,
+    REDIS_ERROR_OTHER, /* maybe partly done */
 };
 
 /* What to do with the connection that gave the error to a batch. Its ops end with a store error in any case but RELOAD
@@ -47,8 +41,6 @@ enum redis_remedy {
 
 enum redis_error redis_error_of(const char *text, size_t len);
 enum redis_remedy redis_error_remedy(enum redis_error error);
-/* The whole server refuses, whatever it is asked to write. */
-bool redis_error_is_refusal(enum redis_error error);
 
 /* The script and the empty call that proves it. */
 struct redis_script {

@@ -33,7 +33,7 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
 
     struct slice text = redis_reader_text(reply);
     bool is_refused =
-        redis_reader_is_error(reply) && redis_error_is_refusal(redis_error_of((const char *)text.data, text.len));
+        redis_reader_is_error(reply) && redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_REFUSED;
     int64_t took_us = node->clock->mono_us - call->sent_us;
     bool is_late = node->breaker.cause == BREAKER_LATE && took_us > (int64_t)node->options->deadline_ms * 1000;
     if (!is_refused && !is_late) {

@@ -17,31 +17,32 @@ static const struct {
     {"NOSCRIPT No matching script. Please use EVAL.", REDIS_ERROR_NOSCRIPT, REMEDY_RELOAD},
     {"NOSCRIPT No matching script.", REDIS_ERROR_NOSCRIPT, REMEDY_RELOAD},
     {"NOSCRIPT", REDIS_ERROR_NOSCRIPT, REMEDY_RELOAD},
-    {"MOVED 3999 127.0.0.1:6381", REDIS_ERROR_MOVED, REMEDY_KEEP},
-    {"ASK 3999 127.0.0.1:6381", REDIS_ERROR_ASK, REMEDY_KEEP},
-    {"TRYAGAIN Multiple keys request during rehashing of slot", REDIS_ERROR_TRYAGAIN, REMEDY_KEEP},
-    {"CROSSSLOT Keys in request don't hash to the same slot", REDIS_ERROR_CROSSSLOT, REMEDY_KEEP},
-    {"CLUSTERDOWN The cluster is down", REDIS_ERROR_AWAY, REMEDY_KEEP},
-    {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", REDIS_ERROR_AWAY, REMEDY_KEEP},
-    {"LOADING Redis is loading the dataset in memory", REDIS_ERROR_AWAY, REMEDY_KEEP},
+    {"MOVED 3999 127.0.0.1:6381", REDIS_ERROR_OTHER, REMEDY_KEEP},
+    {"ASK 3999 127.0.0.1:6381", REDIS_ERROR_OTHER, REMEDY_KEEP},
+    {"TRYAGAIN Multiple keys request during rehashing of slot", REDIS_ERROR_OTHER, REMEDY_KEEP},
+    {"CROSSSLOT Keys in request don't hash to the same slot", REDIS_ERROR_OTHER, REMEDY_KEEP},
+    {"CLUSTERDOWN The cluster is down", REDIS_ERROR_REFUSED, REMEDY_KEEP},
+    {"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", REDIS_ERROR_REFUSED,
+     REMEDY_KEEP},
+    {"LOADING Redis is loading the dataset in memory", REDIS_ERROR_REFUSED, REMEDY_KEEP},
     {"READONLY You can't write against a read only replica.", REDIS_ERROR_ROLE, REMEDY_RECONNECT},
     {"READONLY You can't write against a read only replica. script: 7f92, on @user_script:1.", REDIS_ERROR_ROLE,
      REMEDY_RECONNECT},
     {"ERR Error running script (call to f_7f92): @user_script:1: @user_script: 1: -READONLY You can't write against a "
      "read only replica. ",
      REDIS_ERROR_ROLE, REMEDY_RECONNECT},
-    {"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", REDIS_ERROR_BUSY,
+    {"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", REDIS_ERROR_REFUSED,
      REMEDY_KEEP},
-    {"OOM command not allowed when used memory > 'maxmemory'.", REDIS_ERROR_CAPACITY, REMEDY_KEEP},
+    {"OOM command not allowed when used memory > 'maxmemory'.", REDIS_ERROR_REFUSED, REMEDY_KEEP},
     {"ERR Error running script (call to f_7f92): @user_script:1: @user_script: 1: -OOM command not allowed when used "
      "memory > 'maxmemory'. ",
-     REDIS_ERROR_CAPACITY, REMEDY_KEEP},
-    {"NOREPLICAS Not enough good replicas to write.", REDIS_ERROR_CAPACITY, REMEDY_KEEP},
+     REDIS_ERROR_REFUSED, REMEDY_KEEP},
+    {"NOREPLICAS Not enough good replicas to write.", REDIS_ERROR_REFUSED, REMEDY_KEEP},
     {"ERR Error running script (call to f_7f92): @user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas "
      "to write. ",
-     REDIS_ERROR_CAPACITY, REMEDY_KEEP},
+     REDIS_ERROR_REFUSED, REMEDY_KEEP},
     {"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-     REDIS_ERROR_CAPACITY, REMEDY_KEEP},
+     REDIS_ERROR_REFUSED, REMEDY_KEEP},
     {"NOAUTH Authentication required.", REDIS_ERROR_AUTH, REMEDY_RECONNECT_LATE},
     {"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> "
      "<pass> option can be used",
@@ -64,10 +65,10 @@ static const struct {
     {"ERR unknown command 'HELLO', with args beginning with: '2' ", REDIS_ERROR_UNKNOWN_COMMAND, REMEDY_KEEP},
     {"ERR unknown command `HELLO`, with args beginning with: `2`, ", REDIS_ERROR_UNKNOWN_COMMAND, REMEDY_KEEP},
     {"WRONGTYPE Operation against a key holding the wrong kind of value script: 7f92, on @user_script:1.",
-     REDIS_ERROR_SCRIPT, REMEDY_KEEP},
-    {"ERR user_script:1: data string too short script: 7f92, on @user_script:1.", REDIS_ERROR_SCRIPT, REMEDY_KEEP},
+     REDIS_ERROR_OTHER, REMEDY_KEEP},
+    {"ERR user_script:1: data string too short script: 7f92, on @user_script:1.", REDIS_ERROR_OTHER, REMEDY_KEEP},
     {"ERR Error running script (call to f_7f92): @user_script:1: user_script:1: attempt to index a nil value ",
-     REDIS_ERROR_SCRIPT, REMEDY_KEEP},
+     REDIS_ERROR_OTHER, REMEDY_KEEP},
     {"ERR syntax error", REDIS_ERROR_OTHER, REMEDY_KEEP},
     {"", REDIS_ERROR_OTHER, REMEDY_KEEP},
     {" ", REDIS_ERROR_OTHER, REMEDY_KEEP},
@@ -88,7 +89,7 @@ static void a_call_that_ran_in_part_is_never_taken_for_one_that_did_not(void **s
 {
     (void)state;
     const char *text = "ERR Error running script (call to f_7f92): @user_script:1: -NOSCRIPT No matching script. ";
-    assert_int_equal(redis_error_of(text, strlen(text)), REDIS_ERROR_SCRIPT);
+    assert_int_equal(redis_error_of(text, strlen(text)), REDIS_ERROR_OTHER);
 }
 
 static void text_may_be_cut_anywhere(void **state)

@@ -25,11 +25,26 @@ static void close_breaker(struct redis_node *node)
     redis_batches_restart_window(&node->batches);
 }
 
+/* Is it the answer to what was asked? Any error may be. */
+static bool is_of_probe(const struct redis_node *node, const struct redis_reader *reply)
+{
+    if (redis_reader_is_error(reply)) return true;
+    const struct redis_script *script = &node->batches.script;
+    return node->is_probe_empty ? script->is_canary_good(script->arg, reply)
+                                : reply->type == REDIS_STATUS && slice_is(redis_reader_text(reply), "OK");
+}
+
 static void on_probe_reply(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_node *node = CONTAINER_OF(call, struct redis_node, probe);
     node->is_probing = false;
-    if (reply == NULL || !redis_breaker_is_open(&node->breaker)) return; /* the next connection begins with a probe */
+    if (reply == NULL) return; /* the next connection begins with a probe */
+    if (!is_of_probe(node, reply)) {
+        redis_counters.redis_bad_replies++;
+        redis_link_drop(node->link, REMEDY_RECONNECT, "an answer to something else than was asked");
+        return;
+    }
+    if (!redis_breaker_is_open(&node->breaker)) return;
 
     struct slice text = redis_reader_text(reply);
     bool is_refused =
@@ -47,7 +62,8 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
 static int send_probe(struct redis_node *node)
 {
     node->probe.on_reply = on_probe_reply;
-    if (node->breaker.cause == BREAKER_LATE) return redis_batches_send_empty(&node->batches, &node->probe);
+    node->is_probe_empty = node->breaker.cause == BREAKER_LATE;
+    if (node->is_probe_empty) return redis_batches_send_empty(&node->batches, &node->probe);
 
     char key[SCRATCH_KEY_SIZE], life[16];
     snprintf(key, sizeof key, "%s:{b000}:scratch", node->options->key_prefix);

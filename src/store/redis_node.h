@@ -38,9 +38,10 @@ struct redis_node {
     struct redis_call probe;
     struct redis_self_test self_test;
     bool is_probing;
-    bool is_up;        /* it counts in redis_up */
-    bool was_up;       /* it has been: the next connection is a return */
-    int64_t proven_us; /* CLOCK_MONOTONIC: a handshake or a probe went well last; 0 = none yet */
+    bool is_probe_empty; /* the last probe was an empty batch, else a write */
+    bool is_up;          /* it counts in redis_up */
+    bool was_up;         /* it has been: the next connection is a return */
+    int64_t proven_us;   /* CLOCK_MONOTONIC: a handshake or a probe went well last; 0 = none yet */
     char breaker_text[REDIS_TEXT_MAX + 64];
 
     void (*on_closed)(void *arg);

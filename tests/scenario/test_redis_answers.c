@@ -20,6 +20,7 @@
 static struct fake_redis fake;
 static const char *reply; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */
 static size_t n_with_keys;
+static unsigned wrong_by; /* what the nonces of empty batches are wrong by */
 
 static bool has_keys(const struct slice *args)
 {
@@ -31,7 +32,7 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
     (void)server;
     unsigned nonce = fake_batch_nonce(args, n);
     if (!has_keys(args)) {
-        fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+        fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce + wrong_by);
         return;
     }
     n_with_keys++;
@@ -46,7 +47,7 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
 static int setup(void **state)
 {
     reply = NULL;
-    n_with_keys = 0;
+    n_with_keys = wrong_by = 0;
     (void)store_fixture_setup(state);
     fake_redis_init(&fake, &store_fixture->patient.loop, batch_script_sha1, answer);
     store_fixture->limit = store_fixture_limit("window", ALGO_FIXED_WINDOW, 10);
@@ -320,7 +321,7 @@ static void reload_with_one_batch_waiting(void)
     store_fixture_open_ready(fake.address);
     (void)store_fixture_check("a");
     store_fixture_until(fake_has_been_asked);
-    n_with_keys = 0;
+    n_with_keys = wrong_by = 0;
     (void)store_fixture_check("b");
     store_fixture_until(fake_has_been_asked);
     fake_reply(asked_by, "-NOSCRIPT No matching script.\r\n");
@@ -417,6 +418,44 @@ static void answers_in_the_wrong_order_reach_no_check(void **state)
     assert_int_equal(store_fixture->n_decided, 0);
 }
 
+/* The answer comes, and its deadline is over. */
+static void answer_late(struct fake_redis *server, struct fake_client *client, const struct slice *args, size_t n)
+{
+    if (has_keys(args)) store_fixture->clock.mono_us += 2000;
+    answer(server, client, args, n);
+}
+
+static bool breaker_is_closed(void *arg)
+{
+    (void)arg;
+    return redis_counters.breaker_open == 0;
+}
+
+/* Earlier any value closed the breaker, and the connection, whose answers belonged to something else, was used on. */
+static void a_probe_answered_with_another_nonce_closes_the_connection_and_not_the_breaker(void **state)
+{
+    (void)state;
+    store_fixture->options.breaker_errors = 0;
+    store_fixture->options.breaker_late = 1;
+    store_fixture->options.breaker_probe_every_ms = 1;
+    fake.on_evalsha = answer_late;
+    reply = GOOD_ANSWER;
+    store_fixture_open_ready(fake.address);
+    store_fixture->clock.frozen = true;
+
+    store_fixture->deadline_us = store_fixture->clock.mono_us + 1000;
+    (void)store_fixture_check("k");
+    wrong_by = 1;
+    store_fixture_until(store_is_not_ready);
+    store_fixture_status_has("something else than was asked");
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
+    assert_int_equal(redis_counters.breaker_open, 1);
+
+    wrong_by = 0;
+    store_fixture_until(breaker_is_closed);
+    assert_int_equal(redis_counters.redis_bad_replies, 1);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void)
@@ -450,6 +489,7 @@ int main(void)
         TEST(closing_while_the_script_is_away_ends_every_op_once),
         TEST(an_answer_too_many_closes_the_connection),
         TEST(answers_in_the_wrong_order_reach_no_check),
+        TEST(a_probe_answered_with_another_nonce_closes_the_connection_and_not_the_breaker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

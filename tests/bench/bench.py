@@ -1,6 +1,6 @@
 """bench.py: compares the daemon with direct use of Redis, in one run on one machine.
 
-    bench.py [--rounds N] [--seconds S] [SECTION...]      all sections except fairness, or the named ones
+    bench.py [--rounds N] [--seconds S] [--rows TEXT] [SECTION...]      all sections except fairness, or the named ones
 
 The rules: all sides of a row run in every round, in shuffled order; a ratio is the median of the rounds' ratios, never a
 quotient of two medians; processor time is what the kernel counted for the process (/proc/PID/task/*/schedstat); each
@@ -119,8 +119,8 @@ class Side:
 
 
 class Bench:
-    def __init__(self, rounds, seconds):
-        self.rounds, self.seconds = rounds, seconds
+    def __init__(self, rounds, seconds, rows):
+        self.rounds, self.seconds, self.rows = rounds, seconds, rows
         self.random = random.Random(1)
         self.processes = []
         self.results = {}
@@ -263,7 +263,7 @@ class Bench:
         self.results["keys"] = keys.table(redis, daemon)
 
     def fairness_section(self):
-        self.results["fairness"] = fairness.tables(self.rounds, self.seconds)
+        self.results["fairness"] = fairness.tables(self.rounds, self.seconds, self.rows)
 
 
 def idle_connection(path):
@@ -335,6 +335,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="per side and round")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="of fairness: those whose 'table: flood keys' contains it")
     parser.add_argument("sections", nargs="*")
     options = parser.parse_args()
     unknown = set(options.sections) - {*SECTIONS, *APART}
@@ -342,7 +343,7 @@ def main():
         parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS + APART)}")
     print(f"{machine()}\nmedians of {options.rounds} interleaved rounds of {options.seconds} s; {N_KEYS} keys; CxD = C connections, "
           "D requests under way on each")
-    bench = Bench(options.rounds, options.seconds)
+    bench = Bench(options.rounds, options.seconds, options.rows)
     for section in options.sections or SECTIONS:
         try:
             getattr(bench, f"{section}_section")()

@@ -1,4 +1,5 @@
-"""fairness.py: the service that a polite client gets next to one that floods. `./dev bench fairness` prints the tables.
+"""fairness.py: the service that a polite client gets next to one that floods. `./dev bench fairness` prints the tables,
+`./dev bench --rows TEXT fairness` the rows whose "table: flood keys" contains TEXT: "stopped: check, 16 clients".
 
 The polite client sends one check each 2 ms on a policy of its own, with a deadline of 20 ms. The flooder has as much in
 flight as the documented caps let one connection have: 4096 requests, or check_many frames of 8000 checks. Other floods come
@@ -72,6 +73,12 @@ def floods():
     yield Flood("connect, ask and leave, 100 at once", "leave", "c", N_KEYS, connections=100)
     yield Flood("long messages, 800 clients, to a polite one", "long", "c", 1, connections=800, depth=10,
                 polite=["-n", 60, "-b", 90, "-u", 10000])
+
+
+def chosen(table, rows):
+    """The floods of the table's rows that are asked for, by name and keys; None is the row without a flood."""
+    named = [("none -", None)] + [(f"{flood.name} {flood.keys}", flood) for flood in floods()]
+    return [(name, flood) for name, flood in named if rows in f"{table}: {name}"]
 
 
 def start(daemon, *arguments):
@@ -159,17 +166,19 @@ def line(*cells):
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
-def next_to_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
+def next_to_floods(title, asked, rounds, seconds, redis, p99_ms, many_p99_ms):
+    if not asked:
+        return {}
     figure = f"{LEAST_SHARE} % of the polite client's checks decided by the store, p99 at most {p99_ms} ms"
     if many_p99_ms != p99_ms:
         figure += f" ({many_p99_ms} ms next to eight clients)"
     head(title, f"{figure}.", "flood", "keys", "decided by the store", "p50 ms", "p99 ms", "max ms", "p99 net", "max net",
          "answers to the flood/s", "reached")
     rows = {}
-    for flood in [None, *floods()]:
+    for row, flood in asked:
         polite, flooded = zip(*(measure(flood, seconds, redis) for _ in range(rounds)))
         name = [flood.name, flood.keys] if flood else ["none", "-"]
-        rows[" ".join(map(str, name))] = {"polite": polite, "flood": flooded}
+        rows[row] = {"polite": polite, "flood": flooded}
         if ended(polite + flooded):
             line(*name, ended(polite + flooded), *["-"] * 6, "**no**")
             continue
@@ -182,16 +191,18 @@ def next_to_floods(title, rounds, seconds, redis, p99_ms, many_p99_ms):
     return rows
 
 
-def while_stopped(seconds, p999_ms, max_ms):
+def while_stopped(asked, seconds, p999_ms, max_ms):
+    if not asked:
+        return {}
     head("Redis stopped", f"no answer later than {p999_ms} ms after the deadline (p99.9), {max_ms} ms (max), net. Redis is "
          f"stopped for {STOPPED_S} s of every {STOPPED_S + RUNNING_S:.0f} s; an answer that is not late counts as 0.",
          "flood", "keys", "p99.9 late ms", "max late ms", "p99.9 late net", "max late net", "the flood's own p99.9 late net",
          "answers to the flood/s", "reached")
     rows = {}
-    for flood in [None, *floods()]:
+    for row, flood in asked:
         polite, flooded = measure(flood, seconds, stops=True)
         name = [flood.name, flood.keys] if flood else ["none", "-"]
-        rows[" ".join(map(str, name))] = {"polite": polite, "flood": flooded}
+        rows[row] = {"polite": polite, "flood": flooded}
         if ended([polite, flooded]):
             line(*name, ended([polite, flooded]), *["-"] * 5, "**no**")
             continue
@@ -256,17 +267,18 @@ def stolen():
     return cpu[7], sum(cpu)
 
 
-def tables(rounds, seconds):
-    """A row takes that many rounds of so many seconds; those with stops and reloads are one round of the whole time."""
+def tables(rounds, seconds, rows=""):
+    """A row takes that many rounds of so many seconds; those with stops and reloads are one round of the whole time.
+    `rows` chooses some (above)."""
     print("\nnet: without the time in which daemon or client waited for a core; p50 and p99: medians of the rounds; "
           "max: of all rounds")
     stolen_before, before = stolen()
     results = {
-        "redis": next_to_floods("Redis healthy", rounds, seconds, True, 10, 15),
-        "memory": next_to_floods("Memory store", rounds, seconds, False, 5, 5),
-        "stopped": while_stopped(rounds * seconds, 5, 15),
-        "reload": while_reloading(rounds * seconds, 5),
-        "cut": while_cut(1),
+        "redis": next_to_floods("Redis healthy", chosen("redis", rows), rounds, seconds, True, 10, 15),
+        "memory": next_to_floods("Memory store", chosen("memory", rows), rounds, seconds, False, 5, 5),
+        "stopped": while_stopped(chosen("stopped", rows), rounds * seconds, 5, 15),
+        "reload": while_reloading(rounds * seconds, 5) if rows in "reload" else None,
+        "cut": while_cut(1) if rows in "cut" else None,
     }
     stolen_after, after = stolen()
     print(f"\nThe machine's host took {100 * (stolen_after - stolen_before) / (after - before):.1f} % of its time.")

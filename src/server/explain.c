@@ -219,7 +219,7 @@ static void pack_limits(struct packer *packer, const struct check *check)
 
 enum { N_REASONS = 4 };
 
-static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_form *form)
+static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_options *options)
 {
     char text[WHY_TEXT_MAX];
     struct view view;
@@ -232,8 +232,8 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
         struct store_key_space space;
         struct slice pieces[STORE_KEY_PIECES];
         view_of(&view, check, &check->op.members[i]);
-        size_t n = store_key_pieces(&check->op.members[i], &view, form->key_prefix, &space, pieces);
-        (form->keys_are_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
+        size_t n = store_key_pieces(&check->op.members[i], &view, options->key_prefix, &space, pieces);
+        (options->keys_are_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
     }
 
     pack_text(packer, "state");
@@ -251,19 +251,19 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
 }
 
 void explain_reply(struct packer *packer, const struct check *check, const struct check *candidate,
-                   const struct explain_form *form)
+                   const struct explain_options *options)
 {
     enum { N_MORE = N_REASONS + 2 };
     const struct policy *policy = check->plan->policy, *base = policy->base != NULL ? policy->base : policy;
     bool has_candidate = base->candidate != NULL;
-    reply_decision(packer, &check->decision, check->cost, form->decision, N_MORE + has_candidate);
+    reply_decision(packer, &check->decision, check->cost, options->decision, N_MORE + has_candidate);
     pack_text_field(packer, "policy", policy->label);
     pack_text(packer, "override");
     if (policy->override != NULL)
         pack_text(packer, policy->override);
     else
         pack_nil(packer);
-    pack_reasons(packer, check, form);
+    pack_reasons(packer, check, options);
     if (!has_candidate) return;
 
     pack_text(packer, "candidate");
@@ -272,8 +272,8 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
         pack_nil(packer);
         return;
     }
-    reply_decision(packer, &candidate->decision, candidate->cost, form->decision, N_REASONS);
-    pack_reasons(packer, candidate, form);
+    reply_decision(packer, &candidate->decision, candidate->cost, options->decision, N_REASONS);
+    pack_reasons(packer, candidate, options);
 }
 
 bool explain_failure(const struct check *check, const char *key_prefix, const char *store_error, char *out, size_t size)

@@ -8,7 +8,7 @@
 #include "proto/pack.h"
 #include "server/reply.h"
 
-struct explain_form {
+struct explain_options {
     struct decision_form decision;
     const char *key_prefix; /* of the keys in Redis */
     bool keys_are_bin;      /* as the client's was */
@@ -16,7 +16,7 @@ struct explain_form {
 
 /* `check` is a peek that was answered, `candidate` the one that asked the policy's candidate (NULL: none did). */
 void explain_reply(struct packer *packer, const struct check *check, const struct check *candidate,
-                   const struct explain_form *form);
+                   const struct explain_options *options);
 
 /* A peek that the store could not answer: writes a sentence into `out` that names the key with a value of another type
  * and the way out, or has the words in which the store refused it (`store_error`). False: the store said nothing. */

@@ -39,7 +39,7 @@ static int refuse_member(const struct request *request, const struct params *par
 int members_add(struct request *request, struct params *params, uint32_t index)
 {
     struct params member = *params;
-    bool is_all = request->form == REQUEST_ALL;
+    bool is_all = request->kind == REQUEST_ALL;
     member.index = (int32_t)index;
     if (pull_array(&member.pull, &member.n) != 0 || member.n < 2 || member.n > 3)
         return params_fail(&member, ERROR_BAD_REQUEST, "must be a list of [policy, key [, cost]]");

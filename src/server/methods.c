@@ -77,7 +77,7 @@ static int run_explain(struct params *params)
     if (request == NULL) return -1;
 
     struct check *check = request->first;
-    request->form = REQUEST_EXPLAIN;
+    request->kind = REQUEST_EXPLAIN;
     request->key_is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
     check->cost = 1;
     params->takes_label = true;

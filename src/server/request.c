@@ -14,7 +14,7 @@ enum {
     LATE_DEADLINE_MS = 1,  /* for the rest of a list, once a deadline of it has passed */
 };
 
-struct request *request_new(const struct params *params, enum request_form form)
+struct request *request_new(const struct params *params, enum request_kind kind)
 {
     struct session *session = params->session;
     struct list *idle = list_pop_front(&session->sessions->idle_requests);
@@ -27,7 +27,7 @@ struct request *request_new(const struct params *params, enum request_form form)
     memset(request, 0, sizeof *request);
     request->session = session;
     request->msgid = params->msgid;
-    request->form = form;
+    request->kind = kind;
     request->decisions = session->form;
     list_push_back(&session->requests, &request->link);
     return request;
@@ -40,7 +40,7 @@ struct check *request_add(struct request *request, enum op_kind kind)
     struct session *session = request->session;
     struct check *check = engine_check_new(session->sessions->engine, kind, session->client);
     if (check == NULL) return NULL;
-    check->op.is_all = request->form == REQUEST_ALL;
+    check->op.is_all = request->kind == REQUEST_ALL;
     check->owner = request;
     check->done = on_done;
     check->index = request->n++;
@@ -79,7 +79,7 @@ void request_drop(struct request *request)
         next = check->next;
         check_release(check);
     }
-    if (request->form == REQUEST_LONG) {
+    if (request->kind == REQUEST_LONG) {
         request->session->sessions->n_handed -= request->n_handed;
         buffer_fini(&request->packed);
     }
@@ -165,9 +165,9 @@ static void pack_all(struct packer *packer, const struct request *request)
 static void pack_answer(struct packer *packer, const struct request *request)
 {
     const struct check *first = request->first; /* NULL: of an empty list, or all are packed */
-    CHECK(first != NULL || request->form == REQUEST_MANY || request->form == REQUEST_LONG);
+    CHECK(first != NULL || request->kind == REQUEST_MANY || request->kind == REQUEST_LONG);
 
-    switch (request->form) {
+    switch (request->kind) {
     case REQUEST_ONE: pack_check(packer, request, first); break;
     case REQUEST_ALL: pack_all(packer, request); break;
     case REQUEST_SETTLE: reply_settled(packer, &first->decision, &first->reservation, request->decisions); break;
@@ -183,9 +183,9 @@ static void pack_answer(struct packer *packer, const struct request *request)
         break;
     }
     case REQUEST_EXPLAIN: {
-        const struct explain_form form = {request->decisions, request->session->sessions->options.key_prefix,
-                                          request->key_is_bin};
-        explain_reply(packer, first, first->next, &form);
+        const struct explain_options options = {request->decisions, request->session->sessions->options.key_prefix,
+                                                request->key_is_bin};
+        explain_reply(packer, first, first->next, &options);
         break;
     }
     }
@@ -196,10 +196,10 @@ static void answer_failed(const struct request *request, const struct check *fai
     char text[ERROR_TEXT_MAX], why[ERROR_TEXT_MAX - 128];
     const char *message = failed->error_message;
 
-    if (request->form == REQUEST_MANY || request->form == REQUEST_LONG) {
+    if (request->kind == REQUEST_MANY || request->kind == REQUEST_LONG) {
         snprintf(text, sizeof text, "checks[%u]: %s", failed->index, message);
         message = text;
-    } else if (request->form == REQUEST_EXPLAIN) {
+    } else if (request->kind == REQUEST_EXPLAIN) {
         const struct sessions *sessions = request->session->sessions;
         if (explain_failure(failed, sessions->options.key_prefix, engine_store_error(sessions->engine), why,
                             sizeof why))
@@ -222,7 +222,7 @@ static void finish(struct request *request)
      * decision. */
     const struct check *failed = request->first;
     while (failed != NULL && failed->error == ERROR_NONE)
-        failed = request->form != REQUEST_EXPLAIN ? failed->next : NULL;
+        failed = request->kind != REQUEST_EXPLAIN ? failed->next : NULL;
 
     if (failed != NULL) {
         answer_failed(request, failed);
@@ -256,7 +256,7 @@ __attribute__((noinline)) static void pack_next(struct request *request, const s
 static void on_done(struct check *check)
 {
     struct request *request = check->owner;
-    if (request->form == REQUEST_LONG) pack_next(request, check);
+    if (request->kind == REQUEST_LONG) pack_next(request, check);
     if (--request->n_open == 0) finish(request);
 }
 
@@ -282,7 +282,7 @@ int request_seal(const struct request *request, const struct params *params)
 int request_go(struct request *request, const struct params *params, int status)
 {
     struct engine *engine = request->session->sessions->engine;
-    if (status == 0 && request->form == REQUEST_ALL) share_deadline(request);
+    if (status == 0 && request->kind == REQUEST_ALL) share_deadline(request);
     if (status == 0) status = request_seal(request, params);
     if (status != 0) {
         request_drop(request);
@@ -302,7 +302,7 @@ int request_go(struct request *request, const struct params *params, int status)
 void request_hand_over(struct request *request, uint32_t max)
 {
     struct sessions *sessions = request->session->sessions;
-    CHECK(request->form == REQUEST_LONG);
+    CHECK(request->kind == REQUEST_LONG);
     for (struct check *check = request->unasked, *next; max > 0 && check != NULL; check = next, max--) {
         next = request->unasked = check->next;
         request->n_handed++;

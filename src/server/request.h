@@ -25,7 +25,7 @@
 #include "engine/engine.h"
 #include "server/session.h"
 
-enum request_form {
+enum request_kind {
     REQUEST_ONE,     /* a reset may have a second check: of the policy's candidate */
     REQUEST_MANY,    /* the answer is a list, whatever its length */
     REQUEST_LONG,    /* the same, of a list that goes in pieces (check_list.h) */
@@ -44,7 +44,7 @@ struct request {
     uint64_t msgid;
     uint32_t n;      /* checks */
     uint32_t n_open; /* that are answered apart, and are not */
-    enum request_form form;
+    enum request_kind kind;
     bool key_is_bin;                /* of a REQUEST_EXPLAIN */
     struct decision_form decisions; /* their form when the request came */
 
@@ -57,7 +57,7 @@ struct request {
 };
 
 /* The request whose parameters these are. NULL: overloaded; the fault is filled. */
-struct request *request_new(const struct params *params, enum request_form form);
+struct request *request_new(const struct params *params, enum request_kind kind);
 /* The same, a REQUEST_ONE with one check of this kind, its first. */
 struct request *request_begin(const struct params *params, enum op_kind kind);
 /* One more check, at the end. NULL: overloaded. */

@@ -87,7 +87,7 @@ static int settle_token(const struct params *params, const struct reservation_to
     /* Not held: the store would have denied it, or was not asked. The answer says how things are now. */
     struct request *request = request_begin(params, is_held ? OP_SETTLE : OP_PEEK);
     if (request == NULL) return -1;
-    if (!is_held) request->form = REQUEST_SETTLE;
+    if (!is_held) request->kind = REQUEST_SETTLE;
 
     struct check *check = request->first;
     if (set != NULL) check_use_set(check, set);

@@ -28,7 +28,7 @@
 #include "limit/decision.h"
 #include "limit/key_format.h"
 
-enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192 };
+enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192, N_CONSTANTS = 4 };
 
 #define LIMIT_MAX (INT64_C(1) << 34) /* of any algorithm; limit_prepare refuses more, after configure */
 
@@ -43,14 +43,12 @@ enum algo {
 };
 
 /*
- * An algorithm's parameters, by its own names; its file says what they mean. On the script's wire they are four
- * integers, a to d, so every struct here has them in that order.
+ * An algorithm's parameters, by its own names; its file says what they mean. The script gets them as `wire`, its a to
+ * d, so every struct here has them in that order.
  */
 struct constants {
     union {
-        struct {
-            int64_t a, b, c, d;
-        };
+        int64_t wire[N_CONSTANTS];
         struct {
             int64_t tokens, per_us, admitted, highest;
         } bucket;

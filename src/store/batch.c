@@ -441,7 +441,7 @@ enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
     if (op->kind != OP_CHECK || op->n_members > 1 || op->record.len > 0) return BATCH_BEHIND;
 
     uint8_t number = batch->table[find_key(batch, member, key_hash(member))];
-    if (number == 0) return BATCH_APART;
+    if (number == 0) return BATCH_UNRELATED;
 
     const struct script_op asked = script_op_of(op);
     member->batch_key = number - 1;

@@ -48,9 +48,9 @@ enum batch_status {
 enum batch_status batch_add(struct batch *batch, struct op *op);
 /* What a batch that is full is for an op that waits. */
 enum batch_merge {
-    BATCH_MERGES, /* has an equal check: batch_add() takes it, and Redis has nothing more to do */
-    BATCH_APART,  /* has none of its keys: an op behind it may go before it */
-    BATCH_BEHIND, /* may have one: the op has to go in a later batch, and what is behind it after it */
+    BATCH_MERGES,    /* has an equal check: batch_add() takes it, and Redis has nothing more to do */
+    BATCH_UNRELATED, /* has none of its keys: an op behind it may go before it */
+    BATCH_BEHIND,    /* may have one: the op has to go in a later batch, and what is behind it after it */
 };
 enum batch_merge batch_would_merge(const struct batch *batch, struct op *op);
 size_t batch_n_ops(const struct batch *batch);

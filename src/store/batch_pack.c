@@ -19,7 +19,7 @@
 
 enum {
     HEADER_BYTES = 4 + 7 + 1 + 2 + 1 + 2,
-    LIMIT_BYTES = 1 + 4 * 7,
+    LIMIT_BYTES = 1 + N_CONSTANTS * 7,
     SPAN_BYTES = 1 + 1 + 2 + 2 + 5 + 7,
     /* at most: an op on loaded states, and each of its limits with a SAVE and a LOAD before it */
     OP_BYTES = SPAN_BYTES + 5 + 10 + 32,
@@ -403,8 +403,7 @@ static void put_packet(struct packing *packing, uint32_t n_mget, uint32_t nonce,
         struct constants *constants = &limit->constants;
         limit_constants(constants, limit->limit, limit->phase_ms, limit->max_wait_us, wall_us);
         to = put(to, limit->limit->algo == ALGO_LEAKY_BUCKET ? ALGO_BUCKET : limit->limit->algo, 1);
-        to = put(put(to, (uint64_t)constants->a, 7), (uint64_t)constants->b, 7);
-        to = put(put(to, (uint64_t)constants->c, 7), (uint64_t)constants->d, 7);
+        for (int k = 0; k < N_CONSTANTS; k++) to = put(to, (uint64_t)constants->wire[k], 7);
     }
 
     packing->to = to;

@@ -283,7 +283,7 @@ static void fill_by_merging(struct redis_batches *batches, struct call *call)
         if (behind != NULL && op->client == behind->client) continue;
 
         bool is_late = op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
-        enum batch_merge merge = is_late ? BATCH_APART : call_would_merge(call, op);
+        enum batch_merge merge = is_late ? BATCH_UNRELATED : call_would_merge(call, op);
         if (merge == BATCH_BEHIND) behind = op;
         if (merge != BATCH_MERGES) continue;
 

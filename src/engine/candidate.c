@@ -45,8 +45,7 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
     struct check *prepared = NULL;
     if (check->op.kind != OP_CHECK && check->op.kind != OP_ACQUIRE) return NULL;
 
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         if (one->plan->candidate == NULL || one->cost == 0) continue;
 
         struct check *candidate = new_candidate_check(candidates, check, one);
@@ -143,8 +142,7 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
 
 void candidates_enforced(struct check *check)
 {
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         struct check *candidate = one->candidate_check;
         if (candidate == NULL) continue;
         candidate->enforced_check = NULL;

@@ -182,8 +182,7 @@ static size_t record_len(const struct check *check)
 {
     size_t len = strlen("reserve1:") + DECIMAL_MAX + 1 + check->request_id.len;
     if (check->only != NULL) len += 1 + NAME_MAX_LEN;
-    for (const struct check *one = check; one != NULL; one = one->joined)
-        len += NAME_MAX_LEN + sizeof CANDIDATE_MARK + 1 + DECIMAL_MAX + 1 + one->key.len + 1;
+    CHECK_FOREACH (one, check) len += NAME_MAX_LEN + sizeof CANDIDATE_MARK + 1 + DECIMAL_MAX + 1 + one->key.len + 1;
     return len;
 }
 
@@ -201,8 +200,7 @@ static void name_record(struct check *check, uint8_t *to)
         *to++ = ':';
     }
 
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         const struct policy *policy = one->plan->policy;
         to = append(to, slice_of(policy->name));
         if (check->only != NULL) {
@@ -321,12 +319,12 @@ static int seal(struct check *check)
 {
     struct op *op = &check->op;
     size_t n_members = 0;
-    CHECK_FOREACH(one, check) n_members += one->plan->n_limits;
+    CHECK_FOREACH (one, check) n_members += one->plan->n_limits;
     if (check_make_members(check, n_members) < 0) return -1;
 
     uint8_t *record = seal_one(check, check, has_record(check) ? record_len(check) : 0);
     if (record == NULL) return -1;
-    for (struct check *one = check->joined; one != NULL; one = one->joined)
+    CHECK_FOREACH (one, check->joined)
         if (seal_one(check, one, 0) == NULL) return -1;
     if (has_record(check)) name_record(check, record);
     if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->reservation = &check->reservation;
@@ -390,16 +388,14 @@ static bool answer_by_plan(struct check *check, enum source source, int64_t now_
 bool check_decide_by_plans(struct check *check, enum source source, int64_t now_us)
 {
     bool all = true, denied = false;
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         bool is_decided = answer_by_plan(one, source, now_us);
         bool has_decision = is_decided && one->plan->decider != ALLOWED_ALWAYS && one->op.kind != OP_RESET;
         all &= is_decided;
         denied |= has_decision && !one->decision.allowed;
     }
 
-    CHECK_FOREACH(one, check)
-    { /* the others would not deny, as far as is known */
+    CHECK_FOREACH (one, check) { /* the others would not deny, as far as is known */
         const struct limit *least = one->plan->least;
         if (!denied || one->plan->decider != DECIDED_BY_LIMITS) continue;
 
@@ -420,10 +416,9 @@ bool check_decide_by_plans(struct check *check, enum source source, int64_t now_
 void check_answer_unlimited(struct check *check)
 {
     bool allowed = true;
-    CHECK_FOREACH(one, check) allowed &= one->plan->decider == ALLOWED_ALWAYS || one->decision.allowed;
+    CHECK_FOREACH (one, check) allowed &= one->plan->decider == ALLOWED_ALWAYS || one->decision.allowed;
 
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         if (one->plan->decider != ALLOWED_ALWAYS) continue;
         one->decision = (struct decision){
             .allowed = true,
@@ -463,8 +458,7 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     default: break;
     }
 
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         struct decision *decision = &one->decision;
         if (one->plan->decider == ALLOWED_ALWAYS) continue;
         if (one->n_limits > 1) {
@@ -484,16 +478,15 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
 void check_count_decided(const struct check *check)
 {
     bool allowed = true;
-    uint64_t n = 0;
-    for (const struct check *one = check; one != NULL; one = one->joined, n++) allowed &= one->decision.allowed;
+    CHECK_FOREACH (one, check) allowed &= one->decision.allowed;
 
-    for (const struct check *one = check; one != NULL; one = one->joined) {
+    CHECK_FOREACH (one, check) {
         struct policy_counts *counts = one->plan->policy->counts;
         *(allowed ? &counts->allowed : &counts->denied) += 1;
         counts->shadow_denied += one->decision.shadow_denied;
         engine_counters.shadow_denied += one->decision.shadow_denied;
     }
-    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += n;
+    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_all;
 }
 
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret)

@@ -111,8 +111,8 @@ struct check {
     uint8_t inline_bytes[CHECK_INLINE_BYTES]; /* key, ids of shared limits, the idempotency record's name */
 };
 
-/* All checks of a check_all, or the one. */
-#define CHECK_FOREACH(it, check_) for (struct check *it = (check_); it != NULL; it = it->joined)
+/* All checks of a check_all, or the one; const if that is. */
+#define CHECK_FOREACH(it, check_) for (__typeof__(check_) it = (check_); it != NULL; it = it->joined)
 
 /* ---- the pool: slabs that grow with need and are kept; the last one returned is the next one taken ---- */
 

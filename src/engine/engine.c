@@ -346,21 +346,26 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     }
 }
 
+/* What was asked for, else the shortest of the policies'. */
+static uint32_t deadline_ms_of(const struct check *check)
+{
+    uint32_t shortest_ms = UINT32_MAX;
+    if (check->deadline_ms > 0) return check->deadline_ms;
+    CHECK_FOREACH (one, check)
+        if (one->plan->deadline_ms < shortest_ms) shortest_ms = one->plan->deadline_ms;
+    return shortest_ms;
+}
+
 static void ask_store(struct check *check)
 {
     struct engine *engine = check->engine;
     struct op *op = &check->op;
     int64_t now_us = engine->clock->mono_us;
+    int64_t deadline_us = deadline_ms_of(check) * INT64_C(1000);
     enum submit status = SUBMIT_OVERLOAD;
     if (check->slot != NULL) check->slot->n_out++;
     if (op->kind == OP_RESERVE)
         check->making = reservations_ask(&engine->reservations, check, check->plan->policy->name, check->key);
-
-    /* what was asked for, else the shortest of the policies' */
-    uint32_t deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : UINT32_MAX;
-    for (const struct check *one = check; one != NULL && check->deadline_ms == 0; one = one->joined)
-        if (one->plan->deadline_ms < deadline_ms) deadline_ms = one->plan->deadline_ms;
-    int64_t deadline_us = deadline_ms * INT64_C(1000);
 
     /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
     bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->client == 0);

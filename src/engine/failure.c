@@ -51,8 +51,7 @@ static void answer_error(struct check *check, enum reason reason)
 /* A cost of 0 charges nothing and is always allowed, also here. */
 static void answer_fixed(struct check *check, enum source source, enum reason reason)
 {
-    CHECK_FOREACH(one, check)
-    {
+    CHECK_FOREACH (one, check) {
         bool allowed = source == SOURCE_ALLOW || one->cost == 0;
 
         one->decision = (struct decision){
@@ -93,7 +92,7 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
 
     engine_counters.failure_local++;
     check_take_answer(check, &op, SOURCE_LOCAL);
-    CHECK_FOREACH(one, check) one->decision.reason = reason;
+    CHECK_FOREACH (one, check) one->decision.reason = reason;
     return;
 
 err_no_memory:
@@ -118,7 +117,7 @@ static enum on_failure on_failure_of(const struct check *check)
     if (!op_is_check(check->op.kind)) return ON_FAILURE_ERROR;
 
     enum on_failure strictest = ON_FAILURE_ALLOW;
-    for (const struct check *one = check; one != NULL; one = one->joined)
+    CHECK_FOREACH (one, check)
         if (strictness[one->plan->on_failure] > strictness[strictest]) strictest = one->plan->on_failure;
     return strictest;
 }
@@ -127,7 +126,7 @@ static enum on_failure on_failure_of(const struct check *check)
 static bool count_in_row(const struct check *check)
 {
     bool is_often = false, is_decision = op_is_check(check->op.kind) && check->error == ERROR_NONE;
-    for (const struct check *one = check; one != NULL; one = one->joined) {
+    CHECK_FOREACH (one, check) {
         struct policy_counts *counts = one->plan->policy->counts;
         if (policy_counts_recovered(counts)) {
             counts->decided_before = counts->allowed + counts->denied - counts->failed;

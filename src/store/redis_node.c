@@ -47,8 +47,15 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
     if (!redis_breaker_is_open(&node->breaker)) return;
 
     struct slice text = redis_reader_text(reply);
-    bool is_refused =
-        redis_reader_is_error(reply) && redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_REFUSED;
+    enum redis_error error =
+        redis_reader_is_error(reply) ? redis_error_of((const char *)text.data, text.len) : REDIS_ERROR_OTHER;
+    enum redis_remedy remedy = redis_error_remedy(error);
+    if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE) {
+        redis_link_drop(node->link, remedy, reply->text);
+        return;
+    }
+
+    bool is_refused = error == REDIS_ERROR_REFUSED;
     int64_t took_us = node->clock->mono_us - call->sent_us;
     bool is_late = node->breaker.cause == BREAKER_LATE && took_us > (int64_t)node->options->deadline_ms * 1000;
     if (!is_refused && !is_late) {

@@ -194,6 +194,31 @@ static void a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe
     assert_int_equal(check_now("k")->outcome, OP_DECIDED);
 }
 
+static bool is_found_to_be_a_replica(void *arg)
+{
+    return store_is_not_ready(arg) && strstr(redis_store_status(store_fixture->redis), "replica") != NULL;
+}
+
+/* A replica without its master answers MASTERDOWN to a script, and READONLY to the probe. Earlier that closed the
+ * breaker, which opened again five checks later, for as long as the master was away. */
+static void a_server_that_has_lost_its_master_is_left_by_the_probe(void **state)
+{
+    (void)state;
+    open_with(3, 0);
+    (void)check_now("k");
+    assert_int_equal(real_redis_command(&redis, "CONFIG SET replica-serve-stale-data no"), 1);
+    assert_int_equal(real_redis_command(&redis, "REPLICAOF 127.0.0.1 1"), 1);
+    for (int i = 0; i < 3; i++) assert_int_equal(check_now("k")->outcome, OP_STORE_ERROR);
+    assert_non_null(strstr(redis_store_breaker(store_fixture->redis), "3 batches in a row: MASTERDOWN"));
+    store_fixture_until(is_found_to_be_a_replica);
+    assert_int_equal(redis_counters.breaker_opens, 1);
+    assert_int_equal(redis_counters.breaker_open, 1);
+
+    assert_int_equal(real_redis_command(&redis, "REPLICAOF NO ONE"), 1);
+    store_fixture_until(is_closed_again);
+    assert_int_equal(check_now("k")->outcome, OP_DECIDED);
+}
+
 static void a_reload_may_switch_it_off_while_it_is_open(void **state)
 {
     (void)state;
@@ -220,6 +245,7 @@ int main(void)
         SERVED_STORE_TEST(a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time),
         SERVED_STORE_TEST(the_window_begins_at_one_after_each_return),
         SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),
+        SERVED_STORE_TEST(a_server_that_has_lost_its_master_is_left_by_the_probe),
         SERVED_STORE_TEST(a_reload_may_switch_it_off_while_it_is_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,12 +22,12 @@
 #include "daemon/options.h"
 #include "daemon/process.h"
 #include "daemon/reload.h"
+#include "daemon/service.h"
 #include "daemon/status.h"
 #include "daemon/stop.h"
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
 #include "server/server_counters.h"
-#include "server/service.h"
 #include "store/memory_counters.h"
 #include "store/redis_counters.h"
 
@@ -398,10 +398,9 @@ static int serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
     struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
-    static const struct counter_group *const groups[] = {
-        &log_counter_group,    &server_counter_group, &inline_counter_group,
-        &engine_counter_group, &slots_counter_group,  &memory_counter_group,
-        &redis_counter_group,  &reload_counter_group, NULL};
+    static struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group, &inline_counter_group,
+                                                   &engine_counter_group, &slots_counter_group,  &memory_counter_group,
+                                                   &redis_counter_group,  &reload_counter_group, NULL};
     process_open_standard_descriptors();
     log_open();
     counters_groups = groups;

@@ -10,8 +10,8 @@
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
+#include "daemon/service.h"
 #include "daemon/status.h"
-#include "server/service.h"
 
 COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
-#include "server/service.h"
+#include "daemon/service.h"
 
 enum { REASON_MAX = 512 };
 

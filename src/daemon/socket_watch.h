@@ -9,7 +9,7 @@
 #define RL_DAEMON_SOCKET_WATCH_H
 
 #include "config/config.h"
-#include "server/listener.h"
+#include "daemon/listener.h"
 
 enum socket_watch_view { SOCKET_FINE, SOCKET_DELETED, SOCKET_REPLACED, SOCKET_CHMODDED };
 

@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "base/log.h"
-#include "server/service.h"
+#include "daemon/service.h"
 
 /* The last close callback stops uv_run(), which would otherwise wait for a thread's work. */
 static void on_handle_closed(uv_handle_t *handle)

@@ -16,15 +16,19 @@
     COUNTER(candidate_skipped, "checks that the candidate of their policy did not judge: the store gave it no "        \
                                "answer, or space or memory was short")                                                 \
     COUNTER(decided_unlimited, "decisions answered by policy without a store: unlimited, or limit 0")                  \
-    COUNTER(failure_allow, "failure answers of on_failure: allow")                                                     \
-    COUNTER(failure_deny, "failure answers of on_failure: deny")                                                       \
-    COUNTER(failure_local, "failure answers of on_failure: local")                                                     \
-    COUNTER(failure_error, "failure answers of on_failure: error, and store operations that could not be done")        \
-    COUNTER(failure_down, "failure answers because the store was away")                                                \
-    COUNTER(failure_breaker, "failure answers because the store refused or was late before, and is not asked now")     \
-    COUNTER(failure_deadline, "failure answers because the deadline passed")                                           \
-    COUNTER(failure_overload, "failure answers because a cap towards the store was reached")                           \
-    COUNTER(failure_store_error, "failure answers because the store answered with an error or nonsense")               \
+    COUNTER(failure_allow, "failure answers of on_failure: allow", "failure_choices", "answer=\"allow\"")              \
+    COUNTER(failure_deny, "failure answers of on_failure: deny", "failure_choices", "answer=\"deny\"")                 \
+    COUNTER(failure_local, "failure answers of on_failure: local", "failure_choices", "answer=\"local\"")              \
+    COUNTER(failure_error, "failure answers of on_failure: error, and store operations that could not be done",        \
+            "failure_choices", "answer=\"error\"")                                                                     \
+    COUNTER(failure_down, "failure answers because the store was away", "failure_answers", "reason=\"down\"")          \
+    COUNTER(failure_breaker, "failure answers because the store refused or was late before, and is not asked now",     \
+            "failure_answers", "reason=\"breaker\"")                                                                   \
+    COUNTER(failure_deadline, "failure answers because the deadline passed", "failure_answers", "reason=\"deadline\"") \
+    COUNTER(failure_overload, "failure answers because a cap towards the store was reached", "failure_answers",        \
+            "reason=\"overload\"")                                                                                     \
+    COUNTER(failure_store_error, "failure answers because the store answered with an error or nonsense",               \
+            "failure_answers", "reason=\"store_error\"")                                                               \
     COUNTER(overloaded, "checks refused because caps.max_inflight was reached or memory was short")                    \
     COUNTER(late_replies, "store replies that came after their check was answered, and were dropped")                  \
     COUNTER(reservations_made, "reservations made in the store")                                                       \

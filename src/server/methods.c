@@ -307,8 +307,9 @@ static int run_stats(struct params *params)
 
     struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, (uint32_t)counters_n());
-    for (const struct counter_group *const *group = counters_groups; *group != NULL; group++)
-        for (size_t i = 0; i < (*group)->n; i++) pack_uint_field(packer, (*group)->names[i], (*group)->values[i]);
+    for (struct counter_group *const *group = counters_groups; *group != NULL; group++)
+        for (size_t i = 0; i < (*group)->n; i++)
+            pack_uint_field(packer, (*group)->rows[i].name, counters_value(*group, i));
     session_end_answer(session);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
  * server.h: the client's side: a listening socket, sessions, methods.
  *
- *   listener   own socket (listener.h) or an activation descriptor; pauses at max_connections
+ *   listener   the descriptor that it is handed (daemon/listener.h); pauses at max_connections
  *   session    one per connection: bytes in, whole messages to methods, answers out, one write a tick
  *   methods    one table row per method (methods.c)
  *

@@ -12,7 +12,7 @@
 
 void all_counters_reset(void)
 {
-    static const struct counter_group *const groups[] = {
+    static struct counter_group *const groups[] = {
         &log_counter_group,   &server_counter_group, &inline_counter_group, &engine_counter_group,
         &slots_counter_group, &memory_counter_group, &redis_counter_group,  NULL};
     counters_groups = groups;

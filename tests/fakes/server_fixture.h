@@ -9,10 +9,10 @@
 
 #include <uv.h>
 
+#include "daemon/listener.h"
 #include "fakes/engine_fixture.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
-#include "server/listener.h"
 #include "server/server.h"
 
 struct server_fixture {

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "server/listener.h"
+#include "daemon/listener.h"
 
 static char directory[64];
 static char path[256];

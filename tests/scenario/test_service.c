@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "server/service.h"
+#include "daemon/service.h"
 
 static int manager = -1; /* what reads the notifications */
 static char directory[64];

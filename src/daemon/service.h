@@ -2,8 +2,8 @@
  * service.h: what the service manager and the daemon say to each other (sd_notify and socket
  * activation protocols, without libsystemd). Without NOTIFY_SOCKET or LISTEN_FDS everything here does nothing.
  */
-#ifndef RL_SERVER_SERVICE_H
-#define RL_SERVER_SERVICE_H
+#ifndef RL_DAEMON_SERVICE_H
+#define RL_DAEMON_SERVICE_H
 
 #include <stdint.h>
 

@@ -5,8 +5,8 @@
  * libuv gets the finished descriptor, because its own bind truncates long paths, cannot set a group,
  * and unlinks a successor's socket on close.
  */
-#ifndef RL_SERVER_LISTENER_H
-#define RL_SERVER_LISTENER_H
+#ifndef RL_DAEMON_LISTENER_H
+#define RL_DAEMON_LISTENER_H
 
 #include <stddef.h>
 #include <sys/types.h>

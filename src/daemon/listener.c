@@ -10,7 +10,7 @@
  * A symbolic link is never followed for the socket or the lock (for the directories above them it is).
  * The lock file stays behind: removing it would let two daemons hold locks on two files of one name.
  */
-#include "server/listener.h"
+#include "daemon/listener.h"
 
 #include <errno.h>
 #include <fcntl.h>

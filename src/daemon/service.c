@@ -6,7 +6,7 @@
  * service manager does not read. RELOADING, READY and STOPPING are kept then and sent later, in that order; what is
  * sent again and again anyway (WATCHDOG, STATUS) is lost.
  */
-#include "server/service.h"
+#include "daemon/service.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -193,7 +193,8 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
     if (!are_items(question->items, question->n_items))
         return bad_argument(client, "", "a policy or key is NULL, or too long for a request");
     enum ratelimit_status status = begin(client, question->method, end, &request);
-    return status == RATELIMIT_OK ? submit(client, request, request_pack(request, question)) : status;
+    if (status != RATELIMIT_OK) return status;
+    return submit(client, request, request_pack(request, question, client->features & FEATURE_NAME));
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,

@@ -112,36 +112,56 @@ void decode_order_init(struct decode_order *order)
     for (int i = 0; i < N_PLACES; i++) order->fields[i] = (uint8_t)i;
 }
 
-int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame)
+/* The names of the fields, in the order of their places. */
+static int read_order(struct pull *pull, struct decode_order *order)
+{
+    uint32_t n;
+    struct slice name;
+    *order = (struct decode_order){0};
+    if (pull_array(pull, &n) != 0) return -1;
+    for (; n > 0; n--) {
+        if (pull_text(pull, &name) != 0) return -1;
+        if (order->n < DECODE_FIELDS_MAX) order->fields[order->n++] = field_of(name);
+    }
+    return 0;
+}
+
+static int read_features(struct pull *pull, unsigned *features)
+{
+    uint32_t n;
+    struct slice name;
+    if (pull_array(pull, &n) != 0) return -1;
+    for (; n > 0; n--) {
+        name = slice_of(""); /* what is no text is none of ours */
+        if (pull_text(pull, &name) != 0 && pull_skip(pull) != 0) return -1;
+        if (slice_is(name, "name")) *features |= FEATURE_NAME;
+        if (slice_is(name, "abandon")) *features |= FEATURE_ABANDON;
+    }
+    return 0;
+}
+
+int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame, unsigned *features)
 {
     struct decode_order new_order = *order;
     int64_t new_max = *max_frame;
-    uint32_t n, n_fields;
+    unsigned new_features = 0;
+    uint32_t n;
     struct slice name;
     if (pull_map(&pull, &n) != 0) return -1;
 
     for (; n > 0; n--) {
         if (pull_text(&pull, &name) != 0) return -1;
-        if (slice_is(name, "max_frame")) {
-            if (pull_int(&pull, &new_max) != 0) return -1;
-            continue;
-        }
-        if (!slice_is(name, "fields")) {
-            if (pull_skip(&pull) != 0) return -1;
-            continue;
-        }
-
-        new_order = (struct decode_order){0};
-        if (pull_array(&pull, &n_fields) != 0) return -1;
-        for (; n_fields > 0; n_fields--) {
-            if (pull_text(&pull, &name) != 0) return -1;
-            if (new_order.n < DECODE_FIELDS_MAX) new_order.fields[new_order.n++] = field_of(name);
-        }
+        int rc = slice_is(name, "max_frame")  ? pull_int(&pull, &new_max)
+                 : slice_is(name, "fields")   ? read_order(&pull, &new_order)
+                 : slice_is(name, "features") ? read_features(&pull, &new_features)
+                                              : pull_skip(&pull);
+        if (rc != 0) return -1;
     }
 
     if (new_max <= 0 || new_max > UINT32_MAX) return -1;
     *order = new_order;
     *max_frame = (uint32_t)new_max;
+    *features = new_features;
     return 0;
 }
 

@@ -23,8 +23,12 @@ struct decode_order {
 
 void decode_order_init(struct decode_order *order); /* the protocol's order, good until hello has answered */
 
-/* Take over what hello answered; on -1 (no such answer) both are as before. *max_frame in bytes. */
-int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame);
+/* What was added to the protocol, and is used if hello lists it. */
+enum { FEATURE_NAME = 1 << 0, FEATURE_ABANDON = 1 << 1 };
+
+/* Take over what hello answered; on -1 (no such answer) all are as before. *max_frame in bytes; *features is a set of
+ * FEATURE_*. */
+int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_frame, unsigned *features);
 
 /* One decision on a check of `cost`, and move past it; 0, or -1 when that is no decision. */
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,

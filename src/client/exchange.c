@@ -10,8 +10,9 @@
  *
  * A call is in `waiting` or in `sent` until it ends, and ends once: answered, refused, at its deadline, with the
  * connection (only if it was sent; a waiting one is sent on the next connection), when no daemon listens (only if it
- * waits), or with the client. A call that timed out but may still be granted a slot or a reservation stays known, as an
- * orphan, until its answer comes: the client undoes a late grant, by release or cancel, before it sends anything else.
+ * waits), or with the client. A call that timed out but may still be granted a slot or a reservation is abandoned: the
+ * daemon gives back what it grants. One that lacks this feature would not: there the call stays known, as an orphan,
+ * until its answer comes, and the client undoes a late grant, by release or cancel, before it sends anything else.
  * Callbacks run only in process() and free(). `busy` keeps a callback from re-entering the walk that runs it, and a
  * client freed there is destroyed after that walk (`dying`).
  */
@@ -20,6 +21,8 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "client/names.h"
 
 enum {
     SEND_PARTS = 128,    /* requests in one write */
@@ -178,6 +181,7 @@ static void leave_connection(struct ratelimit_async *client)
     }
     client->n_orphans = 0;
     client->n_slots = 0;
+    client->features = 0;
 }
 
 /* Do not open a connection again and again at once if it ends without any use. */
@@ -235,6 +239,7 @@ static void end_answered(struct ratelimit_async *client, struct request *request
         break;
     case REQUEST_FLAG: rc = decode_flag(result, request->flag, &answer.done); break;
     case REQUEST_HELLO:
+    case REQUEST_ABANDON:
     case REQUEST_OTHER: break;
     }
     if (rc != 0) {
@@ -244,12 +249,26 @@ static void end_answered(struct ratelimit_async *client, struct request *request
 
     if (request->kind == REQUEST_DECISION || request->kind == REQUEST_ID || request->kind == REQUEST_ALL)
         answer.decision = &decision;
+    if (answer.members != NULL)
+        names_put_members(&request->names, request->members, request->n_members,
+                          answer.decision != NULL ? &decision : NULL);
+    else if (answer.decision != NULL)
+        names_put(&request->names, &decision);
     if (request->kind == REQUEST_ID && buffer_len(&client->id) > 0) answer.id = (const char *)buffer_data(&client->id);
     bool has_id = answer.id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
     if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
     if (request->effect == EFFECT_SLOT_ENDED && answer.done && client->n_slots > 0) client->n_slots--;
 
     end_call(client, request, &answer);
+}
+
+/* Before the first call that has not begun to leave: what asks for the same again finds it free. */
+static void send_first(struct ratelimit_async *client, struct request *request)
+{
+    struct list *first = client->waiting.next;
+    bool has_begun = first != &client->waiting && LIST_ITEM(first, struct request, link)->n_written > 0;
+    request->n_written = 0;
+    list_push_back(has_begun ? first->next : first, &request->link);
 }
 
 /* The late answer to a call that nobody waits for: of a yes the request becomes the call that takes it back. */
@@ -263,22 +282,33 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
     client->n_orphans--;
 
     request->msgid = client->next_msgid;
-    request->n_written = 0;
     bool is_yes = !response->is_error &&
                   decode_with_id(&result, &client->order, request->cost, &decision, &client->id) == 0 &&
                   buffer_len(&client->id) > 0;
     struct question undoing = {.method = request->effect == EFFECT_SLOT ? "release" : "cancel"};
     if (is_yes) undoing.id = (const char *)buffer_data(&client->id);
-    if (!is_yes || request_pack(request, &undoing) != 0) {
+    if (!is_yes || request_pack(request, &undoing, false) != 0) {
         request_release(&client->pool, request);
         return;
     }
     client->next_msgid++;
+    send_first(client, request);
+}
 
-    /* Before the first call that has not begun to leave: what asks for the same again finds it free. */
-    struct list *first = client->waiting.next;
-    bool has_begun = first != &client->waiting && LIST_ITEM(first, struct request, link)->n_written > 0;
-    list_push_back(has_begun ? first->next : first, &request->link);
+/* Leave the orphans to the daemon, if it takes them: each becomes the notification that gives it up, and its answer is
+ * none of ours. Without memory it stays an orphan. */
+static void abandon_orphans(struct ratelimit_async *client)
+{
+    if (!(client->features & FEATURE_ABANDON)) return;
+    LIST_FOREACH (link, &client->orphans) {
+        struct request *request = LIST_ITEM(link, struct request, link);
+        if (request_pack_abandon(request) != 0) return;
+        map_remove(&client->by_msgid, &request->by_msgid);
+        list_remove(&request->link);
+        request->sent = false;
+        request->kind = REQUEST_ABANDON;
+        send_first(client, request);
+    }
 }
 
 /* The connection or the client may be gone afterwards. */
@@ -305,7 +335,7 @@ static void on_response(struct ratelimit_async *client, const struct rpc_respons
     } else if (request->kind == REQUEST_HELLO) {
         /* Where hello was refused or is not understood, decisions come as maps or in the protocol's order: both are
          * read. */
-        if (!response->is_error) decode_hello(response->result, &client->order, &client->max_frame);
+        if (!response->is_error) decode_hello(response->result, &client->order, &client->max_frame, &client->features);
         forget_call(client, request);
     } else if (response->is_error) {
         split_error(response->error, code, message);
@@ -350,6 +380,8 @@ static void connect_now(struct ratelimit_async *client)
     client->connection.error[0] = '\0';
     client->stuck = client->answered = false;
     decode_order_init(&client->order);
+    LIST_FOREACH (link, &client->waiting)
+        request_drop_names(LIST_ITEM(link, struct request, link)); /* packed for the connection before */
 
     request_init(hello, REQUEST_HELLO);
     hello->msgid = client->next_msgid++;
@@ -369,7 +401,8 @@ static void on_written(struct ratelimit_async *client, size_t len)
         if (part < left) return;
 
         list_remove(&request->link);
-        if (request->ended && !request->orphan) {
+        if (request->kind == REQUEST_ABANDON) client->n_orphans--;
+        if (request->kind == REQUEST_ABANDON || (request->ended && !request->orphan)) {
             request_release(&client->pool, request);
             continue;
         }
@@ -394,6 +427,7 @@ static void send_waiting(struct ratelimit_async *client)
         enum link_step step = link_send(&client->connection, parts, n, &len);
         if (step == LINK_DONE) {
             on_written(client, len);
+            abandon_orphans(client); /* one that had ended half written */
             continue;
         }
         if (step == LINK_LATER) {
@@ -428,7 +462,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
 
     for (struct request *request; !client->dying && (request = due_call(client)) != NULL;) {
         if (request->n_written > 0 || must_go(client, request)) { /* counts as sent: it will follow */
-            request->orphan = request->effect == EFFECT_SLOT || request->effect == EFFECT_RESERVATION;
+            request->orphan = effect_is_held(request->effect);
             end_failed(client, request, RATELIMIT_TIMEOUT, "", "");
         } else {
             end_failed(client, request, RATELIMIT_UNREACHABLE, "", client->connection.error);
@@ -437,6 +471,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
     if (client->n_orphans > ORPHANS_MAX && !client->dying)
         exchange_lose(client, RATELIMIT_LOST, "", "too many calls unanswered");
 
+    abandon_orphans(client);
     if (client->dying || list_empty(&client->waiting)) return;
     if (client->connection.fd < 0) connect_now(client);
     if (client->connection.fd >= 0 && !client->stuck && !client->dying) send_waiting(client);
@@ -459,9 +494,30 @@ void exchange_leave_parent(struct ratelimit_async *client)
     }
 }
 
+/* The daemon cancels a reserve that it has not answered when its connection ends, but the answer to another may be on
+ * its way. As far as the socket takes it: else such a reservation ends at its time limit. */
+static void abandon_reservations(struct ratelimit_async *client)
+{
+    size_t len;
+    struct buffer notices = {0};
+    bool has_begun =
+        !list_empty(&client->waiting) && LIST_ITEM(client->waiting.next, struct request, link)->n_written > 0;
+    if (client->connection.fd < 0 || has_begun || !(client->features & FEATURE_ABANDON)) return;
+
+    LIST_FOREACH (link, &client->sent) {
+        struct request *request = LIST_ITEM(link, struct request, link);
+        if (request->effect != EFFECT_RESERVATION || request_pack_abandon(request) != 0) continue;
+        if (buffer_append(&notices, buffer_data(&request->bytes), buffer_len(&request->bytes)) != 0) break;
+    }
+    const struct iovec part = {.iov_base = buffer_data(&notices), .iov_len = buffer_len(&notices)};
+    if (part.iov_len > 0) link_send(&client->connection, &part, 1, &len);
+    buffer_fini(&notices);
+}
+
 void exchange_cancel(struct ratelimit_async *client)
 {
     CHECK(client->busy && client->dying);
+    abandon_reservations(client);
     exchange_report_events(client, 0);
     link_close(&client->connection);
     leave_connection(client);

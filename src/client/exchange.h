@@ -29,19 +29,20 @@ struct ratelimit_async {
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
     struct list ending;    /* calls that one event ends, while their callbacks run */
-    struct list orphans;   /* sent, and nobody waits any more, but a late grant must be undone */
+    struct list orphans;   /* sent, and nobody waits any more, but a late grant must be undone or abandoned */
     struct map by_msgid;   /* the calls in `sent` and `orphans` */
     struct heap deadlines; /* of the calls in flight */
     struct request_pool pool;
     struct request hello; /* sent first on each connection; without a deadline, and never half written when it ends */
-    size_t n_orphans;     /* also the one that is half written */
+    size_t n_orphans;     /* also the one that is half written, and those whose abandon has not left */
     size_t n_slots;       /* that acquire gave to this connection and release has not given back */
     uint64_t next_msgid;  /* never used again, so a late answer cannot match another call */
 
     struct buffer id; /* of the last reported answer, with a NUL after it */
 
     struct decode_order order;
-    uint32_t max_frame; /* the daemon's, once hello has answered */
+    unsigned features;  /* of this connection's daemon: a set of FEATURE_*, once hello has answered */
+    uint32_t max_frame; /* likewise */
     bool maps;          /* from the next connection on hello asks for maps */
     bool describes;     /* and for decisions that say which limit they speak of */
 

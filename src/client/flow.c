@@ -2,15 +2,20 @@
 
 #include <string.h>
 
+#include "proto/pull.h"
+
 enum { HEADER_SIZE = 3, MAP_16 = 0xde, LIST_16 = 0xdc, TEXT_MAX = 1024 };
 
-#define SPACE " \t\r\n"
+#define SPACE           " \t\r\n"
+#define NAME_CHARACTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
 struct flow {
     const char *at;
     const char *wrong; /* static; NULL while all is well */
     struct packer *packer;
+    struct flow_name *name; /* NULL: a name is a setting as others */
     int depth;
+    bool is_number; /* the last value, a plain text */
 };
 
 static bool fail_flow(struct flow *flow, const char *wrong)
@@ -53,6 +58,7 @@ static bool pack_scalar(struct flow *flow, bool is_key)
     char text[TEXT_MAX];
     size_t len = 0;
     char quote = *flow->at;
+    flow->is_number = false;
     if (quote == '"' || quote == '\'') {
         flow->at++;
         if (!read_quoted(flow, quote, text, &len)) return false;
@@ -69,11 +75,42 @@ static bool pack_scalar(struct flow *flow, bool is_key)
 
     if (plain.len == 0) return fail_flow(flow, is_key ? "a setting without a name" : "a value is missing");
     if (plain.len > TEXT_MAX) return fail_flow(flow, "a text that is too long");
+    flow->is_number = strspn((const char *)plain.data, "0123456789.") >= plain.len;
     if (!is_key && (slice_is(plain, "null") || slice_is(plain, "~")))
         pack_nil(flow->packer);
     else
         pack_str(flow->packer, plain);
     return !flow->packer->failed;
+}
+
+/* The entry of the policy that was packed last may be its name: to be noted, and not every daemon takes it. */
+static bool note_name(struct flow *flow, size_t start)
+{
+    struct buffer *out = flow->packer->out;
+    struct pull entry = pull_of(buffer_data(out) + start, buffer_len(out) - start);
+    struct slice key, name;
+    if (pull_text(&entry, &key) != 0 || !slice_is(key, "name")) return true;
+
+    char *to = flow->name->text;
+    bool is_name = !flow->is_number && pull_text(&entry, &name) == 0 && name.len > 0 && name.len < FLOW_NAME_SIZE;
+    if (is_name) memcpy(to, name.data, name.len);
+    to[is_name ? name.len : 0] = '\0';
+    if (!is_name || strspn(to, NAME_CHARACTERS) != name.len || strncmp(to, "inline-", strlen("inline-")) == 0)
+        return fail_flow(flow, "name is a text of 1 to 64 letters, digits, '.', '_' and '-', and not inline-...");
+
+    if (flow->name->is_left_out) buffer_truncate(out, start);
+    return true;
+}
+
+static bool pack_value(struct flow *flow);
+
+static bool pack_entry(struct flow *flow, bool is_map)
+{
+    size_t start = buffer_len(flow->packer->out);
+    if (is_map && !pack_scalar(flow, true)) return false;
+    if (is_map && !take_char(flow, ':')) return fail_flow(flow, "a colon is missing after the name of a setting");
+    if (!pack_value(flow)) return false;
+    return !is_map || flow->depth > 1 || flow->name == NULL || note_name(flow, start);
 }
 
 /* A scalar, or a map or list with all that is in it. */
@@ -89,7 +126,7 @@ static bool pack_value(struct flow *flow)
     struct buffer *out = flow->packer->out;
     char end = is_map ? '}' : ']';
     uint8_t header[HEADER_SIZE] = {is_map ? MAP_16 : LIST_16}; /* the count is known at the end */
-    size_t n = 0, start = buffer_len(out);
+    size_t n = 0, n_packed = 0, start = buffer_len(out);
     flow->packer->failed = buffer_append(out, header, sizeof header) != 0;
     if (flow->packer->failed) return false;
 
@@ -100,21 +137,27 @@ static bool pack_value(struct flow *flow)
         if (n > 0 && take_char(flow, end)) break; /* a comma may stand before the end, as in YAML */
         if (n == FLOW_ENTRIES_MAX) return fail_flow(flow, "too many entries");
 
-        if (is_map && !pack_scalar(flow, true)) return false;
-        if (is_map && !take_char(flow, ':')) return fail_flow(flow, "a colon is missing after the name of a setting");
-        if (!pack_value(flow)) return false;
+        size_t before = buffer_len(out);
+        if (!pack_entry(flow, is_map)) return false;
+        n_packed += buffer_len(out) > before;
     }
     flow->depth--;
 
     uint8_t *count = buffer_data(out) + start + 1;
-    count[0] = (uint8_t)(n >> 8);
-    count[1] = (uint8_t)n;
+    count[0] = (uint8_t)(n_packed >> 8);
+    count[1] = (uint8_t)n_packed;
     return true;
 }
 
 const char *flow_pack(struct packer *packer, const char *text, const char **ret_at)
 {
-    struct flow flow = {.at = text, .packer = packer};
+    return flow_pack_named(packer, text, NULL, ret_at);
+}
+
+const char *flow_pack_named(struct packer *packer, const char *text, struct flow_name *name, const char **ret_at)
+{
+    struct flow flow = {.at = text, .packer = packer, .name = name};
+    if (name != NULL) name->text[0] = '\0';
     if (text[0] != '{') {
         pack_text(packer, text);
         return NULL;

@@ -13,10 +13,23 @@
 
 #include "proto/pack.h"
 
-enum { FLOW_DEPTH_MAX = 8, FLOW_ENTRIES_MAX = 65535 /* of one map or list */ };
+enum {
+    FLOW_DEPTH_MAX = 8,
+    FLOW_ENTRIES_MAX = 65535, /* of one map or list */
+    FLOW_NAME_SIZE = 64 + 1,
+};
+
+/* What a policy's settings call it, in `name`: a label that not every daemon takes. */
+struct flow_name {
+    bool is_left_out; /* from what is packed */
+    char text[FLOW_NAME_SIZE];
+};
 
 /* Pack the name as a text, settings as a map; a name has no brace. NULL, or what is wrong with the settings (static),
  * with *ret_at where; then what was packed is of no use. Memory that is short shows in packer->failed alone. */
 const char *flow_pack(struct packer *packer, const char *text, const char **ret_at);
+
+/* The same; the name among the settings, if there is one, goes into `name`, and must be one that a daemon takes. */
+const char *flow_pack_named(struct packer *packer, const char *text, struct flow_name *name, const char **ret_at);
 
 #endif

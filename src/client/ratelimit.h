@@ -15,7 +15,8 @@
  *
  * Policies: wherever a function takes the name of a policy, it also takes its settings in braces, as in the
  * configuration or as JSON: "{algorithm: token_bucket, limit: 100, window: 1m}". The daemon must allow it
- * (inline.allow). Equal settings share their counters.
+ * (inline.allow). Equal settings share their counters. A `name` among them, such as {name: search, ...}, is what
+ * decisions say in place of `inline-` and 16 hex digits; it does not change what counts together.
  *
  * Keys: a key of more than RATELIMIT_KEY_MAX bytes is sent as its first 64 bytes, '#', and the SHA-256 of all of it in
  * hex. Every client of ratelimitd does this, in any language.
@@ -37,12 +38,13 @@
  * Then one call is tried, while others still end so. Any answer ends this. Calls that end what is held (release,
  * settle, cancel) are always tried.
  *
- * Late yes: an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client then undoes
- * it: when the answer comes, it sends the release or cancel before anything else that waits. The blocking client reads
- * such an answer in its next call. If it holds no slots, it closes the connection at the timeout instead, and the
- * daemon takes back what it grants. The client closes a connection that has left 4096 such calls unanswered. After
- * RATELIMIT_LOST or RATELIMIT_CANCELLED the connection is gone: slots end with it, reservations at their time limit at
- * the latest.
+ * Late yes: an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client tells the
+ * daemon at the timeout that it has given up the call (`abandon`), and the daemon gives back what it grants. A daemon
+ * that is older does not know this. With such a one the client undoes a late yes itself: when the answer comes, it
+ * sends the release or cancel before anything else that waits. The blocking client reads such an answer in its next
+ * call. If it holds no slots, it closes the connection at the timeout instead, and the daemon takes back what it
+ * grants. The client closes a connection that has left 4096 such calls unanswered. After RATELIMIT_LOST or
+ * RATELIMIT_CANCELLED the connection is gone: slots end with it, reservations at their time limit at the latest.
  *
  * Memory: bounded, whatever the daemon sends: an answer may have at most RATELIMIT_ANSWER_MAX bytes.
  */

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "client/flow.h"
 #include "client/long_key.h"
+#include "client/names.h"
 
 enum {
     REQUESTS_KEPT = 4096, /* in the pool; the daemon takes as many from one connection before it pauses */
@@ -56,6 +57,7 @@ void request_init(struct request *request, enum request_kind kind)
 void request_fini(struct request *request)
 {
     buffer_fini(&request->bytes);
+    buffer_fini(&request->names);
     mem_free(request->members);
 }
 
@@ -87,6 +89,8 @@ void request_release(struct request_pool *pool, struct request *request)
 
     buffer_truncate(&request->bytes, 0);
     buffer_shrink(&request->bytes, BYTES_KEPT);
+    buffer_truncate(&request->names, 0);
+    buffer_shrink(&request->names, BYTES_KEPT);
     if (request->members_cap > MEMBERS_KEPT) {
         mem_free(request->members);
         request->members = NULL;
@@ -113,12 +117,32 @@ int request_pack_hello(struct request *request, bool as_maps, bool describes)
     return packer.failed ? -1 : 0;
 }
 
-/* What every question begins with. */
-static void pack_target(struct request *request, struct packer *packer, const struct ratelimit_item *item)
+int request_pack_abandon(struct request *request)
+{
+    buffer_truncate(&request->bytes, 0);
+    struct packer packer = packer_of(&request->bytes);
+    pack_array(&packer, 3);
+    pack_uint(&packer, RPC_NOTIFICATION);
+    pack_text(&packer, "abandon");
+    pack_array(&packer, 1);
+    pack_uint(&packer, request->msgid);
+    return packer.failed ? -1 : 0;
+}
+
+/* What every question begins with; with settings their name is noted, behind those of the items before. */
+static void pack_target(struct request *request, struct packer *packer, const struct ratelimit_item *item, size_t i)
 {
     const char *at;
     uint8_t buffer[LONG_KEY_SIZE];
-    if (request->wrong == NULL) request->wrong = flow_pack(packer, item->policy, &at);
+    struct flow_name name = {.is_left_out = !request->sends_names};
+
+    if (request->wrong == NULL && item->policy[0] == '{') {
+        request->wrong = flow_pack_named(packer, item->policy, &name, &at);
+        if (name.text[0] != '\0' && names_note(&request->names, &request->n_names, i, name.text) != 0)
+            packer->failed = true;
+    } else {
+        pack_text(packer, item->policy);
+    }
     pack_str(packer, long_key_shortened((struct slice){item->key, item->key_len}, buffer));
 }
 
@@ -163,7 +187,7 @@ static int pack_list(struct request *request, struct packer *packer, const struc
     pack_array(packer, (uint32_t)n);
     for (size_t i = 0; i < n; i++) {
         pack_array(packer, 3);
-        pack_target(request, packer, &items[i]);
+        pack_target(request, packer, &items[i], i);
         pack_int(packer, items[i].cost);
         request->members[i].granted = items[i].cost;
         request->cost += items[i].cost >= 0 && items[i].cost <= EXACT_MAX ? items[i].cost : 0;
@@ -171,15 +195,16 @@ static int pack_list(struct request *request, struct packer *packer, const struc
     return 0;
 }
 
-int request_pack(struct request *request, const struct question *question)
+int request_pack(struct request *request, const struct question *question, bool sends_names)
 {
     bool is_one = question->id == NULL && !question->is_list, has_units = question->units != NULL;
     struct packer packer =
         start_message(request, question->method, 1U + is_one + has_units + (question->options != NULL));
     request->cost = question->granted;
+    request->sends_names = sends_names;
 
     if (is_one)
-        pack_target(request, &packer, question->items);
+        pack_target(request, &packer, question->items, 0);
     else if (question->id != NULL)
         pack_text(&packer, question->id);
     else if (pack_list(request, &packer, question->items, question->n_items) != 0)
@@ -201,4 +226,47 @@ int request_pack_other(struct request *request, const char *method, struct slice
     struct packer packer = start_message(request, method, n);
     if (packer.failed) return -1;
     return buffer_append(&request->bytes, values.at, (size_t)(values.end - values.at));
+}
+
+/* The map of a policy's settings comes next, as flow_pack() writes it. Its name is taken out of the bytes. */
+static void drop_name(struct buffer *bytes, struct pull *pull)
+{
+    enum { COUNT_AT = 1 }; /* of the map, in two bytes */
+    uint8_t *map = (uint8_t *)pull->at;
+    uint32_t n, n_left;
+    struct slice name;
+    CHECK(pull_map(pull, &n) == 0);
+    n_left = n;
+
+    for (; n > 0; n--) {
+        uint8_t *entry = (uint8_t *)pull->at;
+        CHECK(pull_text(pull, &name) == 0 && pull_skip(pull) == 0);
+        if (!slice_is(name, "name")) continue;
+        size_t len = (size_t)(pull->at - entry);
+        memmove(entry, pull->at, (size_t)(pull->end - pull->at));
+        buffer_truncate(bytes, buffer_len(bytes) - len);
+        *pull = (struct pull){entry, pull->end - len};
+        n_left--;
+    }
+    map[COUNT_AT] = (uint8_t)(n_left >> 8);
+    map[COUNT_AT + 1] = (uint8_t)n_left;
+}
+
+void request_drop_names(struct request *request)
+{
+    struct rpc_request message;
+    uint32_t n_items = 1, n_parts;
+    if (!request->sends_names || buffer_len(&request->names) == 0) return;
+    request->sends_names = false;
+    CHECK(rpc_parse_request(buffer_data(&request->bytes), buffer_len(&request->bytes), &message) == RPC_OK);
+
+    bool is_list = pull_array(&message.params, &n_items) == 0;
+    for (; n_items > 0; n_items--) {
+        if (is_list) CHECK(pull_array(&message.params, &n_parts) == 0 && n_parts == 3);
+        if (pull_type(&message.params) == PULL_MAP)
+            drop_name(&request->bytes, &message.params);
+        else
+            CHECK(pull_skip(&message.params) == 0);
+        for (int i = 1; is_list && i < 3; i++) CHECK(pull_skip(&message.params) == 0);
+    }
 }

@@ -23,6 +23,7 @@ enum request_kind {
     REQUEST_ALL,  /* a decision with members */
     REQUEST_FLAG, /* a map with a bool, `flag` */
     REQUEST_OTHER,
+    REQUEST_ABANDON, /* nothing: a notification */
 };
 
 /* What a yes leaves with the daemon until it is ended, or ends there. */
@@ -33,6 +34,12 @@ enum request_effect {
     EFFECT_SLOT_ENDED,  /* release */
     EFFECT_ENDED,       /* settle, cancel */
 };
+
+/* Whether the daemon is to give back what the call was granted, or will be. */
+static inline bool effect_is_held(enum request_effect effect)
+{
+    return effect == EFFECT_SLOT || effect == EFFECT_RESERVATION;
+}
 
 struct request {
     struct list link;          /* in one of the client's lists, or in the pool */
@@ -45,17 +52,20 @@ struct request {
     int64_t cost;      /* REQUEST_DECISION, and of all together for REQUEST_ALL */
     const char *wrong; /* static; with a policy's settings, where they cannot be read */
     size_t n_members;
+    size_t n_names;      /* in `names` */
     size_t n_written;    /* of `bytes` that the socket took */
     bool sent;           /* all of them: the daemon may act on it */
     bool ended;          /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
     bool probes;         /* the breaker waits for its end */
     bool orphan;         /* it ended so, and a yes in its answer is taken back: of a slot or a reservation */
+    bool sends_names;    /* inline policies' names are in `bytes` */
     uint32_t timeout_ms; /* until its deadline, from when it is submitted */
     ratelimit_answer_fn *callback;
     void *arg; /* the caller's */
 
     /* Storage, which stays with the request in the pool: */
     struct buffer bytes;                /* owned; packed */
+    struct buffer names;                /* owned; of the first items' inline policies, each with a NUL; see names.h */
     struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
     size_t members_cap;
 };
@@ -89,9 +99,13 @@ void request_release(struct request_pool *pool, struct request *request); /* mus
 
 /* Each packs a whole request, with its `msgid`. 0, or -1 without memory; `wrong` is set where a policy's settings
  * cannot be read. */
-int request_pack(struct request *request, const struct question *question);
+int request_pack(struct request *request, const struct question *question, bool sends_names);
 /* `params` are a whole packed array, or empty */
 int request_pack_other(struct request *request, const char *method, struct slice params);
 int request_pack_hello(struct request *request, bool as_maps, bool describes);
+int request_pack_abandon(struct request *request); /* the notification that gives up the request itself */
+
+/* For a daemon that may not take them: the names of inline policies are no longer in its bytes. */
+void request_drop_names(struct request *request);
 
 #endif

@@ -20,6 +20,7 @@ struct blocking_fixture {
 
 /* A client with a connection: its first call is not answered, and its second will have the number `next_msgid`. */
 void blocking_fixture_open(struct blocking_fixture *fixture);
+void blocking_fixture_open_with_features(struct blocking_fixture *fixture); /* that hello lists */
 void blocking_fixture_close(struct blocking_fixture *fixture);
 
 #endif

@@ -109,7 +109,14 @@ void daemon_answer_hello(struct scripted_daemon *daemon, uint64_t msgid)
     struct buffer out = {0};
     struct packer packer = packer_of(&out);
     rpc_pack_result(&packer, msgid);
-    pack_map(&packer, 3);
+    pack_map(&packer, 3U + daemon->lists_features);
+    if (daemon->lists_features) {
+        pack_text(&packer, "features");
+        pack_array(&packer, 3);
+        pack_text(&packer, "name");
+        pack_text(&packer, "novelty");
+        pack_text(&packer, "abandon");
+    }
     pack_text(&packer, "version");
     pack_text(&packer, "9.9");
     pack_text(&packer, "max_frame");

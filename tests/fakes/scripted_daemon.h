@@ -19,7 +19,8 @@ struct scripted_daemon {
     int fd; /* the connection; -1 without one */
     struct buffer in;
     struct scanner scanner;
-    size_t consume; /* bytes of the last request, which is valid until the next read */
+    size_t consume;      /* bytes of the last request, which is valid until the next read */
+    bool lists_features; /* in its hello; an older daemon does not */
 };
 
 void daemon_start(struct scripted_daemon *daemon, int backlog);

@@ -16,62 +16,12 @@
 #include "base/alloc.h"
 #include "client/flow.h"
 #include "fakes/blocking_fixture.h"
-
-enum { TEXT_SIZE = 1024 };
-
-/* ---- A packed value as text ---- */
-
-static void show(struct pull *pull, char *out);
-
-static void show_entries(struct pull *pull, uint32_t n, bool is_map, char *out)
-{
-    strcat(out, is_map ? "{" : "[");
-    for (uint32_t i = 0; i < n; i++) {
-        if (i > 0) strcat(out, ", ");
-        show(pull, out);
-        if (!is_map) continue;
-        strcat(out, ": ");
-        show(pull, out);
-    }
-    strcat(out, is_map ? "}" : "]");
-}
-
-static void show(struct pull *pull, char *out)
-{
-    char number[32];
-    struct slice text;
-    int64_t value;
-    uint32_t n;
-    assert_true(strlen(out) < TEXT_SIZE / 2);
-    if (pull_nil(pull) == 0) {
-        strcat(out, "null");
-    } else if (pull_int(pull, &value) == 0) {
-        snprintf(number, sizeof number, "%lld", (long long)value);
-        strcat(out, number);
-    } else if (pull_text(pull, &text) == 0) {
-        strcat(out, "'");
-        strncat(out, (const char *)text.data, text.len);
-        strcat(out, "'");
-    } else if (pull_map(pull, &n) == 0) {
-        show_entries(pull, n, true, out);
-    } else {
-        assert_int_equal(pull_array(pull, &n), 0);
-        show_entries(pull, n, false, out);
-    }
-}
+#include "fakes/sent_text.h"
 
 /* "method param, param": the next request; until the one after it is read. */
 static const char *sent(struct blocking_fixture *fixture)
 {
-    static char text[TEXT_SIZE];
-    struct rpc_request request;
-    assert_true(daemon_read(&fixture->daemon, &request));
-    snprintf(text, sizeof text, "%.*s ", (int)request.method.len, (const char *)request.method.data);
-    for (uint32_t i = 0; i < request.n_params; i++) {
-        if (i > 0) strcat(text, ", ");
-        show(&request.params, text);
-    }
-    return text;
+    return sent_text(&fixture->daemon);
 }
 
 /* ---- Answers ---- */
@@ -451,10 +401,10 @@ static const char *flow(const char *text, char *out)
     assert_true(at >= text && at <= text + strlen(text));
     out[0] = '\0';
     if (wrong != NULL) {
-        snprintf(out, TEXT_SIZE, "%d: %s", (int)(at - text), wrong);
+        snprintf(out, SENT_TEXT_SIZE, "%d: %s", (int)(at - text), wrong);
     } else {
         struct pull pull = pull_of(buffer_data(&packed), buffer_len(&packed));
-        show(&pull, out);
+        sent_text_show(&pull, out);
         assert_ptr_equal(pull.at, pull.end);
     }
     buffer_fini(&packed);
@@ -474,7 +424,7 @@ static void settings_may_be_written_as_yaml_or_json(void **state)
          "{'limits': [{'name': 'day', 'window': '1d'}, {'name': 's'}], 'match': 'user:*'}"},
         {"{a: {b: {c: []}}}", "{'a': {'b': {'c': []}}}"},
     };
-    char out[TEXT_SIZE];
+    char out[SENT_TEXT_SIZE];
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         assert_string_equal(flow(pairs[i][0], out), pairs[i][1]);
 }
@@ -493,7 +443,7 @@ static void what_cannot_be_read_says_why_and_where(void **state)
         {"{a: b} c", "7: there is text after the last brace"},
         {"{a:[[[[[[[[x]]]]]]]]}", "10: nested too deeply"},
     };
-    char out[TEXT_SIZE], longest[2000];
+    char out[SENT_TEXT_SIZE], longest[2000];
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         assert_string_equal(flow(pairs[i][0], out), pairs[i][1]);
     memset(longest, 'x', sizeof longest);

@@ -99,7 +99,9 @@ static void pack_hello(struct packer *packer, const char *const *fields, uint32_
 
 static int learn(struct packed *packed, struct decode_order *order, uint32_t *max_frame)
 {
-    int rc = decode_hello(pull_of(buffer_data(&packed->bytes), buffer_len(&packed->bytes)), order, max_frame);
+    unsigned features;
+    int rc =
+        decode_hello(pull_of(buffer_data(&packed->bytes), buffer_len(&packed->bytes)), order, max_frame, &features);
     buffer_fini(&packed->bytes);
     return rc;
 }

@@ -117,7 +117,9 @@ void command_put_text(FILE *to, const char *text)
 /* A policy's name, or its settings in braces. */
 static void put_policy(struct line *line, yaml_node_t *node, FILE *to)
 {
-    if (node->type == YAML_SCALAR_NODE) {
+    if (node->type == YAML_SCALAR_NODE && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) { /* such as a number */
+        fputs((char *)node->data.scalar.value, to);
+    } else if (node->type == YAML_SCALAR_NODE) {
         command_put_text(to, (char *)node->data.scalar.value);
     } else if (node->type == YAML_SEQUENCE_NODE) {
         putc('[', to);

@@ -61,8 +61,7 @@ static void on_done(struct check *check)
     if (error == ERROR_NONE) {
         const struct check *all[MEMBERS_MAX];
         size_t n = 0;
-        CHECK_FOREACH(one, check)
-        {
+        CHECK_FOREACH (one, check) {
             members[n] = one->decision;
             all[n++] = one;
         }

@@ -43,8 +43,6 @@ const char *source_name(enum source source); /* "redis", as on the wire */
 const char *reason_name(enum reason reason); /* "down", as on the wire; NULL for REASON_NONE */
 
 struct decision {
-    bool allowed;
-    bool shadow_denied;     /* a shadow policy would have denied */
     int64_t limit;          /* the capacity: limit, or the burst of a bucket */
     int64_t remaining;      /* units that could still be charged now; never below 0 */
     int64_t retry_after_ms; /* 0 when allowed, RETRY_NEVER when no waiting helps */
@@ -60,6 +58,8 @@ struct decision {
     enum source source;
     enum reason reason;
     uint32_t policy_version; /* fingerprint of the policy's settings */
+    bool allowed;
+    bool shadow_denied; /* a shadow policy would have denied */
 };
 
 /* Makes the answer of a shadow policy: a denial becomes allowed with shadow_denied; remaining and reset stay.

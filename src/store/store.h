@@ -100,10 +100,10 @@ struct op_member {
     int64_t used, extra;           /* result of OP_CHECK and OP_PEEK: the state (limit.h) before any charge */
     int64_t wait_us;               /* result of OP_CHECK: how long a log's denial lasts, else 0 */
     struct decision decision;      /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
+    int64_t refunded;              /* result of OP_REFUND: so many units were given back */
     bool removed;                  /* result of OP_RESET: there was a state */
+    bool found;                    /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
     bool is_foreign;     /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
-    int64_t refunded;    /* result of OP_REFUND: so many units were given back */
-    bool found;          /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
     uint16_t batch_key;  /* batch.c's own: its number among the keys */
     uint64_t batch_hash; /* batch.c's own: of limit and key, where it was needed; else 0 */
 };

@@ -34,7 +34,7 @@ static inline uint8_t *buffer_data(const struct buffer *buf)
     return buf->bytes + buf->start;
 }
 
-uint8_t *buffer_make_space(struct buffer *buf, size_t len); /* as buffer_reserve(), where space must be made first */
+uint8_t *buffer_make_space(struct buffer *buf, size_t len); /* as buffer_reserve(), if space must be made first */
 
 /* Space for `len` more bytes at the end: where to write them, or NULL (ceiling, or no memory).
  * Follow it with buffer_grew(). The pointer is valid until the next call on this buffer. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct slice {
-    const uint8_t *data; /* NULL only where len is 0 */
+    const uint8_t *data; /* NULL only if len is 0 */
     size_t len;          /* bytes */
 };
 

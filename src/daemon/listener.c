@@ -127,7 +127,7 @@ static int take_lock(const struct opening *opening)
     return fd;
 }
 
-/* 0 where somebody accepts at the path, else an errno. A non-blocking connect never waits, not even for a full backlog.
+/* 0 if somebody accepts at the path, else an errno. A non-blocking connect never waits, not even for a full backlog.
  */
 static int probe(const char *path)
 {

@@ -292,7 +292,7 @@ static void merge_shared(struct check *check, struct check *one, uint16_t first)
     op->n_members = n;
 }
 
-/* Copies the key of `one`, and adds what the store is asked for it. Returns where its bytes go on, with space for
+/* Copies the key of `one`, and adds what the store is asked for it. Returns where more bytes go, with space for
  * n_more of them; NULL without memory. */
 static uint8_t *seal_one(struct check *check, struct check *one, size_t n_more)
 {

@@ -421,7 +421,7 @@ static void submit_special(struct engine *engine, struct check *check)
         check->reservation = (struct op_reservation){
             .id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->reservation.ttl_ms};
     }
-    if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* where no store is asked */
+    if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
 
     struct check *candidates = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)

@@ -66,7 +66,7 @@ void engine_decide_ahead(struct engine *engine);
 /* Moves the limits' time of a clock that a test moves. */
 void engine_set_time(struct engine *engine, int64_t wall_us);
 /* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
- * check->slot is that slot within done. 0, or -1 where no more slots are available (counted in overloaded). */
+ * check->slot is that slot within done. 0, or -1 if no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);
 /* Make `check` (new) one of OP_RELEASE for a slot that is held (slots_find). Once it is submitted the slot is left. */
 void engine_releases(struct check *check, struct slot *slot);

@@ -1,5 +1,5 @@
 /*
- * failure.h: the answer where the store gave none in time.
+ * failure.h: the answer if the store gave none in time.
  *
  * Checks get what their policy's on_failure says, the members of a check_all all what the strictest of
  * their policies says (an unlimited one aside): error before deny before local before allow. `local` decides on a
@@ -36,7 +36,7 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
 /* The same by the table, which also settles what it has reserved. */
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
-/* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False where it is not there any more. */
+/* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False: it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);
 void failure_flush(struct failure *failure); /* end of the tick */
 

@@ -2,7 +2,7 @@
  * reservations.h: which reservations this daemon has made or is making, and when each of them ends.
  *
  * A plain check in Redis does not look for reservations that have ended, so the daemon that made one gives its units
- * back itself, by a sweep of its policy and key (OP_SWEEP) at its end; also where it may have made one, and the
+ * back itself, by a sweep of its policy and key (OP_SWEEP) at its end; also if it may have made one, and the
  * connection was lost. Until then its connection can abandon it (calls.h).
  *
  * An entry lives from the asking until nothing is left to give back: no check is about to make it, the store has

@@ -69,7 +69,7 @@ static void make_id(struct slots *slots, char id[SLOT_ID_LEN])
     for (size_t i = 0; i < SLOT_ID_LEN; i++) id[i] = digits[halves[i / 16] >> 4 * (i % 16) & 0xf];
 }
 
-/* Memory for a slot, of the idle ones where it fits; zero but for its number of bytes. NULL without memory. */
+/* Memory for a slot, of the idle ones if it fits; zero but for its number of bytes. NULL without memory. */
 static struct slot *take_memory(struct slots *slots, uint16_t n_members, size_t n_bytes)
 {
     bool is_common = n_members == 1 && n_bytes <= COMMON_BYTES;
@@ -226,7 +226,7 @@ static void rebind(struct slot *slot)
     for (uint16_t i = 0; i < slot->n_members; i++) slot->members[i].limit = limits[i];
     if (slot->request != NULL && slot->request->decision.of != NULL) {
         struct decision *answer = &slot->request->decision;
-        answer->of = policy_find_limit(policy, slice_of(answer->of->name)); /* NULL where it is not there any more */
+        answer->of = policy_find_limit(policy, slice_of(answer->of->name)); /* NULL: it is not there any more */
     }
     policy_set_ref(set);
     policy_set_unref(slot->set);

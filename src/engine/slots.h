@@ -147,10 +147,10 @@ int slot_seal_release(struct check *check);
 /* It is the answer to another call of its owner: that one is abandoned with it. */
 void slot_answers(struct slot *slot, uint64_t msgid);
 
-/* The slot that `owner` holds under this id; NULL where there is none. */
+/* The slot that `owner` holds under this id; NULL: there is none. */
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id);
 
-/* The slot that `owner` holds, or has asked for, with this policy, key and request id; NULL where there is none. */
+/* The slot that `owner` holds, or has asked for, with this policy, key and request id; NULL: there is none. */
 struct slot *slots_find_request(const struct slots *slots, const struct slot_owner *owner, const char *policy,
                                 struct slice key, struct slice request_id);
 

@@ -51,7 +51,7 @@ static int64_t largest_burst(int64_t tokens, int64_t per_us)
 {
     CHECK(per_us > 0);
     int64_t most = EXACT_MAX / per_us;
-    __int128 by_time = (__int128)REFILL_MAX_US * tokens / per_us; /* more than 64 bits hold where tokens are many */
+    __int128 by_time = (__int128)REFILL_MAX_US * tokens / per_us; /* more than 64 bits hold if tokens are many */
     if (by_time < most) most = (int64_t)by_time;
     return most < BURST_MAX ? most : BURST_MAX;
 }

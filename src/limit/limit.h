@@ -180,7 +180,7 @@ struct algo_ops {
     bool has_wait;             /* a denial's retry needs more than the view (logs) */
     bool refunds;              /* units can be given back */
     bool plain;                /* the script has a way of its own for one item per key, without MGET */
-    bool merges;               /* equal checks of one key may be decided as one; never where limit->count_denied */
+    bool merges;               /* equal checks of one key may be decided as one; never if limit->count_denied */
     const char *compat_prefix; /* compat: the foreign keys' prefix without its last colon; else NULL */
 
     /* Check what cannot be counted exactly, and set full, max_cost, constants. 0, or -1 with `diag` filled. */

@@ -14,7 +14,7 @@
  * must not free what a denial has taken.
  *
  * Constants: a limit, b window in us, d 1 = denied requests are counted. used = units that count now,
- * extra = the newest time (meaningless where used is 0).
+ * extra = the newest time (meaningless if used is 0).
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -129,7 +129,7 @@ static void refuse_zone(struct reading *reading, const struct tree_node *node)
             shown, calendar_zone_dir());
 }
 
-/* The window of a calendar_window. Nothing is set where there was a fault. */
+/* The window of a calendar_window. Nothing is set if there was a fault. */
 static void read_calendar(struct reading *reading, struct limit *limit)
 {
     size_t n_errors = reading->faults->n_errors;

@@ -66,7 +66,7 @@ enum plan_decider {
 struct plan {
     const struct policy *policy; /* its name, version and counts */
     const struct limit *limits;
-    uint16_t n_limits; /* 0 where ALLOWED_ALWAYS */
+    uint16_t n_limits; /* 0 if ALLOWED_ALWAYS */
 
     enum plan_decider decider;
     bool is_plain;              /* its limits alone decide a check: DECIDED_BY_LIMITS, no shadow, no candidate */
@@ -77,8 +77,8 @@ struct plan {
     bool shares;                /* some limit is shared */
     uint16_t n_joined;          /* ids of one key that key_format_id() needs space for, the one of `shard_parts` too */
     key_parts shard_parts;      /* those that all limits count by: they decide the shard of the Redis keys */
-    enum on_failure on_failure; /* what is answered without the store: `allow` where nothing is enforced */
-    uint32_t deadline_ms;       /* UINT32_MAX where ALLOWED_ALWAYS */
+    enum on_failure on_failure; /* what is answered without the store: `allow` if nothing is enforced */
+    uint32_t deadline_ms;       /* UINT32_MAX if ALLOWED_ALWAYS */
     const struct limit *zero_limit; /* DENIED_ALWAYS: the first limit of 0; else NULL */
     const struct limit *least;      /* the limit with the smallest capacity, of several the first; NULL: no limits */
     int64_t max_cost;               /* no check may charge all limits more at once */
@@ -107,7 +107,7 @@ struct policy {
 
     struct plan plan; /* set by policy_seal() */
 
-    uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 where unlimited */
+    uint16_t n_limits; /* 1 to POLICY_LIMITS_MAX; 0 if unlimited */
     struct limit limits[];
 };
 
@@ -193,7 +193,7 @@ const char *policy_cost_fault(const struct policy *policy, int64_t cost);
 struct policy_set *policy_set_new(size_t cap);
 void policy_set_add(struct policy_set *set, struct policy *policy); /* takes it over; no other has its name */
 void policy_set_free(struct policy_set *set);                       /* policy_set_unref() does */
-/* Once all are there. It takes a while where there are many: not on the event loop. */
+/* Once all are there. It takes a while if there are many: not on the event loop. */
 void policy_set_sort(struct policy_set *set);
 /* The index in by_bytes of the first policy whose name comes after `name`, which need not be one of them. */
 size_t policy_set_after(const struct policy_set *set, struct slice name);
@@ -216,6 +216,6 @@ static inline void policy_set_unref(struct policy_set *set)
 /* From now on, the policies of `set` share the counts of the policies of `before` with the same names. The second call
  * with the same two sets does nothing: a reload makes the first, which looks up every name, in a thread. */
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);
-const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL where there is none */
+const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL: there is none */
 
 #endif

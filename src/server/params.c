@@ -94,7 +94,7 @@ static const struct policy *use_inline(struct check *check, struct policy_set *s
     return set->in_order[0];
 }
 
-/* A name that no policy of the configuration has: that of an inline policy, where the method takes one. */
+/* A name that no policy of the configuration has: that of an inline policy, if the method takes one. */
 static int read_label(struct params *params, struct slice name, struct check *check, const struct policy **ret)
 {
     char text[FAULT_TEXT_MAX] = "";

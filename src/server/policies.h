@@ -1,7 +1,7 @@
 /*
  * policies.h: the answer of `policies`: each policy and its limits as configured, and what was counted of it.
  *
- * A setting is there where the algorithm has it; what is off is left out (PROTOCOL.md, "policies"). `explain` shows its
+ * A setting is there if the algorithm has it; what is off is left out (PROTOCOL.md, "policies"). `explain` shows its
  * limits in the same form. The answer is packed in pieces, none of them more work than some checks (policy_list.h).
  */
 #ifndef RL_SERVER_POLICIES_H

@@ -145,7 +145,7 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
     return at;
 }
 
-/* `policy/limit`, or `policy` where the limit has no name. */
+/* `policy/limit`, or `policy` if the limit has no name. */
 static uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
     const char *const pieces[] = {limit->policy->label, "/", limit->name};

@@ -28,7 +28,7 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
                     uint32_t n_more);
 /* The answer of an acquire that is allowed; the slot's id has SLOT_ID_LEN bytes. */
 void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form);
-/* The answer of a reserve: where it is allowed, with the reservation. */
+/* The answer of a reserve, with the reservation if it is allowed. */
 void reply_reservation(struct packer *packer, const struct check *check, struct decision_form form);
 /* The answer of a settlement. */
 void reply_settled(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,

@@ -90,7 +90,7 @@ void request_drop(struct request *request)
 
 /* ---- the answer ---- */
 
-/* Only where the log of denials is on. */
+/* Only if the log of denials is on. */
 static void log_denial(const struct request *request, const struct check *check)
 {
     struct sessions *sessions = request->session->sessions;

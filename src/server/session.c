@@ -7,7 +7,7 @@
  *                 └ session_run: in a later tick
  *   tick's end ─ session_end_tick ─ session_flush (session_output.c)
  *
- * Reading stops where a peer asks for more than it reads or than may be in flight, so everything a
+ * Reading stops when a peer asks for more than it reads or than may be in flight, so everything a
  * session holds is bounded: `in` by a message and a read, `out` by half of max_output and the answers of
  * what is in flight.
  *

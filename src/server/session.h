@@ -56,8 +56,8 @@ struct policy_list;
 
 /* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
 struct peer {
-    uid_t uid; /* (uid_t)-1 where the kernel does not say */
-    pid_t pid; /* 0 where it is in a namespace of processes that we do not see */
+    uid_t uid; /* (uid_t)-1 if the kernel does not say */
+    pid_t pid; /* 0 if it is in a namespace of processes that we do not see */
 };
 
 struct session {

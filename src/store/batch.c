@@ -203,13 +203,14 @@ static uint16_t find_or_add_limit(struct batch *batch, const struct op_member *m
     return (uint16_t)batch->n_limits++;
 }
 
-/* At most. */
+/* How many bytes the state's key has in Redis, at most. */
 static size_t key_len(const struct batch *batch, const struct op_member *member)
 {
     return batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len + member->key.len;
 }
 
-/* Of a key of ours the shard's, too, where the whole key decides it; keys of two compat policies may be the same. */
+/* If the whole key decides the shard, the shard follows from this hash, too. A compat policy's name is no part of it,
+ * because two of them may name the same key. */
 static uint64_t key_hash(struct op_member *member)
 {
     if (member->batch_hash != 0) return member->batch_hash;
@@ -255,7 +256,7 @@ static bool is_same_limit(const struct batch *batch, const struct batch_key *key
     return limit->limit == member->limit && limit->max_wait_us == member->max_wait_us;
 }
 
-/* Gives each limit of the op its key; some of them, where there is no space, or a key has other constants. */
+/* Gives each limit of the op its key. It stops at one without space, or whose key has other constants. */
 static enum batch_status find_or_add_keys(struct batch *batch, struct op *op)
 {
     uint32_t n_known = batch->n_keys;

@@ -7,7 +7,7 @@
  *   batch_replay(reply)               fills every op's results in the order they were added
  *
  * Ops on one key share one place in KEYS whatever their policies, costs and order; equal checks of one key are counted
- * together where `merge` allows. All kinds of ops may share a batch, but for resets, which have batches of their own.
+ * together if `merge` allows it. All kinds of ops may share a batch, but for resets, which have batches of their own.
  * A batch is reused: batch_clear() keeps its memory.
  */
 #ifndef RL_STORE_BATCH_H

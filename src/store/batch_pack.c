@@ -282,7 +282,7 @@ static bool is_kth(const struct batch *batch, const struct script_op *first, con
     return true;
 }
 
-/* The script op after the i-th that is no direct check; n_script_ops where there is none. */
+/* The script op after the i-th that is no direct check; n_script_ops: there is none. */
 static uint32_t next_loaded(const struct batch *batch, uint32_t i)
 {
     do i++;

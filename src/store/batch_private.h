@@ -12,7 +12,7 @@
 
 enum {
     BATCH_TABLE = 4 * BATCH_KEYS_MAX,       /* hash table of the keys: a power of two */
-    BATCH_WEIGHT_HEAVY = 64,                /* of an op's limit, where it is no plain check: some ten us each */
+    BATCH_WEIGHT_HEAVY = 64,                /* of each limit of an op that is no plain check: some ten us each */
     BATCH_N_LAST = 3,                       /* integers of a reply behind the ops' */
     BATCH_LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
 };
@@ -35,7 +35,8 @@ enum batch_kind {
     KIND_SWEEP,
 };
 
-/* A limit's constants in this batch: of one wait and one phase. */
+/* A limit with its constants in this batch. A limit whose checks wait differently, or whose keys have other phases, is
+ * several of these. */
 struct batch_limit {
     const struct limit *limit;
     int64_t phase_ms;           /* limit_phase() */
@@ -92,7 +93,7 @@ struct batch_seen {
 /* What the script is asked for: an op, or equal checks of one key. The ops of a KIND_CHECK (one limit, nothing of its
  * own) are answered one after the other from the state that the one before has left. */
 struct script_op {
-    enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL where its key is loaded */
+    enum batch_kind kind;  /* KIND_CHECK goes as KIND_CHECK_ALL if its key is loaded */
     const struct op *op;   /* the first that charges, else the first; alive until it is answered */
     int64_t count;         /* so many times its costs; 0 = a peek */
     uint16_t record, list; /* its op keys: index + 1; 0 = none */

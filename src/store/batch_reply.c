@@ -46,7 +46,7 @@ static bool in_range(int64_t value, int64_t least, int64_t most)
     return value >= least && value <= most;
 }
 
-/* The next integer. 0, or -1 where it is not between `least` and `most`. */
+/* The next integer. 0, or -1 if it is not between `least` and `most`. */
 static int take(struct reading *reading, int64_t least, int64_t most, int64_t *ret)
 {
     if (!in_range(*reading->at, least, most)) return -1;
@@ -69,7 +69,7 @@ static uint64_t key_bit(uint32_t key)
     return UINT64_C(1) << key;
 }
 
-/* The functions that take or read return 0, or -1 where the integers make no sense. */
+/* The functions that take or read return 0, or -1 if the integers make no sense. */
 
 /* Every state that a reply reports enters here. check_plausible() examines it once its time is known. */
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
@@ -100,7 +100,7 @@ static int64_t fit_of_seen(struct reading *reading, const struct script_op *aske
     return most;
 }
 
-/* A log says how long to wait where not everything fits, and only there. */
+/* A log says how long to wait if not everything fits, and only then. */
 static int take_wait(struct reading *reading, const struct script_op *asked, uint16_t i, bool is_known,
                      struct batch_seen *seen)
 {
@@ -292,7 +292,7 @@ static void answer_reserve(const struct reading *reading, const struct tuple *tu
     reservation->ttl_ms = tuple->ttl_ms;
 }
 
-/* A refund's answer is a peek of nothing after it: where that was before, with the states as they were then. */
+/* A refund's answer is a peek of cost 0 after it; if a record remembers the refund, a peek of the states of then. */
 static void answer_refund(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
                           struct op *op)
 {

@@ -7,7 +7,7 @@
  * or when the entry is older than max_age.
  *
  * An entry counts from the moment before its call was written. Redis ran the call later, so the server's clock is not
- * ahead of what is taken for it here, and nothing is denied that Redis would admit, but where units came back:
+ * ahead of what is taken for it here, and nothing is denied that Redis would admit, unless units came back:
  *   - by an op of this daemon (reset, refund, reserve, settle, sweep): never. Such an op removes the entries of its
  *     keys, and until it has ended no check makes a new one: ops can overtake each other while they wait to be sent.
  *     Redis answers in order, so what it decided before such an op is read before that op's end.

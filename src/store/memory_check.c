@@ -84,7 +84,7 @@ void memory_update_reservations(struct memory_store *memory, struct memory_entry
 }
 
 /* Give back what has ended of the reservations of one policy and key, whose members are those from `from` to before
- * `end`. True where anything was. */
+ * `end`. True if anything had. */
 static bool take_ended(struct memory_store *memory, const struct op *op, size_t from, size_t end)
 {
     const struct op_member *first = &op->members[from];
@@ -317,7 +317,7 @@ enum submit memory_check_one(struct memory_store *memory, struct op *op)
     view.slot = op->slot;
     if (entry == NULL) fresh = (struct state){0};
     limit_view(&view, entry != NULL ? &entry->state : &fresh);
-    if (view.stale) save_state(memory, &view, entry); /* even where nothing is charged */
+    if (view.stale) save_state(memory, &view, entry); /* even if nothing is charged */
 
     int64_t units = op_decide_one(op, &view);
     if (units == 0 || !op_is_check(op->kind)) return SUBMIT_DECIDED;

@@ -46,7 +46,7 @@ struct memory_records {
 int memory_records_init(struct memory_records *records, size_t max, uint64_t max_bytes); /* 0, or -1 without memory */
 void memory_records_fini(struct memory_records *records);
 
-/* The op's record that counts at now_us: neither the time it was given nor that which the op brings is over. NULL where
+/* The op's record that counts at now_us: neither the time it was given nor that which the op brings is over. NULL if
  * there is none. */
 const struct memory_record *memory_records_find(struct memory_records *records, const struct op *op, int64_t now_us);
 /* A record for the op, in place of one of its name, at now_us; its members are the caller's to fill. NULL without

@@ -45,8 +45,8 @@ enum { REDIS_HOST_MAX = 253, REDIS_PATH_MAX = 107 };
 struct redis_address {
     bool is_unix;
     bool is_numeric;               /* host needs no lookup */
-    bool is_v6;                    /* where is_numeric */
-    char path[REDIS_PATH_MAX + 1]; /* where is_unix */
+    bool is_v6;                    /* if is_numeric */
+    char path[REDIS_PATH_MAX + 1]; /* if is_unix */
     char host[REDIS_HOST_MAX + 1]; /* else; without brackets */
     uint16_t port;
 };

@@ -28,17 +28,17 @@ enum op_kind {
     OP_PEEK,   /* what OP_CHECK would answer; nothing is charged */
     OP_RESET,  /* forget every member's state */
     OP_REFUND, /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it */
-    OP_RESERVE, /* OP_CHECK, and where it admits, a reservation of the members' cost */
+    OP_RESERVE, /* OP_CHECK, and if it admits, a reservation of the members' cost */
     OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not; members' cost 0 */
     OP_SWEEP,   /* return the units of reservations that have ended; members' cost 0 */
 
     /* The members of the last two are limits of slots (concurrency) only. */
     OP_ACQUIRE, /* OP_CHECK, by which such limits among the members take the slot op->slot */
     OP_RELEASE, /* give op->slot back */
-    OP_RENEW,   /* let the lease of op->slot begin anew, where it is still there */
+    OP_RENEW,   /* let the lease of op->slot begin anew, if it is still there */
 };
 
-/* Are its costs charged where they fit? */
+/* Are its costs charged if they fit? */
 static inline bool op_is_check(enum op_kind kind)
 {
     return kind == OP_CHECK || kind == OP_RESERVE || kind == OP_ACQUIRE;
@@ -96,7 +96,7 @@ struct op_member {
     struct slice shard_id;     /* what decides the shard of the key in Redis; data NULL: `key` itself; alive as that */
     struct slice reservations_key; /* the client's whole key, which names its reservations; len 0: there are none */
     int64_t cost;                  /* 0 = peek; already checked: <= max_cost, or > limit->full (never admitted) */
-    int64_t max_wait_us;           /* a delay that will do, at most the limit's; 0 where that has none */
+    int64_t max_wait_us;           /* a delay that will do, at most the limit's; 0 if that has none */
     int64_t used, extra;           /* result of OP_CHECK and OP_PEEK: the state (limit.h) before any charge */
     int64_t wait_us;               /* result of OP_CHECK: how long a log's denial lasts, else 0 */
     struct decision decision;      /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
@@ -105,7 +105,7 @@ struct op_member {
     bool found;                    /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
     bool is_foreign;     /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
     uint16_t batch_key;  /* batch.c's own: its number among the keys */
-    uint64_t batch_hash; /* batch.c's own: of limit and key, where it was needed; else 0 */
+    uint64_t batch_hash; /* batch.c's own: of limit and key; 0 until it is needed */
 };
 
 struct op {
@@ -143,10 +143,10 @@ struct op {
     bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
     bool met_noperm;         /* redis_batches.c: it was sent with another policy's ops, and Redis refused them all */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
-    uint32_t weight;         /* batch.c: batch_weight(), where it was needed; else 0 */
-    uint64_t deny_hash;      /* deny_cache.c: of a plain check's key, where it was needed; else 0 */
+    uint32_t weight;         /* batch.c: batch_weight(); 0 until it is needed */
+    uint64_t deny_hash;      /* deny_cache.c: of a plain check's key; 0 until it is needed */
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
-    uint64_t memory_hash;    /* memory_store.c: of the first member's state, where it was prefetched; else 0 */
+    uint64_t memory_hash;    /* memory_store.c: of the first member's state, if it was prefetched; else 0 */
 };
 
 /* Do both charge the same counter? */
@@ -185,7 +185,7 @@ enum submit store_submit(struct store *store, struct op *op);
  * If the memory store has more keys than fit into the processor's cache, a decision mostly waits for the memory of its
  * key. So a check of one limit is prefetched, and decided while two more are submitted: its `done` runs within the
  * submit of another op, or within store_flush(), so at the end of the tick at the latest; with OP_DECIDED, or
- * OP_OVERLOAD without memory. Only where store_looks_ahead().
+ * OP_OVERLOAD without memory. Only if store_looks_ahead().
  */
 void store_submit_ahead(struct store *store, struct op *op);
 /* Decides those now. Never needed for the order of ops. */

@@ -27,6 +27,7 @@ SHORT_FUZZ_SECONDS = 10
 LANES = 2  # parallel integration tests, which mostly wait for processes
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
+FAULT_TESTS = ("integration/faults",)  # a part of its own, of which everything() runs a slice
 
 
 def slug(name):
@@ -208,9 +209,16 @@ def everything():
         build("clang", ("all", *BENCH_PROGRAMS)),
         together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
                  in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
+        pytest("a slice of the faults", "asan", FAULT_TESTS, "-m", "slice"),
         together(pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"), in_the_background(lint())),
         *fuzzing(SHORT_FUZZ_SECONDS),
     ]
+
+
+def faults(names):
+    """Every fault of docs/faults.md, or those that NAMES select. The files in LANES steps, which mostly wait."""
+    selection = ["-k", " or ".join(names)] if names else []
+    return [build("asan"), together(*lanes("faults", "asan", FAULT_TESTS, *selection))]
 
 
 def selected(names):
@@ -258,18 +266,21 @@ def run(steps, builds_count):
 def main():
     parser = argparse.ArgumentParser(description="Run the tests and sum them up.")
     parser.add_argument("--lint", action="store_true", help="only lint; NAMEs are checks")
+    parser.add_argument("--faults", action="store_true", help="only the faults of docs/faults.md: [NAME...]")
     parser.add_argument("--fuzz", action="store_true", help="only fuzzing: [SECONDS [TARGET...]]")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     names = options.names
     if options.lint:
         steps = [lint(names)]
+    elif options.faults:
+        steps = faults(names)
     elif options.fuzz:
         seconds = int(names[0]) if names else 60
         steps = fuzzing(seconds, names[1:])
     else:
         steps = selected(names) if names else everything()
-    sys.exit(run(steps, builds_count=not (names or options.lint or options.fuzz)))
+    sys.exit(run(steps, builds_count=not (names or options.lint or options.faults or options.fuzz)))
 
 
 if __name__ == "__main__":

@@ -161,12 +161,13 @@ class Redis(Process):
 
     KINDS = ("redis", "valkey")
 
-    def __init__(self, kind="redis", tcp=False, arguments=()):
+    def __init__(self, kind="redis", tcp=False, arguments=(), launcher=(), env=None, port=None):
         super().__init__()
         self.kind = kind
+        self.launcher, self.env = list(launcher), dict(env or {})  # what runs the server (of a namespace, say)
         self.directory = short_directory()
         self.socket = str(self.directory / "redis.sock")
-        self.port = free_port() if tcp else 0
+        self.port = (port or free_port()) if tcp else 0
         self.arguments = list(arguments)
         self.start()
 
@@ -182,11 +183,13 @@ class Redis(Process):
     def client(self, **options):
         return redis_py.Redis(unix_socket_path=self.socket, **options)
 
-    def start(self):
-        self.spawn([shutil.which(f"{self.kind}-server"), "--port", str(self.port), "--bind", "127.0.0.1",
+    def start(self, wait=True):
+        self.spawn([*self.launcher, shutil.which(f"{self.kind}-server"), "--port", str(self.port), "--bind", "127.0.0.1",
                     "--unixsocket", self.socket, "--save", "", "--appendonly", "no", "--dir", str(self.directory),
-                    "--logfile", str(self.directory / "log"), "--daemonize", "no", *self.arguments])
-        eventually(self._answers, f"{self.kind}-server answers")
+                    "--logfile", str(self.directory / "log"), "--daemonize", "no", *self.arguments],
+                   env={**os.environ, **self.env})
+        if wait:
+            eventually(self._answers, f"{self.kind}-server answers")
 
     def _answers(self):
         if not self.running:
@@ -229,7 +232,7 @@ class Ratelimitd(Process):
     READY = r"ready on "
 
     def __init__(self, config=None, redis=None, redis_options=None, arguments=(), env=None, start=True, pass_fds=(),
-                 expected_exit=0, build=None):
+                 expected_exit=0, build=None, launcher=()):
         super().__init__()
         self.directory = short_directory()
         self.socket = str(self.directory / "rl.sock")
@@ -237,6 +240,7 @@ class Ratelimitd(Process):
         self.redis, self.redis_options = redis, dict(redis_options or {})
         self.arguments, self.env, self.pass_fds = list(arguments), dict(env or {}), pass_fds
         self.build = build  # the folder with its bin/ratelimitd; None: that of the other programs
+        self.launcher = list(launcher)  # what runs it (in a namespace, say)
         self.expected_exit = expected_exit  # the exit status that close() requires; a list means any of them
         self.configured = config is not None
         if self.configured:
@@ -258,7 +262,7 @@ class Ratelimitd(Process):
 
     def argv(self):
         where = ["-c", str(self.path)] if self.configured else ["-s", self.socket]
-        return [program("ratelimitd", self.build), *where, *self.arguments]
+        return [*self.launcher, program("ratelimitd", self.build), *where, *self.arguments]
 
     def start(self, wait=True):
         options = "abort_on_error=0:detect_leaks=1:halt_on_error=1"

@@ -42,6 +42,13 @@ def every_setting_is_in_its_manual_page():
     return done.stderr.strip().splitlines() or ["src/man/settings.py failed"] if done.returncode else []
 
 
+def every_fault_has_its_tests_and_its_row():
+    """docs/faults.md is generated. It must be equal to what the matrix generates now."""
+    done = subprocess.run([sys.executable, "tests/integration/faults/fault_matrix.py", "--check"], cwd=ROOT, capture_output=True,
+                          text=True)
+    return done.stderr.strip().splitlines() or ["fault_matrix.py failed"] if done.returncode else []
+
+
 def every_policy_setting_of_an_answer_is_in_the_protocol():
     table = re.sub(r"/\*.*?\*/", "", document("src/policy/policy_settings.def"), flags=re.S)
     settings = re.findall(r'^POLICY_SETTING\(\w+, "(\w+)", \w+, (\w+),(.*?)(?=^POLICY_SETTING|\Z)', table, re.M | re.S)

@@ -101,7 +101,12 @@ class Proxy:
         late = asyncio.create_task(self._write_late(queue, writer, faults))
         try:
             while True:
-                data = await reader.read(faults.piece)
+                read = asyncio.ensure_future(reader.read(65536))
+                await asyncio.wait((read, late), return_when=asyncio.FIRST_COMPLETED)
+                if late.done():  # it was cut, which the reader would see with its next bytes only
+                    read.cancel()
+                    break
+                data = await read
                 due = self._loop.time() + faults.delay_s + self._random.uniform(0, faults.jitter_s)
                 queue.put_nowait((due, data))
                 if not data:

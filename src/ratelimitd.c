@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "admin/admin_counters.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/log_key.h"
@@ -217,6 +218,7 @@ static void on_tick(uv_timer_t *timer)
     clock_update(&daemon->clock);
     if (daemon->server != NULL) server_look(daemon->server);
     reload_look(daemon);
+    admin_door_look(daemon);
 
     if (daemon->redis != NULL) look_at_redis(daemon);
     if (daemon->phase == DAEMON_READY && socket_watch_look(&daemon->socket_watch) && !listen_on_socket(daemon))
@@ -296,7 +298,7 @@ static int make_parts(struct daemon *daemon)
     if (daemon->engine == NULL) return -1;
     engine_set_inline_policies(daemon->engine, &daemon->inline_policies);
     daemon->server = server_new(&daemon->loop, &daemon->clock, daemon->engine, &for_server);
-    return daemon->server != NULL ? 0 : -1;
+    return daemon->server != NULL ? admin_door_start(daemon) : -1;
 }
 
 static void make_handles(struct daemon *daemon)
@@ -377,9 +379,10 @@ static int serve(struct daemon *daemon)
     if (config->policies->n == 0 && !config->inline_allow) /* allowed, since a reload may bring some; rarely meant */
         log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
                     daemon->arguments.config_path);
-    if (process_raise_open_files(config->caps_max_connections) < 0) return EXIT_RUNNING;
+    if (process_raise_open_files(config->caps_max_connections + config->admin_max_connections) < 0) return EXIT_RUNNING;
 
     clock_update(&daemon->clock);
+    daemon->started_us = daemon->clock.mono_us;
     if (daemon->arguments.test_clock) {
         log_warning("--test-clock: time starts at 0 and moves only by the method test_clock; not for production");
         daemon->clock.manual = true;
@@ -398,9 +401,11 @@ static int serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
     struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
-    static struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group, &inline_counter_group,
-                                                   &engine_counter_group, &slots_counter_group,  &memory_counter_group,
-                                                   &redis_counter_group,  &reload_counter_group, NULL};
+    static struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group,
+                                                   &inline_counter_group, &engine_counter_group,
+                                                   &slots_counter_group,  &memory_counter_group,
+                                                   &redis_counter_group,  &reload_counter_group,
+                                                   &admin_counter_group,  NULL};
     process_open_standard_descriptors();
     log_open();
     counters_groups = groups;

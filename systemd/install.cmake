@@ -23,7 +23,7 @@ foreach(group ${groups})
 endforeach()
 
 # In the folder that it has here, so that the links of the documents hold.
-file(INSTALL ${RL_SOURCE_DIR}/systemd/redis.conf DESTINATION ${CMAKE_INSTALL_PREFIX}/share/doc/ratelimitd/systemd)
+file(INSTALL ${RL_SOURCE_DIR}/systemd/redis.conf ${RL_SOURCE_DIR}/systemd/metrics.conf DESTINATION ${CMAKE_INSTALL_PREFIX}/share/doc/ratelimitd/systemd)
 
 if(EXISTS $ENV{DESTDIR}${etc}/ratelimitd/ratelimitd.yaml)
     message("-- Left alone: $ENV{DESTDIR}${etc}/ratelimitd/ratelimitd.yaml")

@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/group.h"
+#include "base/listen_address.h"
 #include "base/nearest.h"
 #include "config/secret.h"
 #include "config/yaml_tree.h"
@@ -19,7 +20,7 @@
 #include "policy/policy_read.h"
 #include "store/redis_options.h"
 
-enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE = 65536 };
+enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE = 65536, UNIX_PATH_MAX = 107 };
 
 enum { RESTART = 0, RELOAD = USE_RELOAD };
 
@@ -165,6 +166,28 @@ static void check_store(struct loader *loader)
             "below store: (or `type: memory`, to keep them there)");
 }
 
+static void check_admin(struct loader *loader)
+{
+    const size_t at = SETTING_AT_admin_listen;
+    const char *text = loader->config->admin_listen;
+    struct listen_address address;
+    char shown[FAULTS_SHOWN_MAX];
+    if (text == NULL) return;
+    if (!RL_HTTP)
+        refuse_setting(
+            loader, at, at,
+            "this build has no HTTP (it was configured with RL_HTTP=OFF); leave it out, or install one that has");
+    else if (!listen_address_parse(&address, text))
+        refuse_setting(loader, at, at,
+                       "%s is no address to listen on; write one such as 127.0.0.1:7429, [::]:7429 or "
+                       "unix:/run/ratelimitd/http.sock",
+                       faults_shown(shown, text));
+    else if (address.unix_path != NULL && strlen(address.unix_path) > UNIX_PATH_MAX)
+        refuse_setting(loader, at, at,
+                       "its path is longer than a Unix socket's may be (%d bytes); choose a shorter one",
+                       UNIX_PATH_MAX);
+}
+
 static void check_values(struct loader *loader)
 {
     const struct config *config = loader->config;
@@ -185,6 +208,7 @@ static void check_values(struct loader *loader)
         refuse_setting(loader, socket, socket,
                        "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
 
+    check_admin(loader);
     if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
         refuse_setting(loader, prefix, prefix,
                        "has a brace, and the first braces of a key are the daemon's own; leave it out");

@@ -148,6 +148,18 @@ static int print_sections(FILE *out, const char *before, const char *path)
     return (int)depth;
 }
 
+/* Of a list, which holds one on each line. */
+static void print_entries(FILE *out, const char *entries)
+{
+    const char *between = "";
+    for (const char *end; *entries != '\0'; entries = *end == '\n' ? end + 1 : end) {
+        end = strchrnul(entries, '\n');
+        fputs(between, out);
+        print_quoted(out, (struct slice){(const uint8_t *)entries, (size_t)(end - entries)});
+        between = ", ";
+    }
+}
+
 static void print_setting(FILE *out, const struct setting *setting, const struct config *config, int depth)
 {
     const char *name = strrchr(setting->name, '.') + 1;
@@ -159,7 +171,9 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
     }
 
     fprintf(out, "%*s%s: %s", 2 * depth, "", name, is_list ? "[" : "");
-    if (text != NULL) {
+    if (is_list) {
+        print_entries(out, *text);
+    } else if (text != NULL) {
         print_quoted(out, slice_of(*text));
     } else {
         char number[UNITS_TEXT_MAX];

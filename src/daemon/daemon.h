@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "config/config.h"
+#include "daemon/admin_door.h"
 #include "daemon/arguments.h"
 #include "daemon/failure_watch.h"
 #include "daemon/redis_check.h"
@@ -39,6 +40,7 @@ struct daemon {
     struct clock clock;
     uv_loop_t loop;
     struct socket_watch socket_watch;
+    struct admin_door admin_door;
     struct memory_store *memory; /* the engine's; NULL with Redis */
     struct redis_store *redis;   /* the engine's; NULL with memory */
     struct engine *engine;       /* owned */
@@ -47,8 +49,9 @@ struct daemon {
     uint64_t random_seed;
     int exit_status;
     enum daemon_phase phase;
-    int64_t drain_until_us; /* CLOCK_MONOTONIC */
-    bool tick_ended;        /* since the watchdog was last notified */
+    int64_t started_us; /* CLOCK_MONOTONIC, as the next one */
+    int64_t drain_until_us;
+    bool tick_ended; /* since the watchdog was last notified */
     struct redis_watch redis_watch;
     struct redis_check redis_check;
     struct failure_watch failure_watch; /* with Redis */

@@ -85,13 +85,14 @@ static void apply(struct daemon *daemon, struct config *next)
 
     log_set_level((enum log_level)next->log_level);
     log_keys_set((enum log_keys)next->keys_in_log, next->keys_secret);
-    process_raise_open_files(next->caps_max_connections);
+    process_raise_open_files(next->caps_max_connections + next->admin_max_connections);
 
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
     struct engine_options for_engine = options_engine(next);
     server_set_options(daemon->server, &for_server);
     engine_set_options(daemon->engine, &for_engine);
+    admin_door_set_options(daemon, next);
     (void)inline_policies_configure(&daemon->inline_policies, (size_t)next->inline_max_policies,
                                     config_policy_defaults(next));
 
@@ -163,9 +164,11 @@ static void on_read(uv_work_t *work, int status)
     if (next != NULL) {
         apply(daemon, next);
         reload_counters.reloads++;
+        reload->was_refused = false;
         log_info("reload: %s read again, %zu policies", file, next->policies->n);
     } else {
         reload_counters.reload_failures++;
+        reload->was_refused = true;
         log_error("reload: %s is not correct; the configuration stays as it was", file);
     }
 

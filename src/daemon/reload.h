@@ -40,6 +40,7 @@ enum reload_phase { RELOAD_IDLE, RELOAD_READING, RELOAD_FREEING };
 struct reload {
     enum reload_phase phase;
     bool again;
+    bool was_refused; /* the last one */
     uv_work_t work;
     uint64_t peak_bytes; /* in use, since memory was last given back to the system */
     struct list retired; /* struct policy_set: one reference each to those replaced, until no check holds them */

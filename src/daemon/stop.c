@@ -47,6 +47,13 @@ static void on_server_closed(void *arg)
     engine_close(daemon->engine, on_engine_closed, daemon);
 }
 
+/* It shows what the others have, so it goes first. */
+static void on_admin_closed(void *arg)
+{
+    struct daemon *daemon = arg;
+    server_close(daemon->server, on_server_closed, daemon);
+}
+
 void stop_now(struct daemon *daemon, int exit_status)
 {
     if (daemon->phase == DAEMON_CLOSING) return;
@@ -54,7 +61,7 @@ void stop_now(struct daemon *daemon, int exit_status)
     daemon->exit_status = exit_status;
 
     uv_timer_stop(&daemon->last_slots);
-    server_close(daemon->server, on_server_closed, daemon);
+    admin_door_close(daemon, on_admin_closed);
 }
 
 /* Every connection has ended: the slots that they held have to reach the store before its connection closes. */

@@ -116,7 +116,6 @@ static const struct {
     const char *path;
     const char *text;
 } refused[] = {
-    {"admin", "not built yet; ask through the socket: ratelimitctl stats"},
     {"busy_poll", "not built yet; leave it out"},
     {"store.redis.host", "no such setting; write addresses: [\"HOST:PORT\"]"},
     {"store.redis.port", "no such setting; write addresses: [\"HOST:PORT\"]"},

@@ -50,21 +50,52 @@ bool setting_equal(const struct setting *setting, const void *a, const void *b)
 
 /* ---- Reading ---- */
 
-static bool read_text(const struct setting *setting, const char *path, const struct tree_node *node,
-                      struct faults *faults, char **ret)
+/* One printable text, or NULL with the fault recorded. */
+static const char *read_printable(const struct value_type *type, const char *path, const struct tree_node *node,
+                                  struct faults *faults)
 {
-    const struct value_type *type = &setting->type;
-    if (type->kind == VALUE_LIST) node = value_parse_list(type, path, node, faults) ? node->first : NULL;
-    const char *text = node != NULL ? value_parse_text(path, node, faults) : NULL;
-    if (text == NULL) return false;
+    const char *text = value_parse_text(path, node, faults);
+    if (text == NULL || (type->kind == VALUE_TEXT && !value_fits_length(type, path, node, faults))) return NULL;
 
     size_t n_printable = 0;
     while ((unsigned char)text[n_printable] >= 0x20 && text[n_printable] != 0x7f) n_printable++;
-    if (type->kind == VALUE_TEXT && !value_fits_length(type, path, node, faults)) return false;
-    if (text[n_printable] != '\0') {
-        faults_add(faults, node->line, path, "has a control character in it; write it without");
-        return false;
+    if (text[n_printable] == '\0') return text;
+    faults_add(faults, node->line, path, "has a control character in it; write it without");
+    return NULL;
+}
+
+/* A list becomes one text, an entry a line; an empty one NULL. */
+static bool read_list(const struct setting *setting, const char *path, const struct tree_node *node,
+                      struct faults *faults, char **ret)
+{
+    char *all = NULL;
+    size_t len = 0;
+    if (!value_parse_list(&setting->type, path, node, faults)) return false;
+    for (const struct tree_node *entry = node->first; entry != NULL; entry = entry->next) {
+        const char *text = read_printable(&setting->type, path, entry, faults);
+        size_t n = text != NULL ? strlen(text) : 0;
+        char *longer = text != NULL ? mem_realloc(all, len + n + 2) : NULL;
+        if (longer == NULL) {
+            if (text != NULL) faults_no_memory(faults, entry->line, path, "out of memory; give the daemon more");
+            mem_free(all);
+            return false;
+        }
+        all = longer;
+        if (len > 0) all[len++] = '\n';
+        memcpy(all + len, text, n + 1);
+        len += n;
     }
+    mem_free(*ret);
+    *ret = all;
+    return true;
+}
+
+static bool read_text(const struct setting *setting, const char *path, const struct tree_node *node,
+                      struct faults *faults, char **ret)
+{
+    if (setting->type.kind == VALUE_LIST) return read_list(setting, path, node, faults, ret);
+    const char *text = read_printable(&setting->type, path, node, faults);
+    if (text == NULL) return false;
 
     char *copy = mem_strdup(text);
     if (copy == NULL) {

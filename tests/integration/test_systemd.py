@@ -51,11 +51,12 @@ def test_the_units_are_correct(units):
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_with_the_drop_in_they_are_correct_too(units):
+@pytest.mark.parametrize("name", ["redis.conf", "metrics.conf"])
+def test_with_a_drop_in_they_are_correct_too(units, name):
     drop_ins = units / "ratelimitd.service.d"
     drop_ins.mkdir()
-    text = (UNITS / "redis.conf").read_text()
-    (drop_ins / "redis.conf").write_text(re.sub(r"^#(\w+=)", r"\1", text, flags=re.M))  # including the settings in comments
+    text = (UNITS / name).read_text()
+    (drop_ins / name).write_text(re.sub(r"^#(\w+=)", r"\1", text, flags=re.M))  # including the settings in comments
     done = run("systemd-analyze", "verify", "--man=no", str(units / "ratelimitd.service"))
     assert done.returncode == 0 and not done.stderr, done.stderr
 

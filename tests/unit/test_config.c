@@ -256,7 +256,9 @@ static const struct {
      "store.redis.topology: cluster is not built yet; "},
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
     {"inline: {max_policies: 0}\n", 1, "inline.max_policies: '0' is too small; write 1 to 1000000"},
-    {"admin: {listen: 127.0.0.1:1}\n", 1, "admin: not built yet; "},
+    {"admin: {listen: 127.0.0.1}\n", 1, "admin.listen: '127.0.0.1' is no address to listen on; "},
+    {"admin: {allow_hosts: a.example}\n", 1, "admin.allow_hosts: is not a list; write names in brackets"},
+    {"admin: {allow_hosts: [a, {b: c}]}\n", 1, "admin.allow_hosts: a map where one value is expected; "},
     {"defaults: {idempotency_window: 8d}\n", 1, "defaults.idempotency_window: "},
     {POLICY("    algorithm: fixed_window\n    shadow: perhaps\n" VALID), 4, "policies.p.shadow: "},
     /* candidates */

@@ -1,0 +1,63 @@
+/*
+ * admin.h: the door for those who watch: a listener for HTTP that shows numbers and changes nothing.
+ *
+ *   admin.c     accepting, the cap and the lifetime of connections; libmicrohttpd's loop inside ours
+ *   routes.c    one request: its method, its Host, its path
+ *   host.c      which names a Host may have
+ *   pages.c     health, status.json, the page of links
+ *   metrics.c   the page of metrics, from the counters' rows
+ *
+ * No key of a client is shown, and nothing can be changed: a page that some browser was led to must harm nobody. So
+ * methods other than GET and HEAD are refused, and names in Host that are not known.
+ *
+ * A connection is for one request. It ends admin.timeout after it was accepted, whatever it does, and a new one takes
+ * the place of the oldest if there are admin.max_connections: so neither idle nor slow peers keep a probe waiting.
+ *
+ * A build can leave all this out (RL_HTTP=OFF, absent.c).
+ */
+#ifndef RL_ADMIN_ADMIN_H
+#define RL_ADMIN_ADMIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/clock.h"
+#include "policy/policy.h"
+
+struct admin;
+
+enum admin_phase { ADMIN_STARTING, ADMIN_READY, ADMIN_DRAINING };
+
+/* What the daemon is like now. */
+struct admin_view {
+    enum admin_phase phase;
+    const char *store;        /* "memory" or "redis"; static */
+    bool is_store_up;         /* it decides checks */
+    const char *store_status; /* of Redis: "ready", or what is wrong; valid until the next view */
+    int64_t started_us;       /* CLOCK_MONOTONIC, as the next one */
+    int64_t configured_us;    /* the configuration in force was read */
+    bool reload_failed;       /* the last reload was refused */
+    struct policy_set *policies;
+};
+
+struct admin_options {
+    uint32_t max_connections;
+    uint32_t timeout_ms;
+    const char *allow_hosts; /* one a line; NULL: none. Copied */
+    bool is_local;           /* on a Unix socket, where no browser comes: any Host will do */
+    const char *hiredis_version;
+    void (*look)(void *arg, struct admin_view *ret_view); /* also updates the counters that are computed when asked */
+    void *arg;
+};
+
+/* NULL without memory, descriptors or libmicrohttpd. */
+struct admin *admin_new(uv_loop_t *loop, struct clock *clock, const struct admin_options *options);
+/* Accepts on a listening descriptor, which is taken over. 0, or a libuv error. Once. */
+int admin_listen(struct admin *admin, int fd);
+void admin_set_options(struct admin *admin, const struct admin_options *options); /* a reload */
+/* Closes everything, at once; on_closed once, then it is gone. */
+void admin_close(struct admin *admin, void (*on_closed)(void *arg), void *arg);
+
+#endif

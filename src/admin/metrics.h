@@ -1,0 +1,23 @@
+/*
+ * metrics.h: the page of metrics, in Prometheus' text form, made piece by piece while it is sent.
+ *
+ * A piece is a family, or a part of one with many lines: it takes some 10 us, and the loop goes on between two of them.
+ */
+#ifndef RL_ADMIN_METRICS_H
+#define RL_ADMIN_METRICS_H
+
+#include <stddef.h>
+
+#include "admin/admin.h"
+
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+struct metrics;
+
+/* NULL without memory. It holds the view's policies until it is freed. */
+struct metrics *metrics_new(const struct admin_view *view, const struct clock *clock, const char *hiredis_version);
+void metrics_free(struct metrics *metrics);
+/* The next bytes of the page, at most `max`; 0: there are no more. */
+size_t metrics_read(struct metrics *metrics, char *to, size_t max);
+
+#endif

@@ -1,0 +1,20 @@
+/* routes.h: one HTTP request: its method, its Host, its path; for admin.c alone. */
+#ifndef RL_ADMIN_ROUTES_H
+#define RL_ADMIN_ROUTES_H
+
+#include <microhttpd.h>
+
+#include "admin/admin.h"
+
+struct routes {
+    struct clock *clock; /* not owned */
+    struct admin_options options;
+    char *allow_hosts; /* owned */
+};
+
+/* libmicrohttpd calls it for each request: once with its header, then for each part of its body, then to be answered.
+ * `cls` is a struct routes. */
+enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                              const char *version, const char *body, size_t *body_len, void **request);
+
+#endif

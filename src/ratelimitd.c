@@ -180,8 +180,18 @@ static bool listen_on_socket(struct daemon *daemon)
     return error >= 0;
 }
 
+/* Counts the daemons if a policy's local share depends on their number. */
+static void look_at_daemons(struct daemon *daemon)
+{
+    const char *fault;
+    size_t n_live = engine_policies(daemon->engine)->n_live_shares + daemon->inline_policies.n_live_shares;
+    redis_store_look(daemon->redis, n_live > 0);
+    engine_set_n_daemons(daemon->engine, redis_store_n_daemons(daemon->redis, &fault));
+}
+
 static void look_at_redis(struct daemon *daemon)
 {
+    look_at_daemons(daemon);
     const struct failure *failure = engine_failure(daemon->engine);
     struct failure_view view = {
         .now_us = daemon->clock.mono_us,
@@ -251,6 +261,7 @@ static void become_ready(void *arg)
         redis_watch_start(&daemon->redis_watch, daemon->redis, engine_policies(daemon->engine));
         redis_check_again(&daemon->redis_check);
         redis_check_look(&daemon->redis_check, daemon->redis, engine_policies(daemon->engine));
+        look_at_daemons(daemon);
         failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
     }
     status_report(daemon, service_ready);

@@ -394,6 +394,7 @@ struct policy_defaults config_policy_defaults(const struct config *config)
     return (struct policy_defaults){
         .deadline_ms = config->defaults_deadline_ms,
         .on_failure = (enum on_failure)config->defaults_on_failure,
+        .local_share = config->defaults_local_share,
         .idempotency_ms = config->defaults_idempotency_window_ms,
     };
 }

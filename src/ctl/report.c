@@ -288,6 +288,8 @@ int report_stats(FILE *out, struct pull answer, const struct asked *asked)
         fputs("redis            not used: memory store\n", out);
     } else {
         fputs(words_number(answer, "redis_up", 0) > 0 ? "redis            up" : "redis            down", out);
+        int64_t n_daemons = words_number(answer, "live_daemons", 0);
+        if (n_daemons > 1) fprintf(out, ", shared by %" PRId64 " daemons", n_daemons);
         if (words_number(answer, "breaker_open", 0) > 0) fputs(", not asked: its breaker is open", out);
         if (n_ended > 0) fprintf(out, ", lost %" PRId64 " times", n_ended);
         if (n_failed > 0) fprintf(out, ", %" PRId64 " attempts to connect failed", n_failed);

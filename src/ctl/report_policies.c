@@ -145,6 +145,9 @@ static void print_specials(FILE *out, struct pull policy)
     if (pull_type(&shadow) == PULL_BOOL)
         fprintf(out, "  shadow denies nobody; would have denied %" PRId64 "\n",
                 words_number(policy, "shadow_denied", 0));
+    int64_t share = words_number(policy, "local_share", 0); /* the text live, if it is not written */
+    if (share == 1) fputs("  local  has the whole limit\n", out);
+    if (share > 1) fprintf(out, "  local  has 1/%" PRId64 " of the limit and burst\n", share);
     if (pull_type(&debt) == PULL_BOOL) fputs("  debt   a settlement may charge more than remains\n", out);
 }
 

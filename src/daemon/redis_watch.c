@@ -59,6 +59,20 @@ void redis_watch_start(struct redis_watch *watch, const struct redis_store *redi
                 failure_answers_text(policies, answers));
 }
 
+static void report_daemons(struct redis_watch *watch, const struct redis_store *redis)
+{
+    const char *fault;
+    char text[LOG_REPLY_MAX];
+    (void)redis_store_n_daemons(redis, &fault);
+    bool has_fault = fault[0] != '\0';
+    if (has_fault && !watch->has_fault)
+        log_warning("Redis: the daemons cannot be counted, so local answers have the whole limit: %s; delete that key, "
+                    "or write local_share: N",
+                    log_escape(text, sizeof text, fault, strlen(fault)));
+    if (!has_fault && watch->has_fault) log_info("Redis: the daemons can be counted again");
+    watch->has_fault = has_fault;
+}
+
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)
 {
     log_events(watch, redis);
@@ -69,6 +83,7 @@ bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis
                     " times; ratelimitctl explain names it",
                     key, n_foreign - watch->n_foreign);
     watch->n_foreign = n_foreign;
+    report_daemons(watch, redis);
 
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->reported, redis_store_status(redis), sizeof watch->reported - 1) == 0;

@@ -5,6 +5,7 @@
  * ends, so that a long outage does not fill the log. If Redis is away at the start, a warning reports what checks get
  * for that time. With log.level debug, each second with events of the connection has a line, and so has the last error
  * reply of that second. A key of another type in Redis is a warning, with the client's key in the form of keys.in_log.
+ * If the daemons cannot be counted (redis_daemons.h), one warning says so, and one line when they can again.
  */
 #ifndef RL_DAEMON_REDIS_WATCH_H
 #define RL_DAEMON_REDIS_WATCH_H
@@ -26,6 +27,7 @@ struct redis_watch {
     uint64_t n_seen[REDIS_EVENTS];
     int64_t error_us;   /* the last error reply seen; CLOCK_MONOTONIC */
     uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
+    bool has_fault;     /* the daemons cannot be counted, which has been reported */
 };
 
 /* Call it after the line "ready" is logged. `policies`: their failure answers are reported. */

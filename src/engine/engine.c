@@ -595,6 +595,12 @@ size_t engine_n_live(const struct engine *engine)
     return engine->pool.n_out;
 }
 
+void engine_set_n_daemons(struct engine *engine, uint32_t n)
+{
+    engine->failure.n_daemons = n;
+    engine_counters.live_daemons = n;
+}
+
 const char *engine_store_error(const struct engine *engine)
 {
     return store_error_text(&engine->store);

@@ -87,6 +87,8 @@ size_t engine_n_available(const struct engine *engine); /* how many more checks 
 size_t engine_n_live(const struct engine *engine);      /* checks out of the pool */
 
 /* Why the store refused an op (op.is_refused) within its `done`, in the server's own words, any bytes. */
+/* So many daemons share the store now, as it has counted them; 0 = it has not. For on_failure: local. */
+void engine_set_n_daemons(struct engine *engine, uint32_t n);
 const char *engine_store_error(const struct engine *engine);
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
 struct slots *engine_slots(struct engine *engine);                 /* borrowed */

@@ -36,6 +36,7 @@
     COUNTER(reservations_untimed, "reservations made that this daemon will not give back itself at their end")         \
     COUNTER(abandoned, "acquires and reserves that their connection gave up with abandon")                             \
     GAUGE(reservations, "reservations of this daemon that have not ended")                                             \
+    GAUGE(live_daemons, "daemons that share Redis, as counted last for local_share: live; 0: not known")               \
     GAUGE(inflight, "checks being decided now")
 
 COUNTERS_DECLARE(engine, ENGINE_COUNTERS);

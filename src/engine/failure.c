@@ -75,10 +75,27 @@ static void update_local_clock(struct failure *failure)
     local->mono_us = failure->clock->mono_us;
 }
 
+int64_t failure_share(const struct failure *failure, const struct policy *policy)
+{
+    if (policy->local_share != LIVE_SHARE) return policy->local_share;
+    return failure->n_daemons > 1 ? failure->n_daemons : 1;
+}
+
+/* The answer of a member that was asked by its share: it outlives the share. */
+static void name_limit(struct op_member *member, const struct limit *limit)
+{
+    struct decision *decision = &member->decision;
+    bool is_above_share = member->cost > member->limit->full && member->cost <= limit->full;
+    if (is_above_share && !decision->allowed) decision->retry_after_ms = DENY_RETRY_MS;
+    decision->of = limit;
+    member->limit = limit;
+}
+
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
     struct op_member members[POLICY_LIMITS_MAX]; /* those of the check may still be the store's */
+    struct limit shares[POLICY_LIMITS_MAX];      /* of the members' limits */
     struct op op = check->op;
     if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
     if (failure->local == NULL) goto err_no_memory;
@@ -86,10 +103,17 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     update_local_clock(failure);
     memcpy(members, op.members, op.n_members * sizeof members[0]);
     op.members = members;
+    for (uint16_t i = 0; i < op.n_members; i++) {
+        int64_t share = failure_share(failure, members[i].limit->policy);
+        if (share <= 1) continue;
+        limit_share(&shares[i], members[i].limit, share);
+        members[i].limit = &shares[i];
+    }
     list_init(&op.link);
     struct store local = memory_store_handle(failure->local);
     if (store_submit(&local, &op) != SUBMIT_DECIDED) goto err_no_memory;
 
+    for (uint16_t i = 0; i < op.n_members; i++) name_limit(&members[i], check->op.members[i].limit);
     engine_counters.failure_local++;
     check_take_answer(check, &op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;

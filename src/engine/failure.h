@@ -3,12 +3,13 @@
  *
  * Checks get what their policy's on_failure says, the members of a check_all all what the strictest of
  * their policies says (an unlimited one aside): error before deny before local before allow. `local` decides on a
- * memory table of its own, by the same policy at its full limit, on the monotonic clock. The table is made at first
- * need. It is emptied when the store decides again and no failure answer was given for 10 s, so that nobody is punished
- * twice; but at most once a minute. Else a connection that is lost and made again and again would hand out the whole
- * limit each time. Peeks, resets, refunds and settlements are errors: only
- * the store could answer them. What was reserved locally is settled locally; a release needs no answer of the store's.
- * A shadow policy's check is never an error: what its policy says with `error` is `allow`.
+ * memory table of its own, by this daemon's share of the same policy (local_share), on the monotonic clock. A cost that
+ * is above the share but not above the limit is denied as by `deny`: it may pass once the store is back. The table is
+ * made at first need. It is emptied when the store decides again and no failure answer was given for 10 s, so that
+ * nobody is punished twice; but at most once a minute. Else a connection that is lost and made again and again would
+ * hand out the whole limit each time. Peeks, resets, refunds and settlements are errors: only the store could answer
+ * them. What was reserved locally is settled locally; a release needs no answer of the store's. A shadow policy's check
+ * is never an error: what its policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H
@@ -22,6 +23,7 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
+    uint32_t n_daemons;    /* that share the store, as it last counted them; 0 = it has not */
     uint64_t n_repeated;   /* failure answers within a second after another, or the third in a row of a policy */
     int64_t decided_us;    /* CLOCK_MONOTONIC; the store decided a check last */
     int64_t last_us;       /* CLOCK_MONOTONIC of the last failure answer */
@@ -32,6 +34,8 @@ void failure_init(struct failure *failure, const struct clock *clock, uint64_t l
 void failure_fini(struct failure *failure);
 void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys);
 
+/* What the limits of a policy are divided by where `local` decides. */
+int64_t failure_share(const struct failure *failure, const struct policy *policy);
 void failure_answer(struct failure *failure, struct check *check, enum reason reason); /* fills the check's answer */
 /* The same by the table, which also settles what it has reserved. */
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);

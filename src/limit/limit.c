@@ -97,6 +97,26 @@ void limit_set_key_head(struct limit *limit, const char *owner)
     limit->head_hash = hash_stable(HASH_STABLE_START + limit->algo, limit->key_head, limit->key_head_len);
 }
 
+void limit_share(struct limit *ret, const struct limit *limit, int64_t n)
+{
+    struct diag diag;
+    int64_t window_us;
+    *ret = *limit;
+    if (n <= 1 || limit->limit == 0) return;
+
+    ret->limit = div_up(limit->limit, n);
+    ret->burst = div_up(limit->burst, n);
+    if (limit_prepare(ret, &diag) == 0) return;
+
+    /* Only a bucket refuses a smaller number: one that has no divisor in common with the window. */
+    ret->limit = limit->limit;
+    if (!__builtin_mul_overflow(limit->window_us, n, &window_us)) {
+        ret->window_us = window_us;
+        if (limit_prepare(ret, &diag) == 0) return;
+    }
+    *ret = *limit;
+}
+
 int64_t limit_phase(const struct limit *limit, struct slice key)
 {
     if (!limit->phase) return 0;

@@ -244,6 +244,10 @@ int compat_of_name(const char *name);
 
 /* Checks the values of the upper half, and sets the lower half but for its key_head. 0, or -1 with `diag` filled. */
 int limit_prepare(struct limit *limit, struct diag *diag);
+/* `limit` divided among n: limit, burst and slots, rounded up, with the same keys. What they share out once is never
+ * more than n - 1 above the whole. A rate that cannot be counted exactly when it is rounded up is divided without
+ * rounding. */
+void limit_share(struct limit *ret, const struct limit *limit, int64_t n);
 /* Sets key_head and its hash. `owner`: what the policy's counters go by, or the prefix of a compat limit. */
 void limit_set_key_head(struct limit *limit, const char *owner);
 

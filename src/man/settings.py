@@ -60,7 +60,8 @@ def amount(kind, value):
 def settings():
     lines = []
     for kind, _field, path, default, low, high, choices, when, text in rows("config/settings.def", "SETTING"):
-        what = " | ".join(choices.split()) if kind == "CHOICE" else KINDS[kind]
+        words = choices.split() if kind in ("CHOICE", "COUNT") else []
+        what = " | ".join(words if kind == "CHOICE" else [*words, KINDS[kind]])
         bounds = f", {amount(kind, low)} to {amount(kind, high)}" if kind in ("SIZE", "DURATION", "COUNT") else ""
         lines += [f".It Cm {path} : Ar {what}", roff(text),
                   f"{'Default ' + default if default else 'Not set by default'}{bounds};"

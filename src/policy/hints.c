@@ -129,8 +129,6 @@ static const struct {
     {"store.redis.master_name", "not built yet; write the master's address under addresses"},
     {"store.redis.tls", "not built yet; reach Redis over a Unix socket or a network you trust"},
     {"store.redis.buckets", "not built yet; leave it out"},
-    {"defaults.local_share", "not built yet; leave it out; a local answer has the whole limit"},
-    {"policies.*.local_share", "not built yet; leave it out; a local answer has the whole limit"},
     {"policies.*.merge_back", "not built yet; leave it out"},
     {"policies.*.lease", "not built yet; leave it out"},
 };

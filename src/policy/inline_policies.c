@@ -108,6 +108,7 @@ static void keep_policy(struct inline_policies *policies, struct inline_policy *
     map_insert(&policies->by_name, &policy->in_names, hash_of_name(only->name));
     if (has_label(only)) map_insert(&policies->by_label, &policy->in_labels, hash_of_name(only->label));
     list_push_back(&policies->by_use, &policy->link);
+    policies->n_live_shares += set->n_live_shares;
     inline_counters.inline_policies = ++policies->n;
 }
 
@@ -120,6 +121,7 @@ static void forget(struct inline_policies *policies, struct inline_policy *polic
     if (has_label(policy->set->in_order[0])) map_remove(&policies->by_label, &policy->in_labels);
     list_remove(&policy->link);
     policies->n--;
+    policies->n_live_shares -= policy->set->n_live_shares;
     policy_set_unref(policy->set);
     mem_free(policy);
 }
@@ -172,7 +174,7 @@ int inline_policies_configure(struct inline_policies *policies, size_t max, stru
 {
     if (widen(policies, max) == 0) {
         list_append(&policies->replaced, &policies->by_use); /* which are in no table any more */
-        policies->n = 0;
+        policies->n = policies->n_live_shares = 0;
     } else { /* the tables there are go on, empty */
         while (!list_empty(&policies->by_use))
             forget(policies, LIST_ITEM(policies->by_use.next, struct inline_policy, link));

@@ -40,6 +40,7 @@ struct inline_policies {
     struct map by_spelling; /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
     struct list by_use;     /* struct inline_policy, owned; the least recently used first */
     size_t n, max;
+    size_t n_live_shares; /* of these, policies that are answered locally with LIVE_SHARE */
     uint64_t n_read;      /* maps that were not known and had to be read, ever */
     struct list replaced; /* struct inline_policy, owned: of an earlier configuration, to be freed bit by bit */
     struct inline_policy *listed[INLINE_LISTED]; /* of the list that was begun last; NULL: given up since */

@@ -356,7 +356,9 @@ void policy_set_add(struct policy_set *set, struct policy *policy)
     CHECK(set->n < set->cap && policy_find(set, name) == NULL);
     set->in_order[set->n++] = policy;
     map_insert(&set->by_name, &policy->node, hash_keyed(name.data, name.len));
-    if (!policy->unlimited) set->n_on_failure[policy->plan.on_failure]++;
+    if (policy->unlimited) return;
+    set->n_on_failure[policy->plan.on_failure]++;
+    set->n_live_shares += policy->plan.on_failure == ON_FAILURE_LOCAL && policy->local_share == LIVE_SHARE;
 }
 
 void policy_set_free(struct policy_set *set)

@@ -30,6 +30,9 @@ enum { POLICY_LIMITS_MAX = 16 };
 enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
 enum { N_ON_FAILURE = ON_FAILURE_ERROR + 1 };
 
+/* local_share: the number of daemons that share the store, as the store last counted them. */
+enum { LIVE_SHARE = 0 };
+
 struct slice on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
 
 /* The results of the checks of one policy. A reloaded set with a policy of the same name goes on with its counts. */
@@ -93,6 +96,7 @@ struct policy {
     uint32_t version; /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
     uint32_t deadline_ms;         /* an answer by then */
+    uint32_t local_share;         /* with on_failure: local, else LIVE_SHARE: what its limits are divided by */
     uint32_t idempotency_ms;      /* a request id is remembered for this time */
     bool shadow;                  /* evaluated and counted, and never denies */
     struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
@@ -116,6 +120,7 @@ struct policy_set {
     struct list link; /* in the list of replaced sets (reload.h) */
     struct map by_name;
     size_t n_on_failure[N_ON_FAILURE];    /* policies that give this failure answer; without unlimited ones */
+    size_t n_live_shares;                 /* of those with `local`: LIVE_SHARE */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
     size_t n, cap;
     struct policy **by_bytes;  /* the same policies by their names, bytewise: policy_set_sort() sets it */

@@ -33,6 +33,7 @@ static void read_format(struct reading *reading, struct policy *policy)
 static void read_policy_fields(struct reading *reading, struct policy *policy)
 {
     policy->on_failure = reading->defaults->on_failure;
+    policy->local_share = (uint32_t)reading->defaults->local_share;
     policy->deadline_ms = (uint32_t)reading->defaults->deadline_ms;
     policy->idempotency_ms = (uint32_t)reading->defaults->idempotency_ms;
 
@@ -42,6 +43,14 @@ static void read_policy_fields(struct reading *reading, struct policy *policy)
         if (setting->holder == HELD_BY_POLICY && i != FIELD_UNLIMITED && node != NULL)
             setting_read(setting, reading_path(reading, (enum policy_field)i), node, reading->faults, policy);
     }
+
+    bool is_local = policy->on_failure == ON_FAILURE_LOCAL;
+    if (!is_local && reading->given[FIELD_LOCAL_SHARE] != NULL)
+        reading_refuse(reading, FIELD_LOCAL_SHARE,
+                       "is for on_failure: local, and this policy's is %.*s; leave it out, or write on_failure: local",
+                       (int)on_failure_name(policy->on_failure).len,
+                       (const char *)on_failure_name(policy->on_failure).data);
+    if (!is_local) policy->local_share = LIVE_SHARE;
 }
 
 /* phase: true is for all windows that are aligned to the clock, including the candidate's; there must be at least one.

@@ -11,6 +11,7 @@
 struct policy_defaults {
     int64_t deadline_ms;
     enum on_failure on_failure;
+    int64_t local_share;
     int64_t idempotency_ms;
 };
 

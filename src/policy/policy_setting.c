@@ -112,7 +112,9 @@ static bool value_of_policy(const struct policy *policy, struct setting_value *r
 {
     switch (policy_settings[ret->field].holder) {
     case HELD_BY_LIMIT: ret->number = has_flag(ret->field, policy); return true;
-    case HELD_BY_POLICY: ret->number = policy_setting_number(ret->field, policy); return true;
+    case HELD_BY_POLICY:
+        ret->number = policy_setting_number(ret->field, policy);
+        return ret->field != FIELD_LOCAL_SHARE || (policy->on_failure == ON_FAILURE_LOCAL && !policy->unlimited);
     case HELD_DERIVED: break;
     }
     if (ret->field != FIELD_KEY_FORMAT || policy->format == NULL) return false; /* lists are shown by their entries */
@@ -141,6 +143,9 @@ size_t policy_setting_values(const struct policy *policy, const struct limit *li
         } else if (value->kind == VALUE_CHOICE) {
             value->kind = VALUE_WORD;
             value->text = value_choice(setting->type.choices, value->number);
+        } else if (value->kind == VALUE_COUNT && value->number == 0 && setting->type.choices[0] != '\0') {
+            value->kind = VALUE_WORD;
+            value->text = slice_of(setting->type.choices);
         }
         n += setting->uses & use || (setting->uses & use_set && value->number != 0);
     }

@@ -34,7 +34,7 @@ int64_t policy_setting_number(enum policy_field field, const void *holder);    /
 /* What a limit or a policy has for one setting. */
 struct setting_value {
     enum policy_field field;
-    enum value_kind kind; /* SPAN for DURATION, WORD for CHOICE; a window may be a WORD */
+    enum value_kind kind; /* SPAN for DURATION, WORD for CHOICE; a window or a COUNT may be a WORD */
     int64_t number;
     struct slice text; /* valid as long as the policy */
 };

@@ -58,6 +58,12 @@ struct slice value_choice(const char *choices, int64_t index)
     return (struct slice){(const uint8_t *)choices, strcspn(choices, " ")};
 }
 
+/* May a word be written in place of the number? */
+static bool has_word(const struct value_type *type)
+{
+    return type->kind == VALUE_COUNT && type->choices != NULL && type->choices[0] != '\0';
+}
+
 const char *value_print(const struct value_type *type, int64_t number, char *out)
 {
     struct slice word;
@@ -67,6 +73,10 @@ const char *value_print(const struct value_type *type, int64_t number, char *out
     case VALUE_DURATION: return units_print_duration(out, number * 1000);
     case VALUE_SPAN: return units_print_duration(out, number);
     case VALUE_BOOL: return number != 0 ? "true" : "false";
+    case VALUE_COUNT:
+        if (number == 0 && has_word(type)) return type->choices;
+        snprintf(out, UNITS_TEXT_MAX, "%" PRId64, number);
+        return out;
     case VALUE_CHOICE:
         word = value_choice(type->choices, number);
         snprintf(out, UNITS_TEXT_MAX, "%.*s", (int)word.len, (const char *)word.data);
@@ -135,6 +145,21 @@ bool value_parse(const struct value_type *type, const char *path, const struct t
         else
             faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
                        strchr(type->choices, ' ') != NULL ? "one of: " : "", type->choices);
+        return false;
+    }
+
+    if (has_word(type)) {
+        if (strcmp(text, type->choices) == 0) {
+            *ret = 0;
+            return true;
+        }
+        if (units_count(text, &value) == NULL && value >= type->min && value <= type->max) {
+            *ret = value;
+            return true;
+        }
+        faults_add(faults, node->line, path,
+                   "%s is neither %s nor a number from %" PRId64 " to %" PRId64 "; write one of the two", shown,
+                   type->choices, type->min, type->max);
         return false;
     }
 

@@ -29,7 +29,8 @@ enum value_kind {
 struct value_type {
     enum value_kind kind;
     int64_t min, max;    /* of a number; of a text its length, of a list its entries */
-    const char *choices; /* separated by one space each; of a list, what to write instead of anything else */
+    const char *choices; /* separated by one space each; of a list, what to write instead of anything else; of a COUNT
+                            the word that stands for 0, "" = none */
 };
 
 /* The name number `index` of choices. */

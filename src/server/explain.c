@@ -164,7 +164,7 @@ static void add_policy(struct why *why, const struct check *check)
 }
 
 /* Explains the answer of a peek, by its policy or its store, in `out`, which is returned. */
-static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
+static const char *why_text(const struct check *check, int64_t share, char out[WHY_TEXT_MAX])
 {
     const struct policy *policy = check->plan->policy;
     struct why why = {.out = out};
@@ -184,6 +184,9 @@ static const char *why_text(const struct check *check, char out[WHY_TEXT_MAX])
     if (policy->override != NULL)
         add(&why, " The override %s counts for this key.",
             log_escape(shown, sizeof shown, policy->override, strlen(policy->override)));
+    bool has_share = check->plan->on_failure == ON_FAILURE_LOCAL && check->decision.source == SOURCE_REDIS;
+    if (has_share && share > 1)
+        add(&why, " Without Redis this daemon decides by its share, limit and burst divided by %" PRId64 ".", share);
     return out;
 }
 
@@ -223,7 +226,7 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
 {
     char text[WHY_TEXT_MAX];
     struct view view;
-    pack_text_field(packer, "why", why_text(check, text));
+    pack_text_field(packer, "why", why_text(check, options->share, text));
     pack_limits(packer, check);
 
     pack_text(packer, "store_keys");

@@ -1,10 +1,12 @@
 #include "server/request.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "engine/engine_counters.h"
+#include "engine/failure.h"
 #include "server/explain.h"
 #include "server/params.h"
 #include "server/reply.h"
@@ -183,8 +185,9 @@ static void pack_answer(struct packer *packer, const struct request *request)
         break;
     }
     case REQUEST_EXPLAIN: {
-        const struct explain_options options = {request->decisions, request->session->sessions->options.key_prefix,
-                                                request->key_is_bin};
+        const struct sessions *sessions = request->session->sessions;
+        const struct explain_options options = {request->decisions, sessions->options.key_prefix, request->key_is_bin,
+                                                failure_share(engine_failure(sessions->engine), first->plan->policy)};
         explain_reply(packer, first, first->next, &options);
         break;
     }
@@ -204,9 +207,13 @@ static void answer_failed(const struct request *request, const struct check *fai
         if (explain_failure(failed, sessions->options.key_prefix, engine_store_error(sessions->engine), why,
                             sizeof why))
             message = why;
-        struct slice name = on_failure_name(failed->plan->policy->on_failure);
-        snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %.*s", message, (int)name.len,
-                 (const char *)name.data);
+        const struct policy *policy = failed->plan->policy;
+        struct slice name = on_failure_name(policy->on_failure);
+        int64_t share = failure_share(engine_failure(sessions->engine), policy);
+        int len = snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %.*s", message,
+                           (int)name.len, (const char *)name.data);
+        if (share > 1 && policy->on_failure == ON_FAILURE_LOCAL)
+            snprintf(text + len, sizeof text - (size_t)len, ", limit and burst divided by %" PRId64, share);
         message = text;
     }
     session_answer_error(request->session, request->msgid, failed->error, message);

@@ -14,7 +14,6 @@
 #include "base/log.h"
 
 enum {
-    NAME_SIZE = 128,
     COMMANDS_RESERVE = 4096, /* bytes of all commands besides the script, the user and the password */
     STEPS_PER_SECOND = 20,   /* that are logged */
 };
@@ -270,6 +269,16 @@ static int send_auth_and_name(struct redis_handshake *handshake, const struct re
     return send_command(handshake, &handshake->setname, on_setname, setname, 3);
 }
 
+const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX])
+{
+    char host[64] = "unknown";
+    (void)gethostname(host, sizeof host - 1);
+    for (char *c = host; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~') *c = '-'; /* Redis takes printable characters only */
+    snprintf(out, REDIS_CLIENT_NAME_MAX, "ratelimitd:%s:%ld", host, (long)getpid());
+    return out;
+}
+
 int redis_handshake_start(struct redis_handshake *handshake, const struct redis_options *options)
 {
     const struct redis_script *script = handshake->script;
@@ -280,12 +289,8 @@ int redis_handshake_start(struct redis_handshake *handshake, const struct redis_
         if (redis_conn_guard(handshake->conn, COMMANDS_RESERVE + names + script->text.len) < 0) return -1;
     }
 
-    /* "ratelimitd:<host>:<pid>": Redis takes printable characters only. */
-    char host[64] = "unknown", name[NAME_SIZE];
-    (void)gethostname(host, sizeof host - 1);
-    for (char *c = host; *c != '\0'; c++)
-        if (*c <= ' ' || *c > '~') *c = '-';
-    snprintf(name, sizeof name, "ratelimitd:%s:%ld", host, (long)getpid());
+    char name[REDIS_CLIENT_NAME_MAX];
+    (void)redis_client_name(name);
     int sent =
         handshake->without_hello ? send_auth_and_name(handshake, options, name) : send_hello(handshake, options, name);
     if (sent < 0) return -1;

@@ -56,6 +56,10 @@ struct redis_script {
 enum { CANARY_ARGS_MAX = 8 };
 size_t redis_script_canary(const struct redis_script *script, struct slice args[CANARY_ARGS_MAX]);
 
+/* What this daemon is called in CLIENT LIST: "ratelimitd:HOST:PID". Returns `out`. */
+enum { REDIS_CLIENT_NAME_MAX = 128 };
+const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX]);
+
 struct redis_handshake {
     struct redis_conn *conn;           /* not owned */
     const struct redis_script *script; /* not owned */

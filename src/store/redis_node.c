@@ -122,6 +122,7 @@ static void on_ready(void *arg)
     if (node->was_up) redis_batches_restart_window(&node->batches);
     node->was_up = true;
     set_up(node, true);
+    redis_daemons_on_ready(&node->daemons);
     if (redis_breaker_is_open(&node->breaker)) begin_probe(node);
 }
 
@@ -160,6 +161,7 @@ int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *cloc
     }
 
     node->batches.link = node->link;
+    redis_daemons_init(&node->daemons, node->link, clock, options);
     uv_timer_init(loop, &node->probe_timer);
     node->probe_timer.data = node;
     return 0;
@@ -188,6 +190,7 @@ void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), voi
     set_up(node, false);
     if (redis_breaker_is_open(&node->breaker)) close_breaker(node);
     redis_batches_end_unsent(&node->batches);
+    redis_daemons_leave(&node->daemons);
     redis_link_close(node->link, on_link_closed, node);
 }
 

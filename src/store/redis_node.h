@@ -16,6 +16,7 @@
 
 #include "store/redis_batches.h"
 #include "store/redis_breaker.h"
+#include "store/redis_daemons.h"
 #include "store/redis_link.h"
 #include "store/redis_self_test.h"
 
@@ -37,6 +38,7 @@ struct redis_node {
     uv_timer_t probe_timer; /* runs while the breaker is open, and no probe is under way */
     struct redis_call probe;
     struct redis_self_test self_test;
+    struct redis_daemons daemons;
     bool is_probing;
     bool is_probe_empty; /* the last probe was an empty batch, else a write */
     bool is_up;          /* it counts in redis_up */

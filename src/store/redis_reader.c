@@ -2,7 +2,10 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/units.h"
 
 enum { DIGITS_MAX = 19 };
 
@@ -160,6 +163,18 @@ struct slice redis_reader_text(const struct redis_reader *reader)
 {
     size_t len = reader->text_len > 0 ? reader->text_len - 1 : 0;
     return (struct slice){(const uint8_t *)reader->text, len};
+}
+
+/* Seconds and microseconds, as texts. */
+int64_t redis_reader_time_us(const struct redis_reader *reader)
+{
+    char *end = NULL;
+    if (reader->type != REDIS_ARRAY || reader->text_len == 0) return 0;
+    int64_t seconds = strtoll(reader->text, &end, 10);
+    size_t at = (size_t)(end - reader->text) + 1;
+    int64_t us = at < reader->text_len ? strtoll(reader->text + at, NULL, 10) : 0;
+    bool is_time = seconds > 0 && seconds < INT64_MAX / SECOND_US - 1 && us >= 0 && us < SECOND_US;
+    return is_time ? seconds * SECOND_US + us : 0;
 }
 
 const char *redis_reader_field(const struct redis_reader *reader, const char *name)

@@ -52,6 +52,8 @@ enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t
 bool redis_reader_is_error(const struct redis_reader *reader);
 bool redis_reader_is_integers(const struct redis_reader *reader);  /* an array of nothing but integers */
 struct slice redis_reader_text(const struct redis_reader *reader); /* of a string, status or error */
+/* Of TIME: us since the epoch; 0 = it is no time. */
+int64_t redis_reader_time_us(const struct redis_reader *reader);
 /* In an array of names and values (HELLO): the value that follows `name`, or NULL. */
 const char *redis_reader_field(const struct redis_reader *reader, const char *name);
 

@@ -1,7 +1,6 @@
 #include "store/redis_self_test.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -73,17 +72,6 @@ static void add_missing(struct redis_facts *facts, const char *command)
         snprintf(facts->missing + at, sizeof facts->missing - at, "%s", right);
 }
 
-/* TIME's reply: seconds and microseconds, as texts. */
-static void take_time(struct redis_self_test *test, const struct redis_reader *reply)
-{
-    char *end = NULL;
-    int64_t seconds = strtoll(reply->text, &end, 10);
-    size_t at = (size_t)(end - reply->text) + 1;
-    int64_t us = at < reply->text_len ? strtoll(reply->text + at, NULL, 10) : 0;
-    if (seconds > 0 && seconds < INT64_MAX / SECOND_US - 1)
-        test->facts.ahead_us = seconds * SECOND_US + us - test->clock->wall_us;
-}
-
 static void take_reply(struct redis_self_test *test, const char *const *args, const struct redis_reader *reply)
 {
     struct slice text = redis_reader_text(reply);
@@ -94,7 +82,8 @@ static void take_reply(struct redis_self_test *test, const char *const *args, co
         return;
     }
 
-    if (strcmp(args[0], "TIME") == 0) take_time(test, reply);
+    int64_t now_us = strcmp(args[0], "TIME") == 0 ? redis_reader_time_us(reply) : 0;
+    if (now_us > 0) test->facts.ahead_us = now_us - test->clock->wall_us;
     if (is_info) {
         take_info(test->facts.version, text, "redis_version:");
         take_info(test->facts.eviction, text, "maxmemory_policy:");

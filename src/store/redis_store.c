@@ -269,6 +269,24 @@ int64_t redis_store_proven_us(const struct redis_store *redis)
     return redis->node.proven_us;
 }
 
+void redis_store_look(struct redis_store *redis, bool is_counting)
+{
+    if (!redis->is_closing) redis_daemons_look(&redis->node.daemons, is_counting);
+}
+
+bool redis_store_is_counting(const struct redis_store *redis)
+{
+    const struct redis_daemons *daemons = &redis->node.daemons;
+    return daemons->n_waiting > 0 || daemons->is_leaving;
+}
+
+uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault)
+{
+    const struct redis_daemons *daemons = &redis->node.daemons;
+    *ret_fault = daemons->fault;
+    return daemons->fault[0] == '\0' ? daemons->n : 0;
+}
+
 struct redis_refusal redis_store_refusal(const struct redis_store *redis)
 {
     const struct redis_batches *batches = &redis->node.batches;

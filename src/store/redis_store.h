@@ -39,6 +39,11 @@ const char *redis_store_status(const struct redis_store *redis);
 const char *redis_store_breaker(struct redis_store *redis);
 /* CLOCK_MONOTONIC: Redis has shown without any check that it works, by a handshake or a probe; 0 = not yet. */
 int64_t redis_store_proven_us(const struct redis_store *redis);
+/* Once a second: is_counting: the daemons that share this Redis are counted, this one among them (redis_daemons.h). */
+void redis_store_look(struct redis_store *redis, bool is_counting);
+bool redis_store_is_counting(const struct redis_store *redis); /* what the last look has sent is not answered yet */
+/* Their number, as it was last seen; 0 = it is not known. *ret_fault: why it cannot be, any bytes; "" = it can. */
+uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault);
 /* What Redis refused last. */
 struct redis_refusal {
     const char *text;   /* its error reply, in which a server may write anything; "" = there was none */

@@ -45,6 +45,7 @@ const struct policy *policies_add(struct policy_set *set, const struct policy_sp
     CHECK(policy != NULL);
     policy->on_failure = spec->on_failure;
     policy->deadline_ms = spec->deadline_ms > 0 ? spec->deadline_ms : 20;
+    policy->local_share = spec->local_share;
     policy->idempotency_ms = 60000;
     policy->shadow = spec->shadow;
     for (uint16_t i = 0; i < n_limits; i++) fill(&policy->limits[i], &spec->limits[i]);

@@ -21,6 +21,7 @@ struct policy_spec {
     const char *name;
     enum on_failure on_failure;
     uint32_t deadline_ms; /* 0 = 20 */
+    uint32_t local_share;
     bool shadow;
     struct limit_spec limits[SPEC_LIMITS_MAX];
     struct limit_spec candidate[SPEC_LIMITS_MAX]; /* none = no candidate */

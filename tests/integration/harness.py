@@ -72,6 +72,14 @@ def eventually(condition, what, patience_s=PATIENCE_S):
         time.sleep(0.005)
 
 
+DAEMONS_KEY = b"rl:{b000}:daemons"  # where daemons count each other, every few seconds
+
+
+def stored_keys(server):
+    """What checks have stored in Redis."""
+    return [key for key in server.keys() if key != DAEMONS_KEY]
+
+
 def shard(*pieces):
     """What a key in Redis begins with, as ARCHITECTURE.md defines it: FNV-1a of the policy's name and of the id of the parts that
     all its limits count by."""

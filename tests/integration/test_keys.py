@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import RpcError, eventually, shard, some
+from harness import RpcError, eventually, shard, some, stored_keys
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -426,7 +426,7 @@ def test_the_keys_in_redis_are_named_by_their_parts(ratelimitd, redis, connect):
         def added(policy, key):
             server.flushall()
             client.check(policy, key)
-            return sorted(name.decode() for name in server.keys())
+            return sorted(name.decode() for name in stored_keys(server))
 
         assert added("plain", "a:b") == [shard("plain", "a:b") + ":fw1:plain:a:b"]
         acme = shard("tenant-api", "acme")
@@ -470,7 +470,7 @@ def on_trial(ratelimitd, redis, connect, config=ON_TRIAL):
 
 
 def names_of(server):
-    return sorted(name.decode() for name in server.keys())
+    return sorted(name.decode() for name in stored_keys(server))
 
 
 def test_a_candidate_that_counts_by_fewer_parts_resets_nothing(ratelimitd, redis, connect):
@@ -528,7 +528,7 @@ def test_a_reset_forgets_the_candidates_counters_in_their_own_shard(gone, rateli
         server.flushall()
         client.check("api", "acme:1")
         eventually(lambda: len(names_of(server)) == 3, "the candidate is charged, too")
-        server.delete(*(name for name in server.keys() if f":{gone}/user:".encode() in name))
+        server.delete(*(name for name in stored_keys(server) if f":{gone}/user:".encode() in name))
         assert client.call("reset", "api", "acme:1") == {"removed": True}  # the other one
         assert names_of(server) == [shard("api", "acme") + ":fw1:api+candidate/tenant:acme"]
         assert client.call("reset", "api", "acme:1") == {"removed": False}

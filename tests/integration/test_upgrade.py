@@ -8,7 +8,7 @@ import re
 import struct
 
 import pytest
-from harness import Redis, eventually, one_server, shard
+from harness import Redis, eventually, one_server, shard, stored_keys
 from upgrade_vectors import (AWAY, FOLDER, ClockedDaemon, Given, Key, Replay, dump, load, look_up, restore, run_case,
                              run_script_case)
 
@@ -263,7 +263,7 @@ def test_times_in_values_are_those_of_redis_own_clock(redis, ratelimitd, connect
         client.call("reserve", "owing", "k", 2, {"ttl_ms": 5000})
         seconds, micros = server.time()
         took_ms = seconds * 1000 + micros // 1000 - start_ms + 1
-        keys = {name.decode().split(":", 2)[2]: look_up(server, name, relative=False) for name in server.keys()}
+        keys = {name.decode().split(":", 2)[2]: look_up(server, name, relative=False) for name in stored_keys(server)}
     for what, begun, found, window in times_of_values(keys.__getitem__, start_ms):
         is_next = window > 0 and found - begun == window
         assert begun <= found <= begun + took_ms or is_next, (what, begun, found, took_ms)

@@ -52,7 +52,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "model"))
 import reserving  # noqa: E402
 import steps  # noqa: E402
 import traces  # noqa: E402
-from harness import Client, Ratelimitd, Redis, RpcError, build_dir, eventually, short_directory  # noqa: E402
+from harness import Client, Ratelimitd, Redis, RpcError, build_dir, eventually, short_directory, stored_keys  # noqa: E402
 from slot_traces import make_slots  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent / "vectors" / "e30bcaf"
@@ -163,7 +163,7 @@ def look_up(server, name, relative=True):
 
 def dump(server):
     """name -> Key, of everything."""
-    return {name: look_up(server, name) for name in sorted(server.keys())}
+    return {name: look_up(server, name) for name in sorted(stored_keys(server))}
 
 
 def restore(server, keys):

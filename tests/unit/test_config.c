@@ -73,6 +73,7 @@ static void the_defaults_are_those_of_the_interface(void **state)
     assert_int_equal(config->store_redis_reconnect_refused_max_ms, 5000);
     assert_int_equal(config->defaults_deadline_ms, 20);
     assert_int_equal(config->defaults_on_failure, ON_FAILURE_LOCAL);
+    assert_int_equal(config->defaults_local_share, LIVE_SHARE);
     assert_int_equal(config_redis_stall_ms(config), 250);
     config_free(config);
 }
@@ -299,6 +300,17 @@ static const struct {
     {LIMITS("5"), 4, "policies.p.limits[0]: is not a map; write {name: "},
     {LIMITS(LIMIT_A) "    window: 1s\n", 5, "policies.p.window: does not go with limits; "},
     {LIMITS(LIMIT_A) "    compat: first-hit\n", 5, "policies.p.compat: does not go with limits; "},
+    {LIMITS(LIMIT_A) "    local_share: 0\n", 5,
+     "policies.p.local_share: '0' is neither live nor a number from 1 to 1000000; write one of the two"},
+    {LIMITS(LIMIT_A) "    local_share: -1\n", 5, "policies.p.local_share: '-1' is neither live nor a number"},
+    {LIMITS(LIMIT_A) "    local_share: lively\n", 5, "policies.p.local_share: 'lively' is neither live nor a number"},
+    {LIMITS(LIMIT_A) "    local_share: 2\n    on_failure: deny\n", 5,
+     "policies.p.local_share: is for on_failure: local, and this policy's is deny; leave it out, or write on_failure: "
+     "local"},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, local_share: 2}"), 4,
+     "policies.p.limits[0].local_share: is the policy's"},
+    {"defaults: {local_share: 0}\n", 1, "defaults.local_share: '0' is neither live nor a number from 1 to 1000000"},
+    {"defaults: {local_share: 1000001}\n", 1, "defaults.local_share: '1000001' is neither live nor a number"},
     {LIMITS(LIMIT_A) "    merge_back: true\n", 5, "policies.p.merge_back: not built yet; "},
     {LIMITS(LIMIT_A) "    name: a\n", 5, "policies.p.name: names one of several limits"},
     {POLICY("    limits: []\n"), 3, "policies.p.limits: has 0 entries; write 1 to 16"},

@@ -435,6 +435,42 @@ static void the_first_checks_that_fit_are_admitted(void **state)
     one_limit_fini(&one);
 }
 
+/* What n daemons have together is the limit, and less than n more where it is rounded up. */
+static void a_share_is_the_nth_part_rounded_up(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < n_cases; i++) {
+        const struct settings *s = &cases[i];
+        struct one_limit one = one_limit(s->algo, s->limit, s->window_us, s->burst, s->count_denied);
+        for (int64_t n = 1; n < 200; n++) {
+            struct limit share;
+            limit_share(&share, one.limit, n);
+            assert_int_equal(share.full, div_up(one.limit->full, n));
+            assert_true(share.limit * n >= one.limit->limit && (share.limit - 1) * n < one.limit->limit);
+            assert_string_equal(share.key_head, one.limit->key_head);
+            assert_int_equal(share.head_hash, one.limit->head_hash);
+            assert_int_equal(limit_window_ms(&share, 1000000), limit_window_ms(one.limit, 1000000));
+        }
+        one_limit_fini(&one);
+    }
+}
+
+/* A million a month: a third of it, rounded up, has no divisor in common with the window. */
+static void a_rate_that_cannot_be_counted_exactly_rounded_up_is_shared_without_rounding(void **state)
+{
+    (void)state;
+    struct limit share;
+    struct one_limit one = one_limit(ALGO_BUCKET, 1000000, INT64_C(2592000000000), 0, false);
+    for (int64_t n = 2; n < 1000; n++) {
+        limit_share(&share, one.limit, n);
+        assert_int_equal(share.full, div_up(1000000, n));
+        __int128 of_all = (__int128)share.limit * n * one.limit->window_us;
+        __int128 whole = (__int128)one.limit->limit * share.window_us;
+        assert_true(of_all >= whole && of_all - whole < (__int128)n * share.window_us);
+    }
+    one_limit_fini(&one);
+}
+
 static void a_time_ring_keeps_the_newest(void **state)
 {
     (void)state;
@@ -480,6 +516,8 @@ int main(void)
         cmocka_unit_test(limit_zero_denies_for_ever),
         cmocka_unit_test(what_cannot_be_counted_exactly_is_refused_with_what_can),
         cmocka_unit_test(the_first_checks_that_fit_are_admitted),
+        cmocka_unit_test(a_share_is_the_nth_part_rounded_up),
+        cmocka_unit_test(a_rate_that_cannot_be_counted_exactly_rounded_up_is_shared_without_rounding),
         cmocka_unit_test(a_time_ring_keeps_the_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

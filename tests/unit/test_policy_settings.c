@@ -50,6 +50,7 @@ static const struct {
     [FIELD_IDEMPOTENCY_WINDOW] = {WINDOW, "idempotency_window: 7s", WINDOW ", idempotency_window: 7s"},
     [FIELD_DEBT] = {WINDOW, "debt: true", WINDOW ", debt: true"},
     [FIELD_SHADOW] = {WINDOW, "shadow: true", WINDOW ", shadow: true"},
+    [FIELD_LOCAL_SHARE] = {WINDOW, "local_share: 7", WINDOW ", local_share: 7"},
     [FIELD_UNLIMITED] = {WINDOW, "unlimited: true", "unlimited: true"},
     [FIELD_KEY_FORMAT] = {WINDOW, "key_format: '{t}:{u}'", WINDOW ", key_format: '{t}:{u}'"},
     [FIELD_LIMITS] = {BUCKET, LIST("name: a"), LIST("name: a")},

@@ -20,6 +20,7 @@ const OTHERS = [
   'idempotency_window',
   'debt',
   'shadow',
+  'local_share',
   'unlimited',
   'key_format',
 ] as const

@@ -55,6 +55,7 @@ SETTINGS = {  # of an inline policy, by name; others can be given as a mapping
     "idempotency_window",
     "debt",
     "shadow",
+    "local_share",
     "unlimited",
     "candidate",
     "overrides",

@@ -15,10 +15,12 @@
 #include "base/listen_address.h"
 #include "base/nearest.h"
 #include "config/secret.h"
+#include "config/tls_files.h"
 #include "config/yaml_tree.h"
 #include "policy/hints.h"
 #include "policy/policy_read.h"
 #include "store/redis_options.h"
+#include "store/redis_tls.h"
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE = 65536, UNIX_PATH_MAX = 107 };
 
@@ -116,7 +118,12 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         is_section |= known[len] == '.'; /* it goes on below it */
     }
 
-    if (strcmp(path, "policies") == 0)
+    if (strcmp(path, "store.redis.tls") == 0 && (node->is_null || (node->kind == TREE_MAP && node->first == NULL)))
+        faults_add(
+            loader->faults, node->line, path,
+            "is empty, and so would leave the connection in plain text; write ca_file: system, or the path of the "
+            "CA's certificate");
+    else if (strcmp(path, "policies") == 0)
         loader->policies = node;
     else if (is_section)
         load_section(loader, node, path);
@@ -247,6 +254,44 @@ static void read_secrets(struct loader *loader)
     config->keys_secret = read_secret(loader, "secret", SETTING_AT_keys_secret_file);
 }
 
+bool config_is_tls(const struct setting *setting)
+{
+    static const char section[] = "store.redis.tls.";
+    return strncmp(setting->name, section, sizeof section - 1) == 0;
+}
+
+static struct tls_file tls_file(const struct loader *loader, size_t setting)
+{
+    return (struct tls_file){*setting_text(&daemon_settings[setting], loader->config), loader->lines[setting]};
+}
+
+/* The settings of store.redis.tls, and what their files hold. */
+static void read_tls(struct loader *loader)
+{
+    struct config *config = loader->config;
+    const struct tls_files files = {.server_name = config->store_redis_tls_server_name,
+                                    .verify = (enum redis_tls_verify)config->store_redis_tls_verify,
+                                    .ca = tls_file(loader, SETTING_AT_store_redis_tls_ca_file),
+                                    .cert = tls_file(loader, SETTING_AT_store_redis_tls_cert_file),
+                                    .key = tls_file(loader, SETTING_AT_store_redis_tls_key_file),
+                                    .is_dry_run = loader->is_dry_run};
+    uint32_t line = 0;
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (config_is_tls(&daemon_settings[i]) && loader->lines[i] > 0) line = loader->lines[i];
+    config->has_tls = line > 0;
+    if (!config->has_tls || config->store_type != STORE_TYPE_REDIS) return;
+
+    struct redis_address address;
+    const char *written = config->store_redis_addresses;
+    if (written != NULL && redis_address_parse(written, &address) == NULL && address.is_unix)
+        faults_add(
+            loader->faults, line, "store.redis.tls",
+            "does not go with a Unix socket, on which Redis has no TLS; write an address host:port, or leave tls "
+            "out");
+    else
+        config->redis_tls = tls_files_read(&files, line, loader->faults);
+}
+
 /* What shares the keys of another limiter shares nothing in this process' memory. */
 static void warn_of_compat_in_memory(struct loader *loader)
 {
@@ -293,6 +338,7 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
     check_store(&loader);
     check_values(&loader);
     read_secrets(&loader);
+    read_tls(&loader);
 
     struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader.policies != NULL ? policy_read_all(loader.policies, &defaults, faults)
@@ -386,7 +432,9 @@ void config_forget_secrets(struct config *config)
 {
     secret_free(config->redis_password);
     secret_free(config->keys_secret);
+    redis_tls_unref(config->redis_tls);
     config->redis_password = config->keys_secret = NULL;
+    config->redis_tls = NULL;
 }
 
 struct policy_defaults config_policy_defaults(const struct config *config)

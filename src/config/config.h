@@ -36,8 +36,10 @@ struct config {
 #include "config/settings.def"
 #undef SETTING
     char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
+    struct redis_tls *redis_tls; /* one reference; from store.redis.tls; NULL = plain text */
     char *keys_secret;           /* owned; from keys.secret_file; likewise */
     struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
+    bool has_tls;                /* the file has a setting of store.redis.tls */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
     int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
@@ -68,8 +70,12 @@ struct config *config_parse(const char *bytes, size_t len, enum config_use use, 
 /* The secrets are wiped. NULL is fine. */
 void config_free(struct config *config);
 
-/* Wipe the password and the keys' secret, once the store and the log have made of them what they need. */
+/* Wipe the password and the keys' secret, and drop what TLS needs, once the store and the log have made of them what
+ * they need. */
 void config_forget_secrets(struct config *config);
+
+/* One of store.redis.tls: each turns TLS on, even with its default. */
+bool config_is_tls(const struct setting *setting);
 
 /* For policies that do not set their own. */
 struct policy_defaults config_policy_defaults(const struct config *config);

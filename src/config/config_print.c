@@ -187,6 +187,10 @@ void config_print(FILE *out, const struct config *config)
     const char *before = "";
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
+        if (config_is_tls(setting) && !config->has_tls) { /* written, it would turn TLS on */
+            fprintf(out, "    # tls.%s: not set\n", strrchr(setting->name, '.') + 1);
+            continue;
+        }
         print_setting(out, setting, config, print_sections(out, before, setting->name));
         before = setting->name;
     }

@@ -49,21 +49,37 @@ static int expand(const char *path, bool is_dry_run, const struct where *where, 
     return -1;
 }
 
-static char *read_from(int fd, const char *path, const struct where *where)
+/* A descriptor of the file; -1 with the fault recorded. */
+static int open_file(const char *path, bool is_public, const struct where *where)
 {
-    char bytes[SECRET_MAX + 2], *secret = NULL;
     struct stat status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        faults_add(where->faults, where->line, where->key, "%s: %s; write the path of a file the daemon may read", path,
+                   strerror(errno));
+        return -1;
+    }
+
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         faults_add(where->faults, where->line, where->key, "%s is not a regular file; write the path of one", path);
-        return NULL;
+        goto err_close;
     }
     if (status.st_mode & S_IWOTH) {
         faults_add(where->faults, where->line, where->key, "%s can be written by everybody; chmod o-w it", path);
-        return NULL;
+        goto err_close;
     }
-    if (status.st_mode & S_IROTH)
+    if (!is_public && (status.st_mode & S_IROTH))
         faults_warn(where->faults, where->line, where->key, "%s can be read by everybody; chmod o-r it", path);
+    return fd;
 
+err_close:
+    close(fd);
+    return -1;
+}
+
+static char *read_line(int fd, const char *path, const struct where *where)
+{
+    char bytes[SECRET_MAX + 2], *secret = NULL;
     ssize_t n = read(fd, bytes, sizeof bytes);
     if (n > 0 && bytes[n - 1] == '\n') n--;
     if (n > 0 && bytes[n - 1] == '\r') n--;
@@ -95,15 +111,57 @@ char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t 
     struct where where = {what, line, key, faults};
     if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
 
-    int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) {
-        faults_add(faults, line, key, "%s: %s; write the path of a file the daemon may read", full, strerror(errno));
+    int fd = open_file(full, false, &where);
+    if (fd < 0) return NULL;
+    char *secret = read_line(fd, full, &where);
+    close(fd);
+    return secret;
+}
+
+static char *read_text(int fd, const char *path, const struct where *where)
+{
+    size_t cap = SECRET_TEXT_MAX + 1, len = 0;
+    char *text = mem_alloc(cap);
+    if (text == NULL) {
+        faults_no_memory(where->faults, where->line, where->key, "out of memory; give the daemon more");
         return NULL;
     }
 
-    char *secret = read_from(fd, full, &where);
+    ssize_t n;
+    while (len < cap && ((n = read(fd, text + len, cap - len)) > 0 || (n < 0 && errno == EINTR)))
+        if (n > 0) len += (size_t)n;
+    const char *wrong = NULL;
+    if (n < 0 && errno != EINTR)
+        wrong = strerror(errno);
+    else if (len == cap)
+        wrong = "is too long";
+    else if (len == 0)
+        wrong = "is empty";
+    else if (memchr(text, '\0', len) != NULL)
+        wrong = "is not text";
+    if (wrong == NULL) {
+        text[len] = '\0';
+        return text;
+    }
+
+    faults_add(where->faults, where->line, where->key, "%s %s; write the path of a %s", path, wrong, where->what);
+    explicit_bzero(text, len);
+    mem_free(text);
+    return NULL;
+}
+
+char *secret_read_text(const char *what, const char *path, bool is_public, bool is_dry_run, uint32_t line,
+                       const char *key, struct faults *faults)
+{
+    char full[PATH_MAX];
+    struct where where = {what, line, key, faults};
+    if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
+
+    int fd = open_file(full, is_public, &where);
+    if (fd < 0) return NULL;
+    char *text = read_text(fd, full, &where);
     close(fd);
-    return secret;
+    return text;
 }
 
 void secret_free(char *secret)

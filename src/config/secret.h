@@ -1,5 +1,5 @@
 /*
- * secret.h: a password, or another secret, from its file.
+ * secret.h: a password, or another secret, or a text such as a certificate, from its file.
  *
  * Secrets are never in the configuration or on the command line. The file may be a symbolic link
  * and readable by a group (Kubernetes and systemd mount it so); readable by everybody is a warning,
@@ -14,13 +14,16 @@
 
 #include "policy/faults.h"
 
-enum { SECRET_MAX = 4096 };
+enum { SECRET_MAX = 4096, SECRET_TEXT_MAX = 1 << 20 };
 
 /* The content without one newline at its end, for secret_free(); NULL with the fault recorded under `line` and `key`,
  * where it is called a `what`, e.g. "password".
  * With `is_dry_run`, NULL without a fault (but a warning) if CREDENTIALS_DIRECTORY is not set. */
 char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t line, const char *key,
                   struct faults *faults);
+/* The same for a text of several lines, such as a key. is_public: everybody may read it, such as a certificate. */
+char *secret_read_text(const char *what, const char *path, bool is_public, bool is_dry_run, uint32_t line,
+                       const char *key, struct faults *faults);
 void secret_free(char *secret); /* wipes it; NULL is fine */
 
 #endif

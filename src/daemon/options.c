@@ -7,6 +7,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,
+        .tls = config->redis_tls,
         .database = (int)config->store_redis_database,
         .batch_max_keys = (uint32_t)config->store_redis_batch_max_keys,
         .merge = config->store_redis_merge,

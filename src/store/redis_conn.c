@@ -10,6 +10,8 @@
  *   of a lone check. A reset behind a reply is seen (on_add_read).
  * - Time. None of hiredis' timers is used: they never fire while commands keep coming. The owner of the connection
  *   watches redis_conn_waiting_since().
+ * - TLS. Reads and writes go through redis_tls_session.h, whose handshake is a part of them. A write that waits for
+ *   the server's bytes, and a read that waits to write, go on when the other event comes.
  * - Secrets. While a password may be among the bytes, the output buffer is wiped once written.
  */
 #include "store/redis_conn.h"
@@ -28,6 +30,7 @@
 #include "base/assert.h"
 #include "base/decimal.h"
 #include "store/redis_counters.h"
+#include "store/redis_tls_session.h"
 
 enum {
     READ_BYTES = 16 * 1024,
@@ -63,6 +66,8 @@ static void on_context_gone(void *data)
     buffer_truncate(&conn->output, 0);
     buffer_shrink(&conn->output, OUTPUT_KEEP);
     buffer_truncate(&conn->input, 0);
+    redis_tls_session_free(conn->tls);
+    conn->tls = NULL;
     conn->context = NULL;
     conn->is_corked = false;
     conn->on_gone(conn);
@@ -78,6 +83,17 @@ static void fail_conn(struct redis_conn *conn, const char *why)
 {
     snprintf(conn->error, sizeof conn->error, "%s", why);
     redis_conn_drop(conn);
+}
+
+/* A read or a write that returned `n`: 0 = the server has closed, -1 = errno. */
+static void fail_io(struct redis_conn *conn, ssize_t n)
+{
+    const char *why = n == 0 ? "Server closed the connection" : strerror(errno);
+    if (n < 0 && errno == EPROTO && conn->tls != NULL) {
+        why = conn->tls->fault;
+        conn->is_refused = conn->tls->is_refused;
+    }
+    fail_conn(conn, why);
 }
 
 /* ---- the loop ---- */
@@ -157,14 +173,16 @@ static void on_readable(redisAsyncContext *context)
         return;
     }
 
-    ssize_t n = recv(context->c.fd, to, READ_BYTES, 0);
+    ssize_t n = conn->tls == NULL ? recv(context->c.fd, to, READ_BYTES, 0) : redis_tls_read(conn->tls, to, READ_BYTES);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-        fail_conn(conn, n == 0 ? "Server closed the connection" : strerror(errno));
+        fail_io(conn, n);
         return;
     }
 
     if (n > 0) buffer_grew(&conn->input, (size_t)n);
     on_add_read(context->ev.data);
+    if (conn->tls != NULL && (conn->tls->read_wants_write || conn->tls->write_wants_read))
+        redisLibuvAddWrite(context->ev.data);
     if (n > 0) read_replies(conn);
 }
 
@@ -172,21 +190,28 @@ static void on_writable(redisAsyncContext *context)
 {
     struct redis_conn *conn = context->data;
     size_t len = buffer_len(&conn->output);
-    ssize_t n = len > 0 ? send(context->c.fd, buffer_data(&conn->output), len, MSG_NOSIGNAL) : 0;
-    if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        fail_conn(conn, strerror(errno));
+    ssize_t n = 0;
+    if (len > 0)
+        n = conn->tls == NULL ? send(context->c.fd, buffer_data(&conn->output), len, MSG_NOSIGNAL)
+                              : redis_tls_write(conn->tls, buffer_data(&conn->output), len);
+    if ((n < 0 && errno != EAGAIN && errno != EINTR) || (n == 0 && len > 0)) {
+        fail_io(conn, n);
         return;
     }
 
     if (n > 0) buffer_consume(&conn->output, (size_t)n);
-    if (buffer_len(&conn->output) > 0) {
-        redisLibuvAddWrite(context->ev.data);
-    } else {
+    if (buffer_len(&conn->output) == 0) {
         wipe_output(conn);
         buffer_shrink(&conn->output, OUTPUT_KEEP);
         on_del_write(context->ev.data);
+    } else if (conn->tls != NULL && conn->tls->write_wants_read) {
+        on_del_write(context->ev.data); /* the socket is writable all the time meanwhile */
+    } else {
+        redisLibuvAddWrite(context->ev.data);
     }
+
     on_add_read(context->ev.data);
+    if (conn->tls != NULL && conn->tls->read_wants_write) on_readable(context);
 }
 
 void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn))
@@ -236,6 +261,7 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
     }
 
     const char *why = "out of memory";
+    conn->is_refused = false;
     redisAsyncContext *context = redisAsyncConnectWithOptions(&options);
     if (context == NULL) goto err_say_why;
     if (context->err != 0) {
@@ -244,6 +270,10 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
     }
 
     set_socket_options(context->c.fd, endpoint);
+    if (endpoint->tls != NULL) {
+        conn->tls = redis_tls_session_new(endpoint->tls, context->c.fd, endpoint->name);
+        if (conn->tls == NULL) goto err_say_why;
+    }
     if (redisLibuvAttach(context, loop) != REDIS_OK) {
         context->ev.cleanup = NULL; /* the adapter's would read what it has not set */
         why = "the event loop cannot watch the connection";
@@ -269,6 +299,8 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
     return 0;
 
 err_say_why:
+    redis_tls_session_free(conn->tls);
+    conn->tls = NULL;
     snprintf(conn->error, sizeof conn->error, "%s", why);
     if (context != NULL) redisAsyncFree(context);
     return -1;
@@ -277,6 +309,16 @@ err_say_why:
 bool redis_conn_is_connected(const struct redis_conn *conn)
 {
     return conn->context != NULL && (conn->context->c.flags & REDIS_CONNECTED) != 0;
+}
+
+bool redis_conn_is_secure(const struct redis_conn *conn)
+{
+    return conn->tls == NULL || redis_tls_is_open(conn->tls);
+}
+
+const char *redis_conn_protection(const struct redis_conn *conn)
+{
+    return conn->tls == NULL ? "plain text" : redis_tls_version_text(conn->tls);
 }
 
 int redis_conn_guard(struct redis_conn *conn, size_t reserve)

@@ -24,6 +24,8 @@
 #include "store/redis_reader.h"
 
 struct redisAsyncContext; /* of hiredis */
+struct redis_tls;
+struct redis_tls_session;
 
 /* A command on its way; the caller's memory, until on_reply. */
 struct redis_call {
@@ -35,6 +37,7 @@ struct redis_call {
 
 struct redis_conn {
     struct redisAsyncContext *context; /* owned; NULL = closed */
+    struct redis_tls_session *tls;     /* owned; NULL = plain text */
     struct clock *clock;               /* not owned */
     struct list calls;
     int64_t last_reply_us;
@@ -46,7 +49,8 @@ struct redis_conn {
     bool is_secret;  /* `output` holds a password: to be wiped once it is written */
     bool is_reading; /* replies are being given out */
     bool is_ending;  /* nothing may be sent any more */
-    char error[128]; /* why it ended, or could not begin */
+    bool is_refused; /* it ended because of a certificate: asking again soon cannot help */
+    char error[256]; /* why it ended, or could not begin */
     void (*on_gone)(struct redis_conn *conn);
 };
 
@@ -59,12 +63,17 @@ struct redis_endpoint {
     const char *host; /* numeric */
     uint16_t port;
     bool is_v6;
-    uint32_t user_timeout_ms; /* TCP_USER_TIMEOUT */
+    uint32_t user_timeout_ms;    /* TCP_USER_TIMEOUT */
+    const struct redis_tls *tls; /* NULL = plain text */
+    const char *name;            /* what `host` was found by, for the certificate */
 };
 
 /* 0: on its way (commands may be sent already). -1: conn->error says why; on_gone does not run. */
 int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis_endpoint *endpoint);
 bool redis_conn_is_connected(const struct redis_conn *conn); /* the kernel's part is done */
+/* So is the handshake of TLS, or none is wanted. */
+bool redis_conn_is_secure(const struct redis_conn *conn);
+const char *redis_conn_protection(const struct redis_conn *conn); /* "plain text" or the version of TLS */
 
 /* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. */
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n);

@@ -6,7 +6,8 @@
  *   no route, black hole, hung server  OPEN_MS from the first packet to the canary's reply
  *   a server that stops answering      the stall watchdog: no reply for stall_ms while a call waits, even if
  *                                      bytes still go out (a stopped process' kernel goes on to acknowledge)
- *   user, password, too many clients   a longer wait: asking again soon cannot help
+ *   user, password, certificate,       a longer wait: asking again soon cannot help
+ *   too many clients
  *   a name with several addresses      the next attempt takes the next one; each attempt asks anew
  */
 #include "store/redis_link.h"
@@ -118,7 +119,8 @@ static void on_conn_gone(struct redis_conn *conn)
         return;
     }
 
-    if (link->state != DROPPING) note_failure(link, REMEDY_RECONNECT, conn->error);
+    if (link->state != DROPPING)
+        note_failure(link, conn->is_refused ? REMEDY_RECONNECT_LATE : REMEDY_RECONNECT, conn->error);
     uv_timer_stop(&link->timer);
     if (!link->was_ready) {
         attempt_failed(link, link->remedy, NULL);
@@ -174,7 +176,7 @@ static void on_handshake_over(struct redis_handshake *handshake, const char *fau
     link->was_ready = true;
     link->ready_since_us = link->clock->mono_us;
     redis_conn_cork(&link->conn);
-    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connection ready");
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connection ready (%s)", redis_conn_protection(&link->conn));
     link->events.on_ready(link->events.arg);
     link->events.on_attempt(link->events.arg);
 }
@@ -183,8 +185,12 @@ static void on_open_deadline(uv_timer_t *timer)
 {
     struct redis_link *link = timer->data;
     clock_update(link->clock);
-    bool connected = redis_conn_is_connected(&link->conn);
-    redis_link_drop(link, REMEDY_RECONNECT, connected ? "connected, but no answer in time" : "no connection in time");
+    const char *why = "connected, but no answer in time";
+    if (!redis_conn_is_connected(&link->conn))
+        why = "no connection in time";
+    else if (!redis_conn_is_secure(&link->conn))
+        why = "connected, but no handshake of TLS in time; is this the port for TLS?";
+    redis_link_drop(link, REMEDY_RECONNECT, why);
 }
 
 static void open_endpoint(struct redis_link *link, const struct redis_endpoint *endpoint)
@@ -209,6 +215,8 @@ static void open_tcp(struct redis_link *link, const char *host, bool is_v6)
         .port = link->address.port,
         .is_v6 = is_v6,
         .user_timeout_ms = link->options->stall_ms * USER_TIMEOUT_FACTOR,
+        .tls = link->options->tls,
+        .name = link->address.host,
     };
     open_endpoint(link, &endpoint);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "store/redis_tls.h"
 
 /* NULL stays NULL. 0, or -1 without memory. */
 static int copy_option(const char **ret_copy, const char *text)
@@ -20,6 +21,7 @@ int redis_options_copy(struct redis_options *ret_copy, const struct redis_option
 {
     struct redis_options copy = *from;
     copy.address = copy.username = copy.password = copy.key_prefix = NULL;
+    copy.tls = redis_tls_ref(from->tls);
     if (copy_option(&copy.address, from->address) < 0 || copy_option(&copy.username, from->username) < 0 ||
         copy_option(&copy.password, from->password) < 0 || copy_option(&copy.key_prefix, from->key_prefix) < 0) {
         redis_options_fini(&copy);
@@ -36,6 +38,8 @@ void redis_options_fini(struct redis_options *copy)
     mem_free((char *)copy->username);
     mem_free((char *)copy->password);
     mem_free((char *)copy->key_prefix);
+    redis_tls_unref(copy->tls);
+    copy->tls = NULL;
     copy->address = copy->username = copy->password = copy->key_prefix = NULL;
 }
 
@@ -48,7 +52,7 @@ static bool same_text(const char *a, const char *b)
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b)
 {
     return same_text(a->address, b->address) && same_text(a->username, b->username) &&
-           same_text(a->password, b->password) && a->database == b->database;
+           same_text(a->password, b->password) && a->database == b->database && redis_tls_equal(a->tls, b->tls);
 }
 
 const char *redis_address_parse(const char *text, struct redis_address *ret)

@@ -7,11 +7,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct redis_tls;
+
 struct redis_options {
     const char *address;    /* "unix:/path" or "host:port"; copied, as are the other strings */
     const char *username;   /* NULL = the default user */
     const char *password;   /* NULL = none */
     const char *key_prefix; /* "rl" */
+    struct redis_tls *tls;  /* NULL = plain text; a copy has a reference */
     int database;
     uint32_t batch_max_keys;  /* unique keys in one EVALSHA, 1 to 64 */
     bool merge;               /* equal checks of one key in one batch become one */
@@ -29,11 +32,11 @@ struct redis_options {
     uint64_t random_seed;                                    /* jitter */
 };
 
-/* A copy that owns its strings. 0, or -1 without memory (then `ret_copy` is untouched). */
+/* A copy that owns its strings and a reference to `tls`. 0, or -1 without memory (then `ret_copy` is untouched). */
 int redis_options_copy(struct redis_options *ret_copy, const struct redis_options *from);
 void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes the password */
 
-/* Would a connection opened now be another one: address, user, password or database? */
+/* Would a connection opened now be another one: address, user, password, database or TLS? */
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
 
 /*

@@ -140,6 +140,7 @@ SEPARATE = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "pro
 LIBRARY_HEADERS = {  # header: the files that may include it
     r"uv\.h": r"src/server/|src/admin/|src/store/redis|src/daemon/|src/ratelimitd\.c",
     r"hiredis/": r"src/store/redis",
+    r"openssl/": r"src/store/redis_tls",
     r"msgpack": r"proto/|src/client/",
     r"microhttpd\.h": r"src/admin/",
     r"yaml\.h": r"src/config/",

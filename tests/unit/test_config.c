@@ -160,6 +160,7 @@ static void only_presets_take_a_key_prefix(void **state)
 
 /* What is refused */
 
+#define TLS(value)         "store:\n  type: redis\n  redis:\n    addresses: [\"h:1\"]\n    tls: " value "\n"
 #define POLICY(settings)   "policies:\n  p:\n" settings
 #define VALID              "    limit: 1\n    window: 1s\n"
 #define LIMITS(limits)     POLICY("    limits:\n      - " limits "\n")
@@ -252,7 +253,18 @@ static const struct {
      "store.redis.breaker.probe_every: "},
     {"store: {type: redis, redis: {addresses: [\"localhost:1\"], breaker: {probe_every: 1ms}}}\n", 1,
      "store.redis.breaker.probe_every: "},
-    {"store:\n  type: memory\n  redis:\n    tls: {ca_file: x}\n", 4, "store.redis.tls: not built yet; "},
+    {TLS("{}"), 5, "store.redis.tls: is empty, and so would leave the connection in plain text; write ca_file: system"},
+    {TLS(""), 5, "store.redis.tls: is empty, "},
+    {TLS("true"), 5, "store.redis.tls: is not a map of settings"},
+    {TLS("{ca_file: system, cert_file: /x}"), 5, "store.redis.tls.cert_file: needs its key; write key_file as well"},
+    {TLS("{ca_file: system, key_file: /x}"), 5,
+     "store.redis.tls.key_file: needs its certificate; write cert_file as well"},
+    {TLS("{certfile: /x}"), 5, "store.redis.tls.certfile: no such setting; did you mean cert_file?"},
+    {TLS("{verify: perhaps}"), 5, "store.redis.tls.verify: 'perhaps' is "},
+    {TLS("{ca_file: /nowhere}"), 5, "store.redis.tls.ca_file: /nowhere: No such file or directory; "},
+    {TLS("{ca_file: /dev/null}"), 5, "store.redis.tls.ca_file: /dev/null is not a regular file; "},
+    {"store:\n  type: redis\n  redis:\n    addresses: [\"unix:/x\"]\n    tls: {verify: none}\n", 5,
+     "store.redis.tls: does not go with a Unix socket"},
     {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4,
      "store.redis.topology: cluster is not built yet; "},
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
@@ -515,6 +527,9 @@ static void what_is_printed_parses_back_to_the_same(void **state)
     static const char *const files[] = {
         "",
         "policies: {}\n",
+        "store: {type: memory, redis: {addresses: [\"h:1\"], tls: {verify: ca, server_name: redis, ca_file: "
+        "system}}}\n",
+        "store: {type: memory, redis: {addresses: [\"h:1\"], tls: {verify: full}}}\n",
         "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"0\"}\nstore:\n  type: memory\n  redis:\n    addresses: "
         "[\"unix:/x\"]\n"
         "    key_prefix: \"#1\"\n"

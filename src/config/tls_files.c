@@ -1,0 +1,91 @@
+#include "config/tls_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "config/secret.h"
+
+static const char *const names[] = {[REDIS_TLS_CA_FILE] = "store.redis.tls.ca_file",
+                                    [REDIS_TLS_CERT_FILE] = "store.redis.tls.cert_file",
+                                    [REDIS_TLS_KEY_FILE] = "store.redis.tls.key_file"};
+
+/* The file with the CAs of this host: Debian's and Alpine's, Fedora's, others'. OpenSSL's own way is a directory that
+ * it reads while it connects. NULL: there is none. */
+static const char *system_file(void)
+{
+    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                        "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+    const char *named = getenv("SSL_CERT_FILE");
+    if (named != NULL && named[0] != '\0') return named;
+    for (size_t i = 0; i < N_OF(files); i++)
+        if (access(files[i], R_OK) == 0) return files[i];
+    return NULL;
+}
+
+static bool is_pair(const struct tls_files *files, struct faults *faults)
+{
+    if ((files->cert.path == NULL) == (files->key.path == NULL)) return true;
+    if (files->cert.path != NULL)
+        faults_add(faults, files->cert.line, names[REDIS_TLS_CERT_FILE], "needs its key; write key_file as well");
+    else
+        faults_add(faults, files->key.line, names[REDIS_TLS_KEY_FILE],
+                   "needs its certificate; write cert_file as well");
+    return false;
+}
+
+struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, struct faults *faults)
+{
+    if (!is_pair(files, faults)) return NULL;
+    const bool checks = files->verify != REDIS_TLS_NONE;
+    struct tls_file of[] = {
+        [REDIS_TLS_CA_FILE] = files->ca, [REDIS_TLS_CERT_FILE] = files->cert, [REDIS_TLS_KEY_FILE] = files->key};
+    char *texts[N_OF(of)] = {NULL};
+    bool is_whole = true;
+    struct redis_tls *tls = NULL;
+
+    struct tls_file *ca = &of[REDIS_TLS_CA_FILE];
+    if (ca->line == 0) ca->line = line;
+    if (ca->path == NULL || strcmp(ca->path, "system") == 0) {
+        ca->path = checks ? system_file() : NULL;
+        if (checks && ca->path == NULL) {
+            is_whole = false;
+            faults_add(
+                faults, ca->line, names[REDIS_TLS_CA_FILE],
+                "this host has no file with the CAs of the system; install ca-certificates, or write the path of "
+                "the CA's certificate");
+        }
+    }
+    if (!checks)
+        faults_warn(
+            faults, line, "store.redis.tls.verify",
+            "none accepts any server, so another host on the way can pose as Redis; write full, and the CA into "
+            "ca_file");
+
+    for (size_t i = 0; i < N_OF(of); i++) {
+        if (of[i].path == NULL) continue;
+        const char *what = i == REDIS_TLS_KEY_FILE ? "PEM file with a key" : "PEM file with certificates";
+        texts[i] = secret_read_text(what, of[i].path, i != REDIS_TLS_KEY_FILE, files->is_dry_run, of[i].line, names[i],
+                                    faults);
+        is_whole &= texts[i] != NULL;
+    }
+
+    if (is_whole) {
+        struct redis_tls_fault fault;
+        struct slice slices[N_OF(of)] = {{0}};
+        for (size_t i = 0; i < N_OF(of); i++)
+            if (texts[i] != NULL) slices[i] = slice_of(texts[i]);
+        const struct redis_tls_options options = {.ca = slices[REDIS_TLS_CA_FILE],
+                                                  .cert = slices[REDIS_TLS_CERT_FILE],
+                                                  .key = slices[REDIS_TLS_KEY_FILE],
+                                                  .server_name = files->server_name,
+                                                  .verify = files->verify};
+        tls = redis_tls_new(&options, &fault);
+        if (tls == NULL)
+            faults_add(faults, of[fault.part].line, names[fault.part], "%s: %s",
+                       of[fault.part].path != NULL ? of[fault.part].path : "none", fault.text);
+    }
+    for (size_t i = 0; i < N_OF(of); i++) secret_free(texts[i]);
+    return tls;
+}

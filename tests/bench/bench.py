@@ -21,6 +21,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -29,9 +30,10 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 import fairness  # noqa: E402
 import keys  # noqa: E402
-from harness import Ratelimitd, Redis, eventually, program  # noqa: E402
+from certificates import Authority  # noqa: E402
+from harness import Ratelimitd, Redis, eventually, free_port, program  # noqa: E402
 
-SECTIONS = ("redis", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys")
+SECTIONS = ("redis", "tls", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys")
 APART = ("fairness",)  # only if they are named: they take as long as all others together
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
@@ -182,6 +184,22 @@ class Bench:
         columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"),
                    ("daemon CPU us", "daemon_us"), ("Redis CPU us", "redis_us")]
         self.table("Over Redis (Unix socket)", direct.name, columns, REDIS_SHAPES, [direct, plain, whole])
+
+    def tls_section(self):
+        with tempfile.TemporaryDirectory() as folder:
+            authority = Authority(Path(folder))
+            certificate, key = authority.issue("server", "IP:127.0.0.1")
+            port = free_port()
+            redis = self.start_redis(tcp=True, arguments=[
+                "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+                "--tls-ca-cert-file", str(authority.certificate), "--tls-auth-clients", "no"])
+            plain = Side("daemon, TCP", redis=redis, daemon=self.start_daemon(redis=redis))
+            tls = {"addresses": f'["127.0.0.1:{port}"]', "tls": f"{{ca_file: {authority.certificate}}}"}
+            secure = Side("daemon, TCP with TLS", redis=redis, daemon=self.start_daemon(redis=redis, redis_options=tls))
+            columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"),
+                       ("daemon CPU us", "daemon_us"), ("Redis CPU us", "redis_us")]
+            shapes = [Shape(f"bucket, uniform {c}x{d}", "open", c, d) for c, d in ((64, 16), (16, 16), (16, 1), (1, 1))]
+            self.table("TLS to Redis", plain.name, columns, shapes, [plain, secure])
 
     def processes_section(self):
         redis = self.start_redis(tcp=True)

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 
-from harness import ROOT, algorithms, build_dir, program
+from harness import ROOT, algorithms, build_dir, eventually, free_port, program
 
 sys.path.insert(0, str(ROOT / "tests"))
 import documents  # noqa: E402
@@ -25,7 +25,7 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # Snippets without a language: the two of Try it and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
-PLAIN = {"README.md": 3, "redis.md": 3, "operate-under-load.md": 1}
+PLAIN = {"README.md": 3, "redis.md": 4, "operate-under-load.md": 1}
 
 
 def named(block):
@@ -61,10 +61,19 @@ def check_config(text, folder):
     (folder / "redis-password").write_text("secret\n")
     (folder / "redis-password").chmod(0o600)
     text = text.replace("/run/secrets/redis/password", str(folder / "redis-password"))
+    if "tls:" in text:
+        make_certificates(folder)
+        text = text.replace("/etc/ratelimitd/redis-ca.crt", str(folder / "redis-ca.crt"))
     text = re.sub(r"(?<=group: )ratelimit\b", grp.getgrgid(os.getgid()).gr_name, text)
     path = folder / "ratelimitd.yaml"
     path.write_text(text)
     return run([program("ratelimitd"), "--check-config", "-c", str(path)], env={"CREDENTIALS_DIRECTORY": str(folder)})
+
+
+def make_certificates(folder, address="10.0.0.7"):
+    """By the commands of the page."""
+    done = run(["sh", "-ec", commands_of("certificates").replace("10.0.0.7", address)], cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_snippet_is_of_a_kind_that_is_tested():
@@ -292,6 +301,32 @@ def test_redis_takes_the_line_about_eviction(start_redis):
         assert client.config_get(name) == {name: value}
 
 
+def test_the_certificates_of_the_page_suffice_for_redis_and_the_daemon(start_redis, ratelimitd, connect, tmp_path):
+    make_certificates(tmp_path, address="127.0.0.1")
+    port = free_port()
+    lines = commands_of("tls of redis").replace("6380", str(port)).splitlines()
+    settings = [(name, value if value.isdigit() else str(tmp_path / value)) for name, value in map(str.split, lines)]
+    start_redis(arguments=[word for name, value in settings for word in (f"--{name}", value)])
+    section = next(block.text for block in configurations() if "tls:" in block.text and block.page == "redis.md")
+    tls = "tls:" + section.partition("tls:")[2].partition("policies:")[0].replace("/etc/ratelimitd", str(tmp_path))
+    config = (f'store:\n  type: redis\n  redis:\n    addresses: ["127.0.0.1:{port}"]\n    {tls}defaults: {{deadline: 5s}}\n'
+              "policies: {api: {algorithm: token_bucket, limit: 100, window: 1m}}\n")
+    client = connect(ratelimitd(config, env={"CREDENTIALS_DIRECTORY": str(tmp_path)}))
+    eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers through TLS")
+
+
+@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="no redis-cli here")
+def test_the_check_of_the_way_in_the_page_works(start_redis, tmp_path):
+    make_certificates(tmp_path, address="127.0.0.1")
+    port = free_port()
+    start_redis(arguments=["--tls-port", str(port), "--tls-cert-file", str(tmp_path / "redis.crt"), "--tls-key-file",
+                           str(tmp_path / "redis.key"), "--tls-ca-cert-file", str(tmp_path / "redis-ca.crt")])
+    command = re.search(r"`(redis-cli -h .* ping)`", DOCS["redis.md"])[1]
+    argv = command.replace("redis.example", "127.0.0.1").replace("6380", str(port)).split()
+    done = run(argv, cwd=tmp_path)
+    assert done.stdout == "PONG\n", done.stderr
+
+
 # ---- systemd --------------------------------------------------------------------------------------------------------
 
 
@@ -325,7 +360,7 @@ def test_systemd_accepts_the_drop_in(tmp_path):
 
 def test_the_drop_in_of_the_page_equals_the_installed_one():
     installed = (ROOT / "systemd" / "redis.conf").read_text()
-    for line in code_of("redis.md", "ini").splitlines():
+    for line in "".join(block.text for block in of("ini", "redis.md")).splitlines():
         assert re.search(rf"^#?{re.escape(line)}$", installed, re.M), line
 
 
@@ -412,7 +447,7 @@ def test_the_examples_of_the_manual_page_are_correct(tmp_path):
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
     helps.append((ROOT / "tests" / "bench" / "bench.py").read_text())
-    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan"}  # of cmake, systemctl, pkg-config, redis-cli
+    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key"}  # of cmake, systemctl, pkg-config, redis-cli
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 

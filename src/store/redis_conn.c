@@ -180,7 +180,10 @@ static void on_readable(redisAsyncContext *context)
     }
 
     if (n > 0) buffer_grew(&conn->input, (size_t)n);
-    on_add_read(context->ev.data);
+    if (conn->tls != NULL && conn->tls->read_wants_write)
+        redisLibuvDelRead(context->ev.data); /* bytes may come meanwhile, and would wake the loop again and again */
+    else
+        on_add_read(context->ev.data);
     if (conn->tls != NULL && (conn->tls->read_wants_write || conn->tls->write_wants_read))
         redisLibuvAddWrite(context->ev.data);
     if (n > 0) read_replies(conn);
@@ -210,8 +213,10 @@ static void on_writable(redisAsyncContext *context)
         redisLibuvAddWrite(context->ev.data);
     }
 
-    on_add_read(context->ev.data);
-    if (conn->tls != NULL && conn->tls->read_wants_write) on_readable(context);
+    if (conn->tls != NULL && conn->tls->read_wants_write)
+        on_readable(context);
+    else
+        on_add_read(context->ev.data);
 }
 
 void redis_conn_init(struct redis_conn *conn, struct clock *clock, void (*on_gone)(struct redis_conn *conn))

@@ -70,8 +70,14 @@ void tls_peer_init(struct tls_peer *peer, const struct tls_identity *identity, i
 {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-    peer->fd = fds[0];
+    tls_peer_accept(peer, identity, version, fds[0]);
     peer->client_fd = fds[1];
+}
+
+void tls_peer_accept(struct tls_peer *peer, const struct tls_identity *identity, int version, int fd)
+{
+    peer->fd = fd;
+    peer->client_fd = -1;
     peer->context = SSL_CTX_new(TLS_server_method());
     assert_int_equal(SSL_CTX_set_min_proto_version(peer->context, version), 1);
     assert_int_equal(SSL_CTX_set_max_proto_version(peer->context, version), 1);
@@ -87,5 +93,5 @@ void tls_peer_fini(struct tls_peer *peer)
     SSL_free(peer->ssl);
     SSL_CTX_free(peer->context);
     close(peer->fd);
-    close(peer->client_fd);
+    if (peer->client_fd >= 0) close(peer->client_fd);
 }

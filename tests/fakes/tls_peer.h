@@ -31,6 +31,8 @@ struct tls_peer {
 
 /* version: TLS1_2_VERSION or TLS1_3_VERSION. Neither end blocks. */
 void tls_peer_init(struct tls_peer *peer, const struct tls_identity *identity, int version);
+/* The same on a connection that a test has accepted, and that becomes the peer's; client_fd is -1. */
+void tls_peer_accept(struct tls_peer *peer, const struct tls_identity *identity, int version, int fd);
 void tls_peer_fini(struct tls_peer *peer);
 
 #endif

@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from harness import ROOT, Process, Ratelimitd, build_dir, eventually, program
+from certificates import Authority
+from harness import ROOT, Process, Ratelimitd, build_dir, eventually, free_port, program
 
 UNITS = ROOT / "systemd"
 POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 10s}\n"
@@ -122,10 +123,17 @@ REFUSED_AND_FINE = {"prlimit64", "getrlimit", "setrlimit"}
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
-def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path, start_redis):
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path, start_redis, with_tls):
     trace = tmp_path / "trace"
-    redis = start_redis(tcp=True)
-    by_name = {"addresses": f'["localhost:{redis.port}"]'}  # so that it looks up a name too
+    ca = Authority(tmp_path)
+    certificate, key = ca.issue("server", "DNS:localhost")
+    tls_port = free_port()
+    redis = start_redis(tcp=True, arguments=["--tls-port", str(tls_port), "--tls-cert-file", str(certificate), "--tls-key-file",
+                                             str(key), "--tls-ca-cert-file", str(ca.certificate)])
+    by_name = {"addresses": f'["localhost:{tls_port if with_tls else redis.port}"]'}  # so that it looks up a name too
+    if with_tls:
+        by_name["tls"] = f"{{ca_file: {ca.certificate}, cert_file: {certificate}, key_file: {key}}}"
     daemon = Ratelimitd(POLICIES, redis=redis, redis_options=by_name, start=False)
     argv = daemon.argv()
     daemon.argv = lambda: ["strace", "-f", "-qq", "-o", str(trace), *argv]

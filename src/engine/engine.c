@@ -10,7 +10,6 @@
 COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
 enum {
-    EXPIRED_PER_TICK = 256, /* and as many as have come since, so that it never falls behind */
     SWEEPS_PER_TICK = 64,
     SWEEP_RETRY_US = 5000000,
 };
@@ -169,6 +168,7 @@ static void answer(struct check *check)
 
 static void fail(struct check *check, enum reason reason)
 {
+    check->engine->work += op_units(&check->op);
     if (check->op.kind != OP_RELEASE) failure_answer(&check->engine->failure, check, reason);
     answer(check);
 }
@@ -377,7 +377,6 @@ static void ask_store(struct check *check)
     if (status == SUBMIT_PENDING) {
         check->in_store = true;
         deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
-        engine->n_deadlines_set++;
         return;
     }
     if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
@@ -557,9 +556,7 @@ int64_t engine_next_deadline(const struct engine *engine)
 void engine_expire(struct engine *engine)
 {
     int64_t now_us = engine->clock->mono_us;
-    size_t most = EXPIRED_PER_TICK + engine->n_deadlines_set;
-    engine->n_deadlines_set = 0;
-    for (size_t n = 0; n < most; n++) {
+    for (uint32_t before = engine->work; engine->work - before < ENGINE_EXPIRED_UNITS;) {
         struct deadline *first = deadlines_first(&engine->deadlines);
         if (first == NULL || first->at_us > now_us) break;
 
@@ -577,6 +574,13 @@ void engine_expire(struct engine *engine)
         sweep(engine, ended);
     }
     slots_run(&engine->slots);
+}
+
+uint32_t engine_take_work(struct engine *engine)
+{
+    uint32_t units = engine->work;
+    engine->work = 0;
+    return units;
 }
 
 uint32_t engine_max_inflight(const struct engine *engine)

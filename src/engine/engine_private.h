@@ -22,7 +22,7 @@ struct engine {
     uint64_t generation;                     /* how many sets came before this one */
     struct check_pool pool;
     struct deadlines deadlines; /* of every check that waits for the store */
-    size_t n_deadlines_set;     /* since engine_expire() ran */
+    uint32_t work;              /* engine_take_work() */
     struct failure failure;
     struct candidates candidates;
     struct calls calls;

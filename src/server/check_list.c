@@ -169,6 +169,7 @@ bool check_lists_have_work(const struct sessions *sessions)
 void check_lists_run(struct sessions *sessions)
 {
     const uint32_t end = sessions->spent + UNITS_PER_TICK;
+    sessions_note_answers(sessions);
     while (sessions->spent < end && check_lists_have_work(sessions)) {
         if (may_hand(sessions)) {
             struct check_list *list = next_of(&sessions->handing);
@@ -178,6 +179,7 @@ void check_lists_run(struct sessions *sessions)
             if (list->n_submitted >= list->n)
                 check_list_drop(list); /* the session's next message may be begun before the answers are here */
             request_hand_over(request, MEMBERS_PER_PIECE);
+            sessions_spend_answers(sessions);
         }
 
         if (sessions->spent < end && !list_empty(&sessions->reading)) {

@@ -241,6 +241,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
     enum session_state next = SESSION_READING;
     uint32_t before = session->sessions->spent;
     size_t used = 0;
+    sessions_note_answers(session->sessions);
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
         struct rpc_request request;
         enum rpc_fault fault;
@@ -253,6 +254,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
 
         sessions_spend(session->sessions, 1 + (uint32_t)n / MESSAGE_BYTES);
         on_message(session, fault, &request);
+        sessions_spend_answers(session->sessions);
         if (session->state == SESSION_ENDING) return len;
         used += (size_t)n;
     }

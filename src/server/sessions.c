@@ -158,7 +158,9 @@ void sessions_tick_end(struct sessions *sessions)
     for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
         session_end_tick(LIST_ITEM(link, struct session, dirty_link));
     if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
-    sessions->spent = 0;
+    sessions_note_answers(sessions);
+    sessions->spent = sessions->answers < ENGINE_EXPIRED_UNITS ? sessions->answers : ENGINE_EXPIRED_UNITS;
+    sessions->answers = 0;
 
     if (!sessions_have_waiting(sessions)) sessions->round++;
     if (sessions_have_waiting(sessions) || check_lists_have_work(sessions))

@@ -18,6 +18,10 @@
  * connection nor many connections keep the loop from the others. A tick has some more work than that: the last
  * message, the pieces of long lists (check_list.h), and a few new connections.
  *
+ * Answers that the engine gives in the store's place (failure answers) are work, too: of the message, if it is answered
+ * at once. The others, whose deadline has passed, take their part of the next tick's units. So with the store away, no
+ * more checks come in than can be answered in time. A part of the tick is always the messages'.
+ *
  * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who
  * had it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message
  * comes: it is `fresh`, and served before them. So a single check does not wait for a round of all those that have more
@@ -33,6 +37,7 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "engine/engine.h"
 #include "server/buffer_pool.h"
 #include "server/denial_log.h"
 #include "server/server.h"
@@ -69,6 +74,7 @@ struct sessions {
     size_t n_leaving;  /* sessions with such bytes */
     size_t n;          /* sessions whose memory is not yet freed */
     uint32_t spent;    /* units of work in this tick */
+    uint32_t answers;  /* the same of failure answers, to be taken from the next tick's */
     uint32_t turn_end; /* `spent` at which the next session has its turn */
     uint32_t share;    /* of one session, in units */
     uint32_t round;    /* its number */
@@ -87,6 +93,18 @@ void sessions_fini(struct sessions *sessions);
 static inline void sessions_spend(struct sessions *sessions, uint32_t units)
 {
     sessions->spent += units;
+}
+
+/* The failure answers since the last call were no session's or list's work. */
+static inline void sessions_note_answers(struct sessions *sessions)
+{
+    sessions->answers += engine_take_work(sessions->engine);
+}
+
+/* They were the work of the one that has its turn. */
+static inline void sessions_spend_answers(struct sessions *sessions)
+{
+    sessions_spend(sessions, engine_take_work(sessions->engine));
 }
 
 /* Does a session wait for its turn? */

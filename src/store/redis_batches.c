@@ -393,7 +393,8 @@ static void call_refused(struct call *call, enum redis_remedy remedy)
 
     redis_counters.redis_errors += remedy == REMEDY_RELOAD && n_ended > 0;
     if (batches->phase == BATCHES_SENDING) batches->phase = BATCHES_HOLDING;
-    if (batches->phase == BATCHES_HOLDING && remedy == REMEDY_RELOAD) batches->phase = BATCHES_RELOADING;
+    bool needs_script = remedy == REMEDY_RELOAD && !list_empty(&batches->refused);
+    if (batches->phase == BATCHES_HOLDING && needs_script) batches->phase = BATCHES_RELOADING;
 }
 
 /* A number of client and key below SEEN_BITS; batch_add() has left the key's hash. */

@@ -4,8 +4,9 @@
  *   submit ──▶ deny_cache.h, which may know the answer ──▶ node_of(), the op's server (redis_node.h) ──▶ done of every
  * op
  *
- * done runs from a reply's callback or from the `soon` timer, never from within submit or flush, and never while
- * hiredis takes a connection down: what ends then waits in `ended` for the timer.
+ * done runs from a reply's callback or from the `soon` handle, never from within submit or flush, and never while
+ * hiredis takes a connection down: what ends then waits in `ended`. The handle is an idle one, so that there is one
+ * callback in a tick: libuv runs a timer of 0 ms again and again in the same tick.
  */
 #include "store/redis_store.h"
 
@@ -21,15 +22,15 @@
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
-enum { DONE_PER_TICK = 1024 };
+enum { DONE_UNITS = 1024 }; /* of a tick (op_units()) */
 
 struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
     struct redis_node node;
     struct deny_cache denied;
-    struct list ended; /* ops with their outcome; done is still to run */
-    uv_timer_t soon;
+    struct list ended;               /* ops with their outcome; done is still to run */
+    uv_idle_t soon;                  /* active while something is in `ended`, or the first attempt is to be reported */
     char foreign[REDIS_FOREIGN_MAX]; /* the text of redis_store_foreign() */
     uint64_t n_foreign;
     bool had_attempt;
@@ -52,17 +53,20 @@ static void call_done(struct redis_store *store, struct op *op)
 static void run_done(struct redis_store *store, size_t most)
 {
     struct list *it;
-    for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL; n++)
-        call_done(store, LIST_ITEM(it, struct op, link));
+    for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        n += op_units(op);
+        call_done(store, op);
+    }
 }
 
-static void on_soon(uv_timer_t *timer)
+static void on_soon(uv_idle_t *soon)
 {
-    struct redis_store *store = timer->data;
+    struct redis_store *store = soon->data;
     clock_update(store->clock);
 
-    run_done(store, DONE_PER_TICK);
-    if (!list_empty(&store->ended)) uv_timer_start(timer, on_soon, 0, 0);
+    run_done(store, DONE_UNITS);
+    if (list_empty(&store->ended)) uv_idle_stop(soon);
 
     if (store->had_attempt && store->on_first_attempt != NULL) {
         void (*callback)(void *arg) = store->on_first_attempt;
@@ -73,7 +77,7 @@ static void on_soon(uv_timer_t *timer)
 
 static void call_soon(struct redis_store *store)
 {
-    if (!uv_is_closing((uv_handle_t *)&store->soon)) uv_timer_start(&store->soon, on_soon, 0, 0);
+    if (!uv_is_closing((uv_handle_t *)&store->soon)) uv_idle_start(&store->soon, on_soon);
 }
 
 /* done runs soon. */
@@ -231,7 +235,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     };
     if (redis_node_init(&store->node, loop, clock, &store->options, &events) < 0) goto err_fini_options;
 
-    uv_timer_init(loop, &store->soon);
+    uv_idle_init(loop, &store->soon);
     store->soon.data = store;
     return store;
 

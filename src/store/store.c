@@ -34,6 +34,18 @@ uint32_t op_version(const struct op *op)
     return version;
 }
 
+uint32_t op_units(const struct op *op)
+{
+    enum { LOG_UNITS = 64 }; /* elements of a log that are as much work as a check */
+    int64_t n = op->n_members;
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct op_member *member = &op->members[i];
+        int64_t full = member->limit->limit, cost = member->cost < full ? member->cost : full;
+        if (limit_ops(member->limit)->has_wait) n += cost / LOG_UNITS;
+    }
+    return (uint32_t)n;
+}
+
 /* ---- the ops of a store, in their order ---- */
 
 /* Moves `op` (or NULL) in as the newest, and asks the store about the oldest. */

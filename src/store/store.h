@@ -155,6 +155,8 @@ bool op_same_counter(const struct op_member *a, const struct op_member *b);
 int64_t op_decide_one(struct op *op, struct view *view);
 /* A fingerprint of the policies whose limits the op asks. */
 uint32_t op_version(const struct op *op);
+/* How much work this process has with the op once it is decided here, in units of about a plain check. */
+uint32_t op_units(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);

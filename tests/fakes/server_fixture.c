@@ -44,6 +44,7 @@ static const struct engine_options engine_options = {
 static void end_tick(struct server_fixture *fixture)
 {
     if (fixture->server == NULL) return;
+    engine_expire(fixture->engine.engine);
     engine_flush(fixture->engine.engine);
     server_tick_end(fixture->server);
 }

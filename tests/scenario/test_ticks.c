@@ -1,5 +1,7 @@
 /* test_ticks.c: how much one tick of the loop does for all connections together. What is left over goes on in the next
  * one, each connection in its turn. */
+#include "base/units.h"
+#include "engine/engine.h"
 #include "fakes/flood_fixture.h"
 #include "server/sessions.h"
 
@@ -300,6 +302,37 @@ static void explain_weighs_more_than_a_check(void **state)
     buffer_fini(&one);
 }
 
+static void checks_that_fail_at_once_weigh_their_answers(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_check(&one, 1, "k");
+    fixture.engine.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    flood(&one, 500);
+    tick_until_taken(N_FLOODS * 500, TICKS_OF_LOOP * (TICK_UNITS / 2 + 2 * SHARE_MAX));
+    buffer_fini(&one);
+}
+
+/* With Redis stopped, more checks came in each tick than were answered in it: a polite client was 20 ms late. */
+static void while_answers_are_late_less_is_taken(void **state)
+{
+    (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    build_check(&one, 1, "k");
+    flood(&one, 400);
+    while (fixture.engine.scripted.n_held < 4 * ENGINE_EXPIRED_UNITS) server_fixture_tick(&fixture);
+
+    fixture.engine.clock.mono_us += SECOND_US;
+    server_fixture_tick(&fixture);
+    uint64_t before = server_counters.requests;
+    server_fixture_tick(&fixture);
+    uint64_t n = server_counters.requests - before;
+    assert_in_range(n, 1, TICK_UNITS - ENGINE_EXPIRED_UNITS + SHARE_MAX);
+    buffer_fini(&one);
+}
+
 static void new_connections_take_their_part_of_a_tick(void **state)
 {
     (void)state;
@@ -371,6 +404,8 @@ int main(void)
         TEST_MEMORY(stats_weigh_by_the_length_of_their_answers),
         TEST_MEMORY(policies_weigh_by_their_number),
         TEST_MEMORY(explain_weighs_more_than_a_check),
+        TEST(checks_that_fail_at_once_weigh_their_answers),
+        TEST(while_answers_are_late_less_is_taken),
         TEST(new_connections_take_their_part_of_a_tick),
         TEST(new_connections_are_accepted_while_others_flood),
         TEST_MEMORY(answers_of_one_tick_count_as_unread_before_it_ends),

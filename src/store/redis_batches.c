@@ -28,6 +28,7 @@ struct call {
     struct redis_batches *batches; /* not owned */
     struct batch *batch;           /* owned */
     uint32_t nonce;
+    int64_t longest_us;       /* of its ops, from submit to deadline */
     int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
     int64_t sent_us;
     int64_t until_us;            /* it certainly does not begin any later */
@@ -70,7 +71,7 @@ static struct call *call_begin(struct redis_batches *batches)
     call->nonce = ++batches->last_nonce;
     call->is_apart = call->is_sent = false;
     call->policy = NULL;
-    call->last_deadline_us = call->until_us = 0;
+    call->last_deadline_us = call->longest_us = call->until_us = 0;
     return call;
 }
 
@@ -111,6 +112,7 @@ static enum batch_status call_add(struct call *call, struct op *op)
 
     op->sent = true;
     if (op->deadline_us > call->last_deadline_us) call->last_deadline_us = op->deadline_us;
+    if (op->deadline_us - op->submitted_us > call->longest_us) call->longest_us = op->deadline_us - op->submitted_us;
     return status;
 }
 
@@ -303,6 +305,7 @@ int redis_batches_add(struct redis_batches *batches, struct op *op)
     op->sent = false;
     op->runs_until_us = 0;
     op->met_noscript = op->met_noperm = false;
+    op->submitted_us = batches->clock->mono_us;
     op->weight = 0;
     (void)batch_weight(op);
     return op_queue_add(&batches->waiting, op);
@@ -434,10 +437,11 @@ static void end_overtaken(struct call *call)
     }
 }
 
-/* All its ops have been answered by their deadlines. */
+/* All its ops have been answered by their deadlines, and had they not waited here, it would be the same. */
 static bool is_past_deadlines(const struct call *call)
 {
-    return call->last_deadline_us > 0 && call->batches->clock->mono_us >= call->last_deadline_us;
+    int64_t now_us = call->batches->clock->mono_us;
+    return call->last_deadline_us > 0 && now_us >= call->last_deadline_us && now_us - call->sent_us >= call->longest_us;
 }
 
 /* For people. `call`: the ops that end with it. */

@@ -2,7 +2,7 @@
  * redis_breaker.h: when to stop asking a server that refuses everything or answers too late; pure.
  *
  *   closed ──▶ open      `errors` batches in a row were refused whole, or `late` in a row were answered, or lost, after
- *                        the deadlines of all their ops
+ *                        the deadlines of all their ops, and took longer than these allow
  *   open ──▶ closed      a probe of the node's has shown that the cause is over (redis_node.h)
  *
  * A refusal is of the whole server: no memory, no replicas, no disk, busy with a script, loading, without a master. One
@@ -34,8 +34,8 @@ void redis_breaker_close(struct redis_breaker *breaker);
 
 /* What became of a batch; on_opened runs from within. */
 void redis_breaker_refused(struct redis_breaker *breaker);
-/* was_late: after the deadlines of all its ops. has_written: on a server that refuses writes, a batch that only reads
- * is answered well and shows nothing. */
+/* was_late: as above; what waited here until its deadline was near shows nothing. has_written: on a server that refuses
+ * writes, a batch that only reads is answered well and shows nothing. */
 void redis_breaker_answered(struct redis_breaker *breaker, bool was_late, bool has_written);
 /* No reply came: it shows nothing but that it was late, if it was. */
 void redis_breaker_lost(struct redis_breaker *breaker, bool was_late);

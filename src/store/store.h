@@ -144,6 +144,7 @@ struct op {
     bool met_noperm;         /* redis_batches.c: it was sent with another policy's ops, and Redis refused them all */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
     uint32_t weight;         /* batch.c: batch_weight(); 0 until it is needed */
+    int64_t submitted_us;    /* redis_batches.c: when it began to wait; CLOCK_MONOTONIC */
     uint64_t deny_hash;      /* deny_cache.c: of a plain check's key; 0 until it is needed */
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
     uint64_t memory_hash;    /* memory_store.c: of the first member's state, if it was prefetched; else 0 */

@@ -111,16 +111,35 @@ static void a_policy_without_a_right_never_opens_it(void **state)
     assert_int_equal(redis_counters.breaker_opens, 0);
 }
 
-/* A check whose answer comes when its deadline is over, on a clock that the test alone moves. */
-static void check_late(void)
+/* A check whose answer comes when its deadline is over: so long after it was submitted it is sent. On a clock that the
+ * test alone moves. */
+static void check_late_after(int64_t waits_us)
 {
     real_redis_signal(&redis, SIGSTOP);
     store_fixture->deadline_us = store_fixture->clock.mono_us + 1000;
     (void)store_fixture_check("k");
+    store_fixture->clock.mono_us += waits_us;
     store_flush(&store_fixture->store);
-    store_fixture->clock.mono_us += 1000;
+    store_fixture->clock.mono_us += 1000 - waits_us;
     real_redis_signal(&redis, SIGCONT);
     store_fixture_settle();
+}
+
+static void check_late(void)
+{
+    check_late_after(0);
+}
+
+/* Next to a flood, checks were sent shortly before their deadlines, and a Redis that answered each in a millisecond was
+ * not asked any more. */
+static void checks_that_waited_here_until_their_deadline_never_open_it(void **state)
+{
+    (void)state;
+    open_with(0, 3);
+    store_fixture->clock.frozen = true;
+    for (int i = 0; i < 10; i++) check_late_after(900);
+    assert_int_equal(redis_counters.redis_batches, 10);
+    assert_int_equal(redis_counters.breaker_opens, 0);
 }
 
 static void a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time(void **state)
@@ -242,6 +261,7 @@ int main(void)
         SERVED_STORE_TEST(peeks_of_a_full_redis_do_not_end_its_row_of_refusals),
         SERVED_STORE_TEST(what_waits_when_it_opens_ends_at_once_and_was_not_sent),
         SERVED_STORE_TEST(a_policy_without_a_right_never_opens_it),
+        SERVED_STORE_TEST(checks_that_waited_here_until_their_deadline_never_open_it),
         SERVED_STORE_TEST(a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time),
         SERVED_STORE_TEST(the_window_begins_at_one_after_each_return),
         SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),

@@ -52,6 +52,8 @@ int engine_suite_set_up_memory(void **state)
 int engine_suite_tear_down(void **state)
 {
     const struct engine_suite *suite = *state;
-    if (!suite->fixture->closed) fixture_close(suite->fixture);
+    if (suite->fixture->closed) return 0;
+    if (suite->end != NULL) suite->end();
+    fixture_close(suite->fixture);
     return 0;
 }

@@ -14,6 +14,7 @@ struct engine_suite {
     const struct policy_spec *specs;
     size_t n_specs;
     void (*begin)(void); /* the program's own state, once the fixture is open; NULL = none */
+    void (*end)(void);   /* of that state, before the fixture is closed; not if the test closes it; NULL = nothing */
 };
 
 /* For a call within a test; close with fixture_close(). */

@@ -10,8 +10,7 @@
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
 #include "engine/slots.h"
-#include "fakes/all_counters.h"
-#include "fakes/engine_fixture.h"
+#include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -43,33 +42,19 @@ enum { N_SPECS = sizeof specs / sizeof specs[0] };
 static struct engine_fixture fixture;
 static struct slot_owner owner;
 
-static int set_up(void **state)
+static void begin(void)
 {
-    (void)state;
-    all_counters_reset();
-    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
     slot_owner_init(&owner);
-    return 0;
 }
 
-static int set_up_memory(void **state)
+static void end(void)
 {
-    (void)state;
-    all_counters_reset();
-    fixture_open_memory(&fixture, specs, N_SPECS, &fixture_options);
-    slot_owner_init(&owner);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    if (fixture.closed) return 0;
     slots_end(&owner);
-    fixture_close(&fixture);
     assert_int_equal(slots_counters.slots, 0);
-    return 0;
 }
+
+static const struct engine_suite suite = {
+    .fixture = &fixture, .specs = specs, .n_specs = N_SPECS, .begin = begin, .end = end};
 
 static void reserve_with(struct asked *asked, uint64_t msgid, const char *policy, const char *request_id)
 {
@@ -553,37 +538,34 @@ static void closing_leaves_nothing(void **state)
     assert_int_equal(engine_counters.reservations, 0);
 }
 
-#define TEST(name)        cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-#define MEMORY_TEST(name) cmocka_unit_test_setup_teardown(name, set_up_memory, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_call_that_waits_ends_at_once_with_an_error),
-        TEST(what_was_not_sent_is_withdrawn),
-        TEST(a_late_yes_is_given_back),
-        TEST(a_late_no_gives_nothing_back),
-        TEST(what_was_answered_is_given_back),
-        TEST(abandoned_twice_is_once),
-        TEST(what_is_not_this_connections_call_stays),
-        TEST(of_two_calls_with_one_msgid_the_later_is_meant),
-        TEST(what_was_given_back_before_is_not_abandoned),
-        TEST(with_a_request_id_it_is_given_back_too),
-        TEST(a_failure_answers_slot_is_left),
-        TEST(what_is_reserved_locally_comes_back_there),
-        TEST(what_both_the_store_and_the_failure_table_have_comes_back_in_both),
-        TEST(the_failure_tables_reservation_may_end_before_the_store_answers),
-        TEST(while_the_store_is_away_it_is_tried_again),
-        TEST(a_cancel_without_an_answer_is_tried_again_until_the_end),
-        TEST(what_was_lost_on_the_way_is_swept_at_its_end),
-        TEST(a_full_engine_gives_back_later),
-        TEST(what_its_owner_left_cannot_be_abandoned),
-        TEST(a_policy_that_is_gone_gives_nothing_back),
-        TEST(closing_leaves_nothing),
-        MEMORY_TEST(a_set_clock_gives_back_too),
-        MEMORY_TEST(in_memory_it_is_back_at_once),
-        MEMORY_TEST(in_memory_a_repeated_call_takes_over_the_reservation),
-        MEMORY_TEST(in_memory_without_memory_nothing_is_charged_twice_or_kept),
+        SCRIPTED_TEST(a_call_that_waits_ends_at_once_with_an_error, &suite),
+        SCRIPTED_TEST(what_was_not_sent_is_withdrawn, &suite),
+        SCRIPTED_TEST(a_late_yes_is_given_back, &suite),
+        SCRIPTED_TEST(a_late_no_gives_nothing_back, &suite),
+        SCRIPTED_TEST(what_was_answered_is_given_back, &suite),
+        SCRIPTED_TEST(abandoned_twice_is_once, &suite),
+        SCRIPTED_TEST(what_is_not_this_connections_call_stays, &suite),
+        SCRIPTED_TEST(of_two_calls_with_one_msgid_the_later_is_meant, &suite),
+        SCRIPTED_TEST(what_was_given_back_before_is_not_abandoned, &suite),
+        SCRIPTED_TEST(with_a_request_id_it_is_given_back_too, &suite),
+        SCRIPTED_TEST(a_failure_answers_slot_is_left, &suite),
+        SCRIPTED_TEST(what_is_reserved_locally_comes_back_there, &suite),
+        SCRIPTED_TEST(what_both_the_store_and_the_failure_table_have_comes_back_in_both, &suite),
+        SCRIPTED_TEST(the_failure_tables_reservation_may_end_before_the_store_answers, &suite),
+        SCRIPTED_TEST(while_the_store_is_away_it_is_tried_again, &suite),
+        SCRIPTED_TEST(a_cancel_without_an_answer_is_tried_again_until_the_end, &suite),
+        SCRIPTED_TEST(what_was_lost_on_the_way_is_swept_at_its_end, &suite),
+        SCRIPTED_TEST(a_full_engine_gives_back_later, &suite),
+        SCRIPTED_TEST(what_its_owner_left_cannot_be_abandoned, &suite),
+        SCRIPTED_TEST(a_policy_that_is_gone_gives_nothing_back, &suite),
+        SCRIPTED_TEST(closing_leaves_nothing, &suite),
+        MEMORY_TEST(a_set_clock_gives_back_too, &suite),
+        MEMORY_TEST(in_memory_it_is_back_at_once, &suite),
+        MEMORY_TEST(in_memory_a_repeated_call_takes_over_the_reservation, &suite),
+        MEMORY_TEST(in_memory_without_memory_nothing_is_charged_twice_or_kept, &suite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,8 @@ static void start(void)
     keeps = false;
 }
 
-static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], start};
+static const struct engine_suite suite = {
+    .fixture = &fixture, .specs = specs, .n_specs = sizeof specs / sizeof specs[0], .begin = start};
 
 static void all_are_charged_or_none(void **state)
 {

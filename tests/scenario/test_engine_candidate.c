@@ -52,7 +52,7 @@ static void remember(void)
     before = engine_counters;
 }
 
-static const struct engine_suite suite = {&fixture, specs, N_SPECS, remember};
+static const struct engine_suite suite = {.fixture = &fixture, .specs = specs, .n_specs = N_SPECS, .begin = remember};
 
 static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
 {

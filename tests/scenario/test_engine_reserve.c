@@ -33,7 +33,8 @@ static const struct policy_spec specs[] = {
 };
 
 static struct engine_fixture fixture;
-static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], NULL};
+static const struct engine_suite suite = {
+    .fixture = &fixture, .specs = specs, .n_specs = sizeof specs / sizeof specs[0]};
 
 static void ask_reserve(struct asked *asked, const char *policy, int64_t units)
 {

@@ -44,7 +44,8 @@ static const struct policy_spec specs[] = {
 };
 
 static struct engine_fixture fixture;
-static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], NULL};
+static const struct engine_suite suite = {
+    .fixture = &fixture, .specs = specs, .n_specs = sizeof specs / sizeof specs[0]};
 
 static struct asked ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
 {

@@ -40,7 +40,8 @@ static void forget(void)
     asked = (struct asked){0};
 }
 
-static const struct engine_suite suite = {&fixture, specs, sizeof specs / sizeof specs[0], forget};
+static const struct engine_suite suite = {
+    .fixture = &fixture, .specs = specs, .n_specs = sizeof specs / sizeof specs[0], .begin = forget};
 
 static const struct decision *ask(enum op_kind kind, const char *policy, int64_t cost)
 {

@@ -385,19 +385,12 @@ static bool answer_by_plan(struct check *check, enum source source, int64_t now_
     return true;
 }
 
-bool check_decide_by_plans(struct check *check, enum source source, int64_t now_us)
+/* In a check_all that a limit of 0 denies, the other limits would not deny, as far as is known. */
+static void allow_undecided(struct check *check, enum source source, int64_t now_us)
 {
-    bool all = true, denied = false;
     CHECK_FOREACH (one, check) {
-        bool is_decided = answer_by_plan(one, source, now_us);
-        bool has_decision = is_decided && one->plan->decider != ALLOWED_ALWAYS && one->op.kind != OP_RESET;
-        all &= is_decided;
-        denied |= has_decision && !one->decision.allowed;
-    }
-
-    CHECK_FOREACH (one, check) { /* the others would not deny, as far as is known */
         const struct limit *least = one->plan->least;
-        if (!denied || one->plan->decider != DECIDED_BY_LIMITS) continue;
+        if (one->plan->decider != DECIDED_BY_LIMITS) continue;
 
         one->decision = (struct decision){
             .allowed = true,
@@ -408,7 +401,19 @@ bool check_decide_by_plans(struct check *check, enum source source, int64_t now_
             .policy_version = one->plan->policy->version,
         };
     }
+}
 
+bool check_decide_by_plans(struct check *check, enum source source, int64_t now_us)
+{
+    bool all = true, denied = false;
+    CHECK_FOREACH (one, check) {
+        bool is_decided = answer_by_plan(one, source, now_us);
+        bool has_decision = is_decided && one->plan->decider != ALLOWED_ALWAYS && one->op.kind != OP_RESET;
+        all &= is_decided;
+        denied |= has_decision && !one->decision.allowed;
+    }
+
+    if (denied) allow_undecided(check, source, now_us);
     if (all || denied) check->op.n_members = 0; /* no answer of the store's is among the members */
     return all || denied;
 }

@@ -180,6 +180,19 @@ static inline void decided(struct check *check)
     answer(check);
 }
 
+/* What the store made of a check whose owner waits for the answer. */
+static inline void end_waiting(struct check *check, enum op_outcome outcome)
+{
+    switch (outcome) {
+    case OP_DECIDED: decided(check); break;
+    case OP_DOWN: fail(check, REASON_DOWN); break;
+    case OP_BREAKER: fail(check, REASON_BREAKER); break;
+    case OP_EXPIRED: fail(check, REASON_DEADLINE); break;
+    case OP_OVERLOAD: fail(check, REASON_OVERLOAD); break;
+    case OP_STORE_ERROR: fail(check, REASON_STORE_ERROR); break;
+    }
+}
+
 /* ---- reservations ---- */
 
 /* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
@@ -335,14 +348,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     if (check->state == CHECK_OVER || check->state == CHECK_LEFT) {
         end_orphan(check, outcome);
     } else if (check->state == CHECK_WAITING) {
-        switch (outcome) {
-        case OP_DECIDED: decided(check); break;
-        case OP_DOWN: fail(check, REASON_DOWN); break;
-        case OP_BREAKER: fail(check, REASON_BREAKER); break;
-        case OP_EXPIRED: fail(check, REASON_DEADLINE); break;
-        case OP_OVERLOAD: fail(check, REASON_OVERLOAD); break;
-        case OP_STORE_ERROR: fail(check, REASON_STORE_ERROR); break;
-        }
+        end_waiting(check, outcome);
     }
 }
 
@@ -379,14 +385,15 @@ static void ask_store(struct check *check)
         deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
         return;
     }
-    if (check->slot != NULL) note_slot(check, status == SUBMIT_DECIDED ? OP_DECIDED : OP_DOWN);
-    if (status == SUBMIT_DECIDED && check->is_special) reserving_decided(check);
-    switch (status) {
-    case SUBMIT_DECIDED: decided(check); break;
-    case SUBMIT_DOWN: fail(check, REASON_DOWN); break;
-    case SUBMIT_BREAKER: fail(check, REASON_BREAKER); break;
-    default: fail(check, REASON_OVERLOAD); break;
-    }
+
+    static const enum op_outcome outcomes[] = {[SUBMIT_DECIDED] = OP_DECIDED,
+                                               [SUBMIT_DOWN] = OP_DOWN,
+                                               [SUBMIT_BREAKER] = OP_BREAKER,
+                                               [SUBMIT_OVERLOAD] = OP_OVERLOAD};
+    enum op_outcome outcome = outcomes[status];
+    if (check->slot != NULL) note_slot(check, outcome);
+    if (outcome == OP_DECIDED && check->is_special) reserving_decided(check);
+    end_waiting(check, outcome);
 }
 
 /* The owner loses the slot at once, whatever the store answers: a lease that stays in the store is given back later, or

@@ -17,6 +17,14 @@ enum {
     OPTIONS_SIZE_MAX = 4096, /* no later version has more; a size that was not set may be anything */
 };
 
+#define REMEMBERED_MAX_MS (INT64_C(1) << 40) /* no retry time that counts is longer; in us it still fits */
+
+static enum ratelimit_status bad_argument(struct ratelimit_async *client, const char *about, const char *fault)
+{
+    if (client != NULL) snprintf(client->fault, sizeof client->fault, "%s%s", about, fault);
+    return RATELIMIT_BAD_ARGUMENT;
+}
+
 enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_async **ret_client)
 {
     if (path == NULL) {
@@ -34,10 +42,12 @@ enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_asy
 
     list_init(&client->waiting);
     list_init(&client->sent);
+    list_init(&client->repeats);
     list_init(&client->ending);
     list_init(&client->orphans);
     heap_init(&client->deadlines);
     buffer_init(&client->id, 0);
+    denials_init(&client->denials);
     request_pool_init(&client->pool);
     request_init(&client->hello, REQUEST_HELLO);
     decode_order_init(&client->order);
@@ -58,12 +68,25 @@ void ratelimit_async_describe(struct ratelimit_async *client)
     client->describes = true;
 }
 
+enum ratelimit_status ratelimit_async_remember_denials(struct ratelimit_async *client, int64_t duration_ms)
+{
+    if (client == NULL || duration_ms < 0) return bad_argument(client, "", "the duration is negative");
+    if (duration_ms > REMEMBERED_MAX_MS) duration_ms = REMEMBERED_MAX_MS;
+    return denials_set(&client->denials, duration_ms * 1000) == 0 ? RATELIMIT_OK : RATELIMIT_NO_MEMORY;
+}
+
+uint64_t ratelimit_async_remembered(const struct ratelimit_async *client)
+{
+    return client->denials.n_repeated;
+}
+
 static void destroy(struct ratelimit_async *client)
 {
     client->busy = client->dying = true;
     exchange_cancel(client);
     request_fini(&client->hello);
     request_pool_fini(&client->pool);
+    denials_fini(&client->denials);
     buffer_fini(&client->id);
     heap_fini(&client->deadlines);
     map_fini(&client->by_msgid);
@@ -103,12 +126,6 @@ struct end {
     void *arg;
 };
 
-static enum ratelimit_status bad_argument(struct ratelimit_async *client, const char *about, const char *fault)
-{
-    if (client != NULL) snprintf(client->fault, sizeof client->fault, "%s%s", about, fault);
-    return RATELIMIT_BAD_ARGUMENT;
-}
-
 /* A request from the pool, for the caller to pack. */
 static enum ratelimit_status begin(struct ratelimit_async *client, const char *method, struct end end,
                                    struct request **ret)
@@ -127,6 +144,14 @@ static enum ratelimit_status begin(struct ratelimit_async *client, const char *m
     return RATELIMIT_OK;
 }
 
+/* What a reset or refund frees may be asked for next. */
+static void forget_denials(struct ratelimit_async *client, const struct request *request)
+{
+    struct rpc_request message;
+    bool is_packed = rpc_parse_request(buffer_data(&request->bytes), buffer_len(&request->bytes), &message) == RPC_OK;
+    if (is_packed) denials_forget(&client->denials, message.params);
+}
+
 /* `packed`: 0, or -1 without memory. The request is queued, or back in the pool. */
 static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request, int packed)
 {
@@ -137,6 +162,7 @@ static enum ratelimit_status submit(struct ratelimit_async *client, struct reque
         status = bad_argument(client, "", "the request is longer than the daemon accepts (caps.max_frame)");
     else if (packed == 0)
         status = exchange_submit(client, request);
+    if (status == RATELIMIT_OK && request->effect == EFFECT_FREED) forget_denials(client, request);
     if (status != RATELIMIT_OK) request_release(&client->pool, request);
     return status;
 }
@@ -194,6 +220,12 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
         return bad_argument(client, "", "a policy or key is NULL, or too long for a request");
     enum ratelimit_status status = begin(client, question->method, end, &request);
     if (status != RATELIMIT_OK) return status;
+
+    if (question->is_check && client->denials.all != NULL) {
+        clock_update(&client->clock);
+        if (denials_find(&client->denials, question, request, client->clock.mono_us))
+            return exchange_repeat(client, request);
+    }
     return submit(client, request, request_pack(request, question, client->features & FEATURE_NAME));
 }
 
@@ -202,7 +234,8 @@ enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, cons
                                             ratelimit_answer_fn *callback, void *arg)
 {
     const struct ratelimit_item item = {policy, key, key_len, 0};
-    const struct question question = {.method = "check", .items = &item, .n_items = 1, .units = &cost, .granted = cost};
+    const struct question question = {
+        .method = "check", .items = &item, .n_items = 1, .units = &cost, .granted = cost, .is_check = true};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -237,7 +270,8 @@ enum ratelimit_status ratelimit_async_check_with(struct ratelimit_async *client,
                                       .items = &item,
                                       .n_items = 1,
                                       .options = &read,
-                                      .granted = read.at_most > 0 ? read.at_most : read.cost};
+                                      .granted = read.at_most > 0 ? read.at_most : read.cost,
+                                      .is_check = true};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -292,7 +326,7 @@ enum ratelimit_status ratelimit_async_check_all(struct ratelimit_async *client, 
     if (status != RATELIMIT_OK) return status;
 
     const struct question question = {
-        .method = "check_all", .items = items, .n_items = n, .is_list = true, .options = &read};
+        .method = "check_all", .items = items, .n_items = n, .is_list = true, .options = &read, .is_check = true};
     return ask(client, &question, (struct end){timeout_ms, callback, arg});
 }
 
@@ -346,6 +380,24 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     return submit(client, request, request_pack_other(request, method, (struct slice){params, params_len}));
 }
 
+enum ratelimit_status ratelimit_async_verify(struct ratelimit_async *client, const char *const *policies, size_t n,
+                                             uint32_t timeout_ms, ratelimit_answer_fn *callback, void *arg)
+{
+    struct request *request;
+    for (size_t i = 0; i < n; i++) {
+        if (policies == NULL || policies[i] == NULL) return bad_argument(client, "", "the name of a policy is NULL");
+    }
+    enum ratelimit_status status = begin(client, "policies", (struct end){timeout_ms, callback, arg}, &request);
+    if (status != RATELIMIT_OK) return status;
+
+    request->kind = REQUEST_VERIFY;
+    int packed = request_pack_other(request, "policies", (struct slice){0});
+    for (size_t i = 0; i < n && packed == 0; i++) {
+        if (policies[i][0] != '{') packed = buffer_append(&request->names, policies[i], strlen(policies[i]) + 1);
+    }
+    return submit(client, request, packed);
+}
+
 /* ---- What the caller's loop waits for ---- */
 
 int ratelimit_async_fd(const struct ratelimit_async *client)
@@ -368,6 +420,7 @@ int ratelimit_async_next_timeout_ms(const struct ratelimit_async *client)
         if (client->connection.fd < 0 && client->retry_at_us < at_us) at_us = client->retry_at_us;
         if (client->connection.fd >= 0 && !client->stuck) return 0;
     }
+    if (!list_empty(&client->repeats)) return 0;
     if (at_us == INT64_MAX) return -1;
 
     struct clock clock = client->clock;

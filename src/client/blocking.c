@@ -19,6 +19,8 @@ enum {
     RESULT_KEPT = 64 * 1024, /* storage that a long answer made larger than this is given back */
 };
 
+#define MS_US INT64_C(1000)
+
 /* Where the caller wants the results; NULL: it does not want them. */
 struct results {
     struct ratelimit_decision *decision;
@@ -60,6 +62,15 @@ void ratelimit_close(struct ratelimit *client)
     mem_free(client);
 }
 
+static enum ratelimit_status finish_call(struct ratelimit *client, enum ratelimit_status status, const char *code,
+                                         const char *message)
+{
+    snprintf(client->error, sizeof client->error, "%s", message);
+    snprintf(client->code, sizeof client->code, "%s", code);
+    client->done = true;
+    return client->status = status;
+}
+
 void ratelimit_use_maps(struct ratelimit *client)
 {
     client->async->maps = true;
@@ -68,6 +79,22 @@ void ratelimit_use_maps(struct ratelimit *client)
 void ratelimit_describe(struct ratelimit *client)
 {
     ratelimit_async_describe(client->async);
+}
+
+enum ratelimit_status ratelimit_remember_denials(struct ratelimit *client, int64_t duration_ms)
+{
+    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
+    enum ratelimit_status status = ratelimit_async_remember_denials(client->async, duration_ms);
+    bool is_named = status == RATELIMIT_BAD_ARGUMENT;
+    return finish_call(client, status, "",
+                       is_named                 ? client->async->fault
+                       : status == RATELIMIT_OK ? ""
+                                                : ratelimit_status_text(status));
+}
+
+uint64_t ratelimit_remembered(const struct ratelimit *client)
+{
+    return ratelimit_async_remembered(client->async);
 }
 
 const struct link *blocking_link(const struct ratelimit *client)
@@ -88,15 +115,6 @@ const char *ratelimit_error_code(const struct ratelimit *client)
 const char *ratelimit_id(const struct ratelimit *client)
 {
     return client->status == RATELIMIT_OK && buffer_len(&client->id) > 0 ? (const char *)buffer_data(&client->id) : "";
-}
-
-static enum ratelimit_status finish_call(struct ratelimit *client, enum ratelimit_status status, const char *code,
-                                         const char *message)
-{
-    snprintf(client->error, sizeof client->error, "%s", message);
-    snprintf(client->code, sizeof client->code, "%s", code);
-    client->done = true;
-    return client->status = status;
 }
 
 static void on_answer(const struct ratelimit_answer *answer, void *arg)
@@ -265,6 +283,38 @@ enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
     struct ratelimit_async *async = begin_call(client, (struct results){0});
     return wait_for_end(client, ratelimit_async_call(async, "ping", NULL, 0, timeout_ms, on_answer, client));
+}
+
+/* Are the inline ones among them allowed? One that cannot be peeked at, such as one with slots, is. */
+static enum ratelimit_status peek_inline(struct ratelimit *client, const char *const *policies, size_t n,
+                                         int64_t until_us)
+{
+    struct ratelimit_decision decision;
+    for (size_t i = 0; i < n; i++) {
+        if (policies[i][0] != '{') continue;
+        int64_t left_ms = (until_us - clock_mono_us()) / MS_US;
+        enum ratelimit_status status = ratelimit_peek(client, policies[i], "verify", strlen("verify"), 0,
+                                                      left_ms > 0 ? (uint32_t)left_ms : 1, &decision);
+        bool is_allowed = status == RATELIMIT_OK || strcmp(client->code, "UNSUPPORTED") == 0;
+        if (!is_allowed) return status;
+    }
+    return RATELIMIT_OK;
+}
+
+enum ratelimit_status ratelimit_verify(struct ratelimit *client, const char *const *policies, size_t n,
+                                       uint32_t timeout_ms)
+{
+    char warning[ERROR_SIZE];
+    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
+    int64_t until_us = clock_mono_us() + MS_US * (timeout_ms > 0 ? timeout_ms : RATELIMIT_DEFAULT_TIMEOUT_MS);
+    struct ratelimit_async *async = begin_call(client, (struct results){0});
+    enum ratelimit_status status =
+        wait_for_end(client, ratelimit_async_verify(async, policies, n, timeout_ms, on_answer, client));
+    if (status != RATELIMIT_OK) return status;
+
+    memcpy(warning, client->error, sizeof warning);
+    status = peek_inline(client, policies, n, until_us);
+    return status == RATELIMIT_OK ? finish_call(client, status, "", warning) : status;
 }
 
 enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *method, const void *params,

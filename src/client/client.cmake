@@ -12,7 +12,7 @@ target_compile_definitions(rl_client PRIVATE RL_VERSION="${PROJECT_VERSION}")
 
 file(GLOB proto_sources CONFIGURE_DEPENDS proto/*.c)
 add_library(ratelimit_objects OBJECT ${client_sources} ${proto_sources} src/base/alloc.c src/base/buffer.c
-            src/base/clock.c src/base/heap.c src/base/map.c)
+            src/base/clock.c src/base/hash.c src/base/heap.c src/base/map.c)
 set_target_properties(ratelimit_objects PROPERTIES POSITION_INDEPENDENT_CODE ON) # nothing else needs it
 target_compile_options(ratelimit_objects PRIVATE -fvisibility=hidden)
 target_compile_definitions(ratelimit_objects PRIVATE RL_VERSION="${PROJECT_VERSION}")

@@ -1,6 +1,7 @@
 #include "client/decode.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -299,4 +300,73 @@ int decode_flag(struct pull pull, const char *name, bool *ret)
         found = found || is_it;
     }
     return found ? 0 : -1;
+}
+
+/* ---- Policies ---- */
+
+/* A policy's limits come next, or something else. True: one of them has count_denied. */
+static bool counts_denied(struct pull pull)
+{
+    uint32_t n, n_fields;
+    struct slice name;
+    bool counts = false, value;
+    if (pull_array(&pull, &n) != 0) return false;
+    for (; n > 0 && pull_map(&pull, &n_fields) == 0; n--) {
+        for (; n_fields > 0; n_fields--) {
+            struct pull field = pull;
+            if (pull_skip(&pull) != 0) return counts; /* the name */
+            if (pull_skip(&pull) != 0) return counts; /* the value */
+            bool is_it = pull_text(&field, &name) == 0 && slice_is(name, "count_denied");
+            if (is_it && pull_bool(&field, &value) == 0) counts = counts || value;
+        }
+    }
+    return counts;
+}
+
+/* One policy of the list, and move past it. 0 or -1. */
+static int read_policy(struct pull *pull, struct slice *ret_name, bool *ret_counts)
+{
+    uint32_t n;
+    struct slice field;
+    *ret_name = slice_of("");
+    *ret_counts = false;
+    if (pull_map(pull, &n) != 0) return -1;
+    for (; n > 0; n--) {
+        field = slice_of("");
+        if (pull_text(pull, &field) != 0 && pull_skip(pull) != 0) return -1;
+        struct pull value = *pull;
+        if (pull_skip(pull) != 0) return -1;
+        if (slice_is(field, "name")) pull_text(&value, ret_name);
+        if (slice_is(field, "limits")) *ret_counts = counts_denied(value);
+    }
+    return 0;
+}
+
+static void append_name(char *list, size_t size, const char *name)
+{
+    size_t len = strlen(list);
+    snprintf(list + len, size - len, "%s%s", len > 0 ? ", " : "", name);
+}
+
+int decode_policies(struct pull pull, const struct buffer *names, char *ret_missing, char *ret_counting, size_t size)
+{
+    uint32_t n;
+    ret_missing[0] = ret_counting[0] = '\0';
+    if (pull_array(&pull, &n) != 0) return -1;
+
+    const char *name = (const char *)buffer_data(names), *end = name + buffer_len(names);
+    for (; name < end; name += strlen(name) + 1) {
+        struct pull at = pull;
+        struct slice known;
+        bool is_known = false, counts = false, counts_it = false;
+        for (uint32_t i = 0; i < n; i++) {
+            if (read_policy(&at, &known, &counts) != 0) return -1;
+            if (!slice_is(known, name)) continue;
+            is_known = true;
+            counts_it = counts_it || counts;
+        }
+        if (!is_known) append_name(ret_missing, size, name);
+        if (counts_it) append_name(ret_counting, size, name);
+    }
+    return 0;
 }

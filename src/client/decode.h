@@ -43,6 +43,9 @@ int decode_many(struct pull *pull, const struct decode_order *order, struct rate
 /* A check_all's: the combined decision, on `cost` in all, and those of its members as decode_many(). */
 int decode_all(struct pull *pull, const struct decode_order *order, int64_t cost,
                struct ratelimit_decision *ret_decision, struct ratelimit_decision *members, size_t n);
+/* Of `names`, each with a NUL behind it: those that a list of policies lacks, and those that count denied checks, each
+ * list as a text with commas, cut to `size`. 0, or -1 when that is no list of policies. */
+int decode_policies(struct pull pull, const struct buffer *names, char *ret_missing, char *ret_counting, size_t size);
 /* The bool `name` of a map, {removed: bool} and whatever a later daemon adds. 0 or -1. */
 int decode_flag(struct pull pull, const char *name, bool *ret);
 

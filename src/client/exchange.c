@@ -64,6 +64,18 @@ enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct req
     return RATELIMIT_OK;
 }
 
+enum ratelimit_status exchange_repeat(struct ratelimit_async *client, struct request *request)
+{
+    int64_t at_us = client->clock.mono_us + (int64_t)request->timeout_ms * 1000;
+    if (heap_push(&client->deadlines, &request->deadline, at_us) != 0) {
+        request_release(&client->pool, request);
+        return RATELIMIT_NO_MEMORY;
+    }
+    request->kind = REQUEST_REPEAT;
+    list_push_back(&client->repeats, &request->link);
+    return RATELIMIT_OK;
+}
+
 static void update_breaker(struct breaker *breaker, enum ratelimit_status status, bool is_probe, int64_t now_us)
 {
     if (status == RATELIMIT_TIMEOUT) {
@@ -107,7 +119,8 @@ static bool forget_call(struct ratelimit_async *client, struct request *request)
 
 static void end_call(struct ratelimit_async *client, struct request *request, const struct ratelimit_answer *answer)
 {
-    update_breaker(&client->breaker, answer->status, request->probes, client->clock.mono_us);
+    if (request->kind != REQUEST_REPEAT) /* which says nothing about the daemon */
+        update_breaker(&client->breaker, answer->status, request->probes, client->clock.mono_us);
     bool is_free = forget_call(client, request);
     if (request->callback != NULL) {
         request->callback(answer, request->arg);
@@ -149,6 +162,23 @@ static void end_all(struct ratelimit_async *client, struct list *list, enum rate
     list_append(&client->ending, list);
     while (!list_empty(&client->ending))
         end_failed(client, LIST_ITEM(client->ending.next, struct request, link), status, code, message);
+}
+
+/* Those that a callback adds wait for the next tick: a program that asks again at once must not stay in this one. */
+static void end_repeats(struct ratelimit_async *client)
+{
+    list_append(&client->ending, &client->repeats);
+    while (!list_empty(&client->ending)) {
+        struct request *request = LIST_ITEM(client->ending.next, struct request, link);
+        size_t n = request->n_members;
+        end_call(client, request,
+                 &(struct ratelimit_answer){.status = RATELIMIT_OK,
+                                            .code = "",
+                                            .message = "",
+                                            .decision = &request->members[n],
+                                            .members = n > 0 ? request->members : NULL,
+                                            .n_members = n});
+    }
 }
 
 /* ---- The connection's end ---- */
@@ -218,6 +248,28 @@ static void split_error(struct slice error, char *ret_code, char *ret_message)
     ret_code[code_len] = '\0';
 }
 
+/* To ratelimit_async_verify(). With RATELIMIT_OK the message may be a warning. */
+static void end_verified(struct ratelimit_async *client, struct request *request, struct pull result)
+{
+    char missing[MESSAGE_SIZE / 2], counting[MESSAGE_SIZE / 2], message[MESSAGE_SIZE];
+    if (decode_policies(result, &request->names, missing, counting, sizeof missing) != 0) {
+        end_failed(client, request, RATELIMIT_PROTOCOL, "", "the answer is not a list of policies");
+    } else if (missing[0] != '\0') {
+        snprintf(message, sizeof message, "the daemon's configuration has no %s", missing);
+        end_failed(client, request, RATELIMIT_REFUSED, "UNKNOWN_POLICY", message);
+    } else {
+        bool warns = client->denials.all != NULL && counting[0] != '\0';
+        snprintf(message, sizeof message, "remembered denials are not counted by policies with count_denied: %s",
+                 counting);
+        end_call(client, request,
+                 &(struct ratelimit_answer){.status = RATELIMIT_OK,
+                                            .code = "",
+                                            .message = warns ? message : "",
+                                            .result = result.at,
+                                            .result_len = (size_t)(result.end - result.at)});
+    }
+}
+
 static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
 {
     const struct decode_order *order = &client->order;
@@ -240,6 +292,8 @@ static void end_answered(struct ratelimit_async *client, struct request *request
     case REQUEST_FLAG: rc = decode_flag(result, request->flag, &answer.done); break;
     case REQUEST_HELLO:
     case REQUEST_ABANDON:
+    case REQUEST_REPEAT:
+    case REQUEST_VERIFY:
     case REQUEST_OTHER: break;
     }
     if (rc != 0) {
@@ -254,6 +308,7 @@ static void end_answered(struct ratelimit_async *client, struct request *request
                           answer.decision != NULL ? &decision : NULL);
     else if (answer.decision != NULL)
         names_put(&request->names, &decision);
+    if (answer.decision != NULL) denials_put(&client->denials, request, &decision, client->clock.mono_us);
     if (request->kind == REQUEST_ID && buffer_len(&client->id) > 0) answer.id = (const char *)buffer_data(&client->id);
     bool has_id = answer.id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
     if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
@@ -340,6 +395,8 @@ static void on_response(struct ratelimit_async *client, const struct rpc_respons
     } else if (response->is_error) {
         split_error(response->error, code, message);
         end_failed(client, request, RATELIMIT_REFUSED, code, message);
+    } else if (request->kind == REQUEST_VERIFY) {
+        end_verified(client, request, response->result);
     } else {
         end_answered(client, request, response->result);
     }
@@ -457,6 +514,7 @@ static struct request *due_call(const struct ratelimit_async *client)
 void exchange_tick(struct ratelimit_async *client, short revents)
 {
     CHECK(client->busy);
+    end_repeats(client);
     if ((revents & ~POLLOUT) != 0 || due_call(client) != NULL || client->n_orphans > 0) receive(client);
     if (revents & POLLOUT) client->stuck = false;
 
@@ -488,6 +546,7 @@ void exchange_leave_parent(struct ratelimit_async *client)
 
     list_append(&client->ending, &client->waiting);
     list_append(&client->ending, &client->sent);
+    list_append(&client->ending, &client->repeats);
     while (!list_empty(&client->ending)) {
         struct request *request = LIST_ITEM(client->ending.next, struct request, link);
         if (forget_call(client, request)) request_release(&client->pool, request);
@@ -523,5 +582,6 @@ void exchange_cancel(struct ratelimit_async *client)
     leave_connection(client);
     end_all(client, &client->sent, RATELIMIT_CANCELLED, "", "");
     end_all(client, &client->waiting, RATELIMIT_CANCELLED, "", "");
+    end_all(client, &client->repeats, RATELIMIT_CANCELLED, "", "");
     CHECK(client->deadlines.n == 0);
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "client/decode.h"
+#include "client/denials.h"
 #include "client/link.h"
 #include "client/request.h"
 
@@ -28,6 +29,7 @@ struct ratelimit_async {
 
     struct list waiting; /* of struct request, in the order made; the first may be half written */
     struct list sent;
+    struct list repeats;   /* answered by what is remembered; they end in the next tick */
     struct list ending;    /* calls that one event ends, while their callbacks run */
     struct list orphans;   /* sent, and nobody waits any more, but a late grant must be undone or abandoned */
     struct map by_msgid;   /* the calls in `sent` and `orphans` */
@@ -46,6 +48,7 @@ struct ratelimit_async {
     bool maps;          /* from the next connection on hello asks for maps */
     bool describes;     /* and for decisions that say which limit they speak of */
 
+    struct denials denials;
     struct breaker breaker;
     bool stuck;          /* the socket is full: wait for POLLOUT */
     bool answered;       /* this connection has brought an answer */
@@ -62,6 +65,10 @@ struct ratelimit_async {
 
 /* Queue a packed call. OK; or BREAKER or NO_MEMORY, and it is still the caller's. */
 enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request);
+
+/* The same for a call whose answer denials_find() has found: it ends in the next tick. OK, or NO_MEMORY and it
+ * is back in the pool. */
+enum ratelimit_status exchange_repeat(struct ratelimit_async *client, struct request *request);
 
 /* One tick without waiting, within `busy`. `revents` as for ratelimit_async_process(). */
 void exchange_tick(struct ratelimit_async *client, short revents);

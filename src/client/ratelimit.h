@@ -312,6 +312,15 @@ RATELIMIT_API const char *ratelimit_id(const struct ratelimit *client);
 RATELIMIT_API enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms);
 
 /*
+ * For the start of a program: does the daemon have all these policies? RATELIMIT_REFUSED with the code UNKNOWN_POLICY
+ * if its configuration lacks some; ratelimit_error() names them. Of settings in braces it asks whether the daemon
+ * allows inline policies (NOT_PERMITTED). With RATELIMIT_OK, ratelimit_error() is a warning or "": it names the
+ * policies that do not fit ratelimit_remember_denials().
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_verify(struct ratelimit *client, const char *const *policies, size_t n,
+                                                     uint32_t timeout_ms);
+
+/*
  * Call any method of the protocol. `params` is a MessagePack array, packed by the caller (NULL, 0: no parameters).
  * *ret_result is the packed result; the client owns it, and it is valid until the client's next call.
  */
@@ -331,8 +340,24 @@ RATELIMIT_API void ratelimit_use_maps(struct ratelimit *client);
  */
 RATELIMIT_API void ratelimit_describe(struct ratelimit *client);
 
-/* What was wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK.
- * The client owns the text; it is valid until the client's next call. */
+/*
+ * From now on the client repeats a denial by itself for `duration_ms` (such as 100; 0, the default: never), but not
+ * longer than its retry_after_ms, so that a flood of checks that are denied asks a few times a second. It repeats what
+ * ratelimit_check(), ratelimit_check_with() and ratelimit_check_all() got, if policies, keys, costs and max_wait_ms are
+ * the same in the same order, and there is neither request_id nor at_most. Such a decision has
+ * RATELIMIT_SOURCE_DENY_CACHE and shorter times. The client remembers the latest 1024, and forgets those of a policy
+ * and key with its own ratelimit_reset() and ratelimit_refund() of them; setting the duration again forgets all. The
+ * failure answer RATELIMIT_SOURCE_DENY is never remembered. It also works while the daemon is away.
+ *
+ * The daemon does not see these checks: neither its counters nor a policy with count_denied count them. Do not use it
+ * with such policies; ratelimit_verify() names them. RATELIMIT_BAD_ARGUMENT: the duration is negative.
+ */
+RATELIMIT_API enum ratelimit_status ratelimit_remember_denials(struct ratelimit *client, int64_t duration_ms);
+/* How many checks the client has answered so since it was opened. */
+RATELIMIT_API uint64_t ratelimit_remembered(const struct ratelimit *client);
+
+/* What was wrong with the last call, for people: "UNKNOWN_POLICY: there is no policy nosuch". "" after RATELIMIT_OK,
+ * but for ratelimit_verify(). The client owns the text; it is valid until the client's next call. */
 RATELIMIT_API const char *ratelimit_error(const struct ratelimit *client);
 /* RATELIMIT_REFUSED: the daemon's code, "UNKNOWN_POLICY". RATELIMIT_LOST: the code of the daemon's final error before
  * it closed the connection, if it sent one, such as "TOO_LARGE". Else "". Valid as above. */
@@ -351,8 +376,8 @@ struct ratelimit_answer {
     const char *id;      /* of a reserve or acquire that was allowed: the reservation or the slot; else NULL */
     bool done;           /* OK: of a reset or release, was there anything to end? */
     const char *code;    /* REFUSED: "UNKNOWN_POLICY"; LOST: of the daemon's final error, or ""; else "" */
-    const char *message; /* for people, with the code; "" when OK */
-    const void *result;  /* OK: the packed result; else NULL */
+    const char *message; /* for people, with the code; "" when OK, but of a verify it may be a warning */
+    const void *result;  /* OK: the packed result; NULL for a repeated denial, which has none; else NULL */
     size_t result_len;
 };
 
@@ -367,8 +392,11 @@ typedef void ratelimit_answer_fn(const struct ratelimit_answer *answer, void *ar
 /* As ratelimit_open(). The caller owns *ret_client and frees it with ratelimit_async_free(). */
 RATELIMIT_API enum ratelimit_status ratelimit_async_new(const char *path, struct ratelimit_async **ret_client);
 
-/* As ratelimit_describe(). */
+/* As the blocking functions of the same name. A repeated denial, too, is reported in ratelimit_async_process(). */
 RATELIMIT_API void ratelimit_async_describe(struct ratelimit_async *client);
+RATELIMIT_API enum ratelimit_status ratelimit_async_remember_denials(struct ratelimit_async *client,
+                                                                     int64_t duration_ms);
+RATELIMIT_API uint64_t ratelimit_async_remembered(const struct ratelimit_async *client);
 
 /* Calls in flight end as RATELIMIT_CANCELLED within this function. NULL is fine. */
 RATELIMIT_API void ratelimit_async_free(struct ratelimit_async *client);
@@ -426,6 +454,10 @@ RATELIMIT_API enum ratelimit_status ratelimit_async_acquire(struct ratelimit_asy
 RATELIMIT_API enum ratelimit_status ratelimit_async_release(struct ratelimit_async *client, const char *slot,
                                                             uint32_t timeout_ms, ratelimit_answer_fn *callback,
                                                             void *arg);
+/* As ratelimit_verify(), but settings in braces are passed over: make a peek of them. */
+RATELIMIT_API enum ratelimit_status ratelimit_async_verify(struct ratelimit_async *client, const char *const *policies,
+                                                           size_t n, uint32_t timeout_ms, ratelimit_answer_fn *callback,
+                                                           void *arg);
 /* Any method; `params` as for ratelimit_call(). */
 RATELIMIT_API enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const char *method,
                                                          const void *params, size_t params_len, uint32_t timeout_ms,

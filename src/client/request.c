@@ -9,7 +9,8 @@
 enum {
     REQUESTS_KEPT = 4096, /* in the pool; the daemon takes as many from one connection before it pauses */
     BYTES_KEPT = 1024,    /* bytes of storage that one in the pool keeps */
-    MEMBERS_KEPT = 16,    /* decisions that it keeps space for: a check_all has no more */
+    MEMBERS_KEPT =
+        REQUEST_MEMBERS_MAX + 1, /* decisions that it keeps space for: those of a check_all, and that on all */
 };
 
 /* What a method is answered with, and what its yes leaves with the daemon or ends there. */
@@ -23,8 +24,8 @@ static const struct {
     {"peek", .kind = REQUEST_DECISION},
     {"check_many", .kind = REQUEST_MANY},
     {"check_all", .kind = REQUEST_ALL},
-    {"refund", .kind = REQUEST_DECISION},
-    {"reset", .kind = REQUEST_FLAG, .flag = "removed"},
+    {"refund", .kind = REQUEST_DECISION, .effect = EFFECT_FREED},
+    {"reset", .kind = REQUEST_FLAG, .effect = EFFECT_FREED, .flag = "removed"},
     {"reserve", .kind = REQUEST_ID, .effect = EFFECT_RESERVATION},
     {"settle", .kind = REQUEST_DECISION, .effect = EFFECT_ENDED},
     {"cancel", .kind = REQUEST_DECISION, .effect = EFFECT_ENDED},
@@ -58,6 +59,7 @@ void request_fini(struct request *request)
 {
     buffer_fini(&request->bytes);
     buffer_fini(&request->names);
+    buffer_fini(&request->check);
     mem_free(request->members);
 }
 
@@ -87,10 +89,11 @@ void request_release(struct request_pool *pool, struct request *request)
         return;
     }
 
-    buffer_truncate(&request->bytes, 0);
-    buffer_shrink(&request->bytes, BYTES_KEPT);
-    buffer_truncate(&request->names, 0);
-    buffer_shrink(&request->names, BYTES_KEPT);
+    struct buffer *const storage[] = {&request->bytes, &request->names, &request->check};
+    for (size_t i = 0; i < N_OF(storage); i++) {
+        buffer_truncate(storage[i], 0);
+        buffer_shrink(storage[i], BYTES_KEPT);
+    }
     if (request->members_cap > MEMBERS_KEPT) {
         mem_free(request->members);
         request->members = NULL;
@@ -98,6 +101,16 @@ void request_release(struct request_pool *pool, struct request *request)
     }
     list_push_back(&pool->free, &request->link);
     pool->n++;
+}
+
+int request_reserve_members(struct request *request, size_t n)
+{
+    if (n <= request->members_cap) return 0;
+    struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
+    if (members == NULL) return -1;
+    request->members = members;
+    request->members_cap = n;
+    return 0;
 }
 
 static struct packer start_message(struct request *request, const char *method, uint32_t n_params)
@@ -176,12 +189,7 @@ static void pack_options(struct packer *packer, const struct ratelimit_options *
 /* [[policy, key, cost], ...], and space for their answers. -1 without memory. */
 static int pack_list(struct request *request, struct packer *packer, const struct ratelimit_item *items, size_t n)
 {
-    if (n > request->members_cap) {
-        struct ratelimit_decision *members = mem_realloc(request->members, n * sizeof *members);
-        if (members == NULL) return -1;
-        request->members = members;
-        request->members_cap = n;
-    }
+    if (request_reserve_members(request, n) != 0) return -1;
     request->n_members = n;
 
     pack_array(packer, (uint32_t)n);

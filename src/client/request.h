@@ -24,6 +24,8 @@ enum request_kind {
     REQUEST_FLAG, /* a map with a bool, `flag` */
     REQUEST_OTHER,
     REQUEST_ABANDON, /* nothing: a notification */
+    REQUEST_REPEAT,  /* by the client: with `members`, and the decision behind them */
+    REQUEST_VERIFY,  /* a list of policies, for those in `names` */
 };
 
 /* What a yes leaves with the daemon until it is ended, or ends there. */
@@ -33,7 +35,10 @@ enum request_effect {
     EFFECT_RESERVATION, /* reserve */
     EFFECT_SLOT_ENDED,  /* release */
     EFFECT_ENDED,       /* settle, cancel */
+    EFFECT_FREED,       /* reset, refund: denied units are there again */
 };
+
+enum { REQUEST_MEMBERS_MAX = 16 }; /* of a check_all */
 
 /* Whether the daemon is to give back what the call was granted, or will be. */
 static inline bool effect_is_held(enum request_effect effect)
@@ -53,6 +58,7 @@ struct request {
     const char *wrong; /* static; with a policy's settings, where they cannot be read */
     size_t n_members;
     size_t n_names;      /* in `names` */
+    uint64_t n_forgets;  /* of the client's denials, when it was made */
     size_t n_written;    /* of `bytes` that the socket took */
     bool sent;           /* all of them: the daemon may act on it */
     bool ended;          /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
@@ -66,6 +72,7 @@ struct request {
     /* Storage, which stays with the request in the pool: */
     struct buffer bytes;                /* owned; packed */
     struct buffer names;                /* owned; of the first items' inline policies, each with a NUL; see names.h */
+    struct buffer check;                /* owned; what a denial is remembered by; empty: it is not */
     struct ratelimit_decision *members; /* owned; for the answer; until then only `granted` is set: the cost */
     size_t members_cap;
 };
@@ -80,6 +87,7 @@ struct question {
     const int64_t *units;                    /* NULL: none */
     const struct ratelimit_options *options; /* NULL: none; if there are no units, a cost is among those of one item */
     int64_t granted;                         /* by a yes to one item that does not say so */
+    bool is_check;                           /* check, check_all: a denial may be remembered */
 };
 
 struct request_pool {
@@ -96,6 +104,8 @@ void request_fini(struct request *request);
 /* For a call of `method`, with the kind, effect and flag of its answer; NULL without memory. */
 struct request *request_new(struct request_pool *pool, const char *method);
 void request_release(struct request_pool *pool, struct request *request); /* must be in no list, map or heap */
+
+int request_reserve_members(struct request *request, size_t n); /* space for so many; 0, or -1 without memory */
 
 /* Each packs a whole request, with its `msgid`. 0, or -1 without memory; `wrong` is set where a policy's settings
  * cannot be read. */

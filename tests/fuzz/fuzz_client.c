@@ -56,13 +56,15 @@ static void on_end(const struct ratelimit_answer *answer, void *arg)
 
 static void make_calls(struct ratelimit_async *client, int *n_ends)
 {
-    const struct ratelimit_item items[] = {{"login", "alice", 5, 1}, {"{limit: 5}", "bob", 3, 2}};
+    const struct ratelimit_item items[] = {{"login", "alice", 5, 1}, {"{name: x, limit: 5}", "bob", 3, 2}};
+    static const char *const policies[] = {"login", "web"};
     for (int i = 0; i < N_CALLS; i++) {
         int *n = &n_ends[i];
         enum ratelimit_status status =
             i % 6 == 0   ? ratelimit_async_check(client, "login", "alice", 5, i, 1000, on_end, n)
             : i % 6 == 1 ? ratelimit_async_peek(client, "login", "alice", 5, i, 1000, on_end, n)
-            : i % 6 == 2 ? ratelimit_async_call(client, "policies", NULL, 0, 1000, on_end, n)
+            : i == 2     ? ratelimit_async_call(client, "policies", NULL, 0, 1000, on_end, n)
+            : i % 6 == 2 ? ratelimit_async_verify(client, policies, 2, 1000, on_end, n)
             : i % 6 == 3 ? ratelimit_async_check_all(client, items, 2, NULL, 1000, on_end, n)
             : i % 6 == 4 ? ratelimit_async_acquire(client, "jobs", "alice", 5, 1000, on_end, n)
                          : ratelimit_async_release(client, "slot", 1000, on_end, n);
@@ -92,6 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int n_ends[N_CALLS] = {0};
     listen_once();
     CHECK(ratelimit_async_new(address.sun_path, &client) == RATELIMIT_OK);
+    CHECK(ratelimit_async_remember_denials(client, 1000) == RATELIMIT_OK);
     client->clock.frozen = true;
     make_calls(client, n_ends);
     ratelimit_async_process(client, 0);

@@ -25,8 +25,15 @@
 
 enum { NAME_SIZE = 64, N_CLIENTS = 64, N_HELD = 4096, LINE_ROOM = 64 * 1024, ANSWER_MAX = 64 * 1024 };
 
+struct count {
+    char status[24];
+    int n;
+};
+
 struct client {
     char name[NAME_SIZE];
+    int n_checks, n_allowed, n_denied;
+    struct count failures[16];
     struct ratelimit_async *async; /* owned; or */
     struct ratelimit *blocking;    /* owned */
     unsigned timeout_ms;
@@ -47,10 +54,7 @@ struct group { /* of `threads` */
     struct call *of;
     yaml_node_t *each;
     int times, n_running, n_allowed;
-    struct count {
-        char status[24];
-        int n;
-    } counts[16];
+    struct count counts[16];
 };
 
 struct task { /* one thread of it */
@@ -74,6 +78,8 @@ struct call {
     char *request_id;
     struct ratelimit_item *items;
     size_t n_items;
+    char **policies; /* of a verify */
+    size_t n_policies;
     struct held *subject; /* of a release, settle or cancel */
     unsigned timeout_ms;
     struct timespec begun;
@@ -89,6 +95,7 @@ static FILE *out;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lists above and the workers' queues */
 
 static void start(struct line *line, yaml_node_t *node, struct task *task);
+static void on_answer(const struct ratelimit_answer *answer, void *arg);
 static void run_task(struct task *task);
 
 static _Noreturn void die(const char *what)
@@ -161,6 +168,8 @@ static void free_call(struct call *call)
         free((char *)call->items[i].key);
     }
     free(call->items);
+    for (size_t i = 0; i < call->n_policies; i++) free(call->policies[i]);
+    free(call->policies);
     free(call->policy);
     free(call->key);
     free(call->request_id);
@@ -175,13 +184,11 @@ static double ms_since(const struct timespec *begun)
     return (double)(now.tv_sec - begun->tv_sec) * 1e3 + (double)(now.tv_nsec - begun->tv_nsec) / 1e6;
 }
 
-static void count(struct group *group, const char *status, bool allowed)
+static void count(struct count *at, const char *status)
 {
-    struct count *at = group->counts;
     while (at->n > 0 && strcmp(at->status, status) != 0) at++;
     snprintf(at->status, sizeof at->status, "%s", status);
     at->n++;
-    group->n_allowed += allowed;
 }
 
 /* The call has ended with `status`; the rest of its answer is the JSON in `format`, which begins with a comma. */
@@ -190,7 +197,8 @@ __attribute__((format(printf, 4, 5))) static void finish(struct call *call, cons
 {
     struct task *task = call->task;
     if (task != NULL) {
-        count(task->group, status, allowed);
+        count(task->group->counts, status);
+        task->group->n_allowed += allowed;
         free_call(call);
         if (!task->in_step) run_task(task);
         return;
@@ -294,6 +302,78 @@ static void put_answer(FILE *to, struct call *call, const struct ratelimit_answe
     }
 }
 
+static size_t pending(void)
+{
+    size_t n = 0;
+    for (int i = 0; is_async && i < N_CLIENTS; i++)
+        n += clients[i] != NULL ? ratelimit_async_pending(clients[i]->async) : 0;
+    return n;
+}
+
+static void count_check(struct call *call, const struct ratelimit_answer *answer, const char *status)
+{
+    struct client *client = call->client;
+    if (strncmp(call->verb, "check", strlen("check")) != 0) return;
+    client->n_checks++;
+    if (answer->decision != NULL) answer->decision->allowed ? client->n_allowed++ : client->n_denied++;
+    if (answer->status != RATELIMIT_OK) count(client->failures, status);
+}
+
+static void put_stats(struct call *call)
+{
+    const struct client *client = call->client;
+    char *failures;
+    size_t len;
+    int n_refused = 0;
+    FILE *to = open_memstream(&failures, &len);
+    for (const struct count *at = client->failures; at->n > 0; at++) {
+        bool is_refused = strcmp(at->status, "refused") == 0;
+        if (is_refused) n_refused = at->n;
+        if (!is_refused) fprintf(to, "%s\"%s\": %d", ftell(to) > 0 ? ", " : "", at->status, at->n);
+    }
+    fclose(to);
+    uint64_t n_remembered =
+        is_async ? ratelimit_async_remembered(client->async) : ratelimit_remembered(client->blocking);
+    finish(call, "ok", false,
+           ", \"counters\": {\"checks\": %d, \"allowed\": %d, \"denied\": %d, \"refused\": %d, \"remembered\": %" PRIu64
+           ", \"unavailable\": {%s}}, \"pending\": %zu",
+           client->n_checks, client->n_allowed, client->n_denied, n_refused, n_remembered, failures, pending());
+    free(failures);
+}
+
+static void put_log(const char *message)
+{
+    fputs("{\"event\": \"log\", \"message\": ", out);
+    command_put_text(out, message);
+    fputs("}\n", out);
+}
+
+/* The names at the end of the message. */
+static void put_missing(FILE *to, const char *message)
+{
+    const char *names = strstr(message, "has no ");
+    char *copy = strdup(names != NULL ? names + strlen("has no ") : ""), *rest = copy;
+    fputs(", \"missing\": [", to);
+    for (char *name; (name = strtok_r(rest, ", ", &rest)) != NULL;) {
+        if (name > copy) fputs(", ", to);
+        command_put_text(to, name);
+    }
+    fputs("]", to);
+    free(copy);
+}
+
+/* As ratelimit.h says, of a verify with inline policies. */
+static bool may_peek(struct call *call)
+{
+    for (size_t i = 0; i < call->n_policies; i++) {
+        if (call->policies[i][0] != '{') continue;
+        snprintf(call->verb, sizeof call->verb, "peek");
+        return ratelimit_async_peek(call->client->async, call->policies[i], "verify", 6, 0, call->timeout_ms, on_answer,
+                                    call) == RATELIMIT_OK;
+    }
+    return false;
+}
+
 static void on_answer(const struct ratelimit_answer *answer, void *arg)
 {
     struct call *call = arg;
@@ -304,6 +384,11 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
     if (answer->id != NULL) keep(call, answer->id);
     if (is_release && call->subject->held && answer->status == RATELIMIT_OK && !answer->done) tell_lost(call->subject);
     if (is_release) call->subject->held = false;
+    count_check(call, answer, status);
+    if (strcmp(call->verb, "verify") == 0 && answer->status == RATELIMIT_OK) {
+        if (answer->message[0] != '\0') put_log(answer->message);
+        if (is_async && may_peek(call)) return; /* its answer is that of the whole */
+    }
     FILE *to = open_memstream(&rest, &len);
     if (answer->status == RATELIMIT_OK) {
         put_answer(to, call, answer);
@@ -312,6 +397,7 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
         command_put_text(to, answer->message);
         fputs(", \"code\": ", to);
         answer->code[0] != '\0' ? command_put_text(to, answer->code) : (void)fputs("null", to);
+        if (strcmp(answer->code, "UNKNOWN_POLICY") == 0 && call->n_policies > 0) put_missing(to, answer->message);
     }
     fclose(to);
     finish(call, status, answer->decision != NULL && answer->decision->allowed, "%s", rest);
@@ -346,6 +432,9 @@ static enum ratelimit_status begin(struct call *call)
                                        on_answer, call);
     if (strcmp(verb, "release") == 0) return ratelimit_async_release(client, id, ms, on_answer, call);
     if (strcmp(verb, "settle") == 0) return ratelimit_async_settle(client, id, call->number, ms, on_answer, call);
+    if (strcmp(verb, "verify") == 0)
+        return ratelimit_async_verify(client, (const char *const *)call->policies, call->n_policies, ms, on_answer,
+                                      call);
     return ratelimit_async_cancel(client, id, ms, on_answer, call);
 }
 
@@ -386,6 +475,9 @@ static void block(struct call *call)
         answer.decision = NULL;
     } else if (strcmp(verb, "settle") == 0) {
         status = ratelimit_settle(client, id, call->number, ms, &decision);
+    } else if (strcmp(verb, "verify") == 0) {
+        status = ratelimit_verify(client, (const char *const *)call->policies, call->n_policies, ms);
+        answer.decision = NULL;
     } else {
         status = ratelimit_cancel(client, id, ms, &decision);
     }
@@ -452,7 +544,13 @@ static void open_client(struct call *call)
     int i = 0;
     snprintf(client->name, sizeof client->name, "%s", name);
     free(name);
+    int64_t remember_ms = command_number(call->line, call->node, "remember_denials_ms", 0);
+    if (status == RATELIMIT_OK)
+        status = is_async ? ratelimit_async_remember_denials(client->async, remember_ms)
+                          : ratelimit_remember_denials(client->blocking, remember_ms);
     if (status != RATELIMIT_OK) {
+        ratelimit_async_free(client->async);
+        ratelimit_close(client->blocking);
         free(client);
         finish(call, "argument", false, ", \"maybe_charged\": false, \"message\": \"%s\"",
                ratelimit_status_text(status));
@@ -570,14 +668,6 @@ static void run_threads(struct call *call)
     }
 }
 
-static size_t pending(void)
-{
-    size_t n = 0;
-    for (int i = 0; is_async && i < N_CLIENTS; i++)
-        n += clients[i] != NULL ? ratelimit_async_pending(clients[i]->async) : 0;
-    return n;
-}
-
 static _Noreturn void be_child(struct call *call, int to)
 {
     is_child = true;
@@ -659,6 +749,14 @@ static void read_call(struct call *call)
         call->options.request_id_len = (uint32_t)strlen(call->request_id);
     }
 
+    yaml_node_t *policies = command_field(line, node, "policies");
+    while (command_member(line, policies, (long)call->n_policies) != NULL) call->n_policies++;
+    call->policies = calloc(call->n_policies + 1, sizeof *call->policies);
+    for (size_t i = 0; i < call->n_policies; i++)
+        call->policies[i] = command_policy(line, command_member(line, policies, (long)i), place_of(call));
+    if (command_flag(line, node, "inline"))
+        call->policies[call->n_policies++] = strdup("{algorithm: fixed_window, limit: 1, window: 1s}");
+
     while (command_member(line, items, (long)call->n_items) != NULL) call->n_items++;
     call->items = calloc(call->n_items + 1, sizeof *call->items);
     for (size_t i = 0; i < call->n_items; i++) {
@@ -697,6 +795,10 @@ static void start_call(struct call *call)
         finish(call, "bug", false, ", \"message\": \"no such client, slot or reservation\"");
         return;
     }
+    if (strcmp(call->verb, "stats") == 0) {
+        put_stats(call);
+        return;
+    }
     if (strcmp(call->verb, "slot_state") == 0) {
         finish(call, "ok", false, ", \"held\": %s, \"lost\": %s", call->subject->held ? "true" : "false",
                call->subject->lost ? "true" : "false");
@@ -720,7 +822,7 @@ static void start(struct line *line, yaml_node_t *node, struct task *task)
     clock_gettime(CLOCK_MONOTONIC, &call->begun);
     verb = call->verb;
     if (is_one_of(verb, "check peek check_all check_many reset refund acquire release reserve settle "
-                        "cancel_reservation slot_state")) {
+                        "cancel_reservation slot_state stats verify")) {
         if (command_flag(line, node, "cancelled") || command_flag(line, node, "resend"))
             finish(call, "unknown", false, "%s", "");
         else

@@ -163,6 +163,16 @@ static void read_replies(struct redis_conn *conn)
     }
 }
 
+/* What the read waits for, and the write that waited for the bytes just read. */
+static void watch_after_tls_read(redisAsyncContext *context, const struct redis_tls_session *session)
+{
+    if (session->read_wants_write)
+        redisLibuvDelRead(context->ev.data); /* bytes may come meanwhile, and would wake the loop again and again */
+    else
+        on_add_read(context->ev.data);
+    if (session->read_wants_write || session->write_wants_read) redisLibuvAddWrite(context->ev.data);
+}
+
 static void on_readable(redisAsyncContext *context)
 {
     struct redis_conn *conn = context->data;
@@ -180,12 +190,10 @@ static void on_readable(redisAsyncContext *context)
     }
 
     if (n > 0) buffer_grew(&conn->input, (size_t)n);
-    if (conn->tls != NULL && conn->tls->read_wants_write)
-        redisLibuvDelRead(context->ev.data); /* bytes may come meanwhile, and would wake the loop again and again */
-    else
+    if (conn->tls == NULL)
         on_add_read(context->ev.data);
-    if (conn->tls != NULL && (conn->tls->read_wants_write || conn->tls->write_wants_read))
-        redisLibuvAddWrite(context->ev.data);
+    else
+        watch_after_tls_read(context, conn->tls);
     if (n > 0) read_replies(conn);
 }
 

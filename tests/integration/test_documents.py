@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -25,7 +26,7 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # Snippets without a language: the two of Try it and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
-PLAIN = {"README.md": 3, "redis.md": 4, "operate-under-load.md": 1}
+PLAIN = {"README.md": 3, "redis.md": 12, "operate-under-load.md": 1}
 
 
 def named(block):
@@ -325,6 +326,90 @@ def test_the_check_of_the_way_in_the_page_works(start_redis, tmp_path):
     argv = command.replace("redis.example", "127.0.0.1").replace("6380", str(port)).split()
     done = run(argv, cwd=tmp_path)
     assert done.stdout == "PONG\n", done.stderr
+
+
+# ---- outages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def outage(redis, redis_cli, ratelimitd, connect):
+    """The configuration of the page on the test's server, a shell with the page's commands, and what a client sees."""
+    of_breaker = next(block.text for block in of("yaml", "redis.md") if "breaker:" in block.text)
+    policies = code_of("redis.md", "yaml").partition("policies:")[2]
+    assert "breaker: {errors: 5, late: 5, probe_every: 250ms}" in of_breaker
+    daemon = ratelimitd(f"policies:{policies}", redis=redis, redis_options={"breaker": "{errors: 5, late: 5, probe_every: 250ms}"})
+    client = connect(daemon)
+    env = {**os.environ, "PATH": f"{redis_cli}:{build_dir() / 'bin'}:{os.environ['PATH']}", "RATELIMIT_SOCKET": daemon.socket}
+
+    def begin(*marks):
+        commands = [commands_of(mark) if mark else "cat\n" for mark in marks]  # cat: until the test closes its input
+        return subprocess.Popen(["sh", "-ec", "".join(commands)], env=env, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+    def sees(*reasons):
+        seen = set()
+        for reason in reasons:
+            eventually(lambda: seen.add((answer := client.check("api", "alice")).get("reason", answer["source"])) or reason in seen,
+                       f"an answer by {reason}")
+
+    sees("redis")
+    return begin, sees
+
+
+def ended(process):
+    if process.stdin and not process.stdin.closed:
+        process.stdin.close()
+    output = process.stdout.read()
+    assert process.wait(20) == 0, output
+
+
+def interrupted(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_the_loop_of_the_page_prints_where_answers_come_from(outage):
+    begin, _ = outage
+    loop = begin("ask")
+    try:
+        assert re.search(r"  \[(redis|local: \w+)\]$", loop.stdout.readline().rstrip())
+    finally:
+        interrupted(loop)
+
+
+def test_a_redis_that_is_slowed_as_the_page_says(outage):
+    begin, sees = outage
+    slow = begin("slow")
+    try:
+        sees("deadline", "breaker")
+    finally:
+        interrupted(slow)
+    sees("redis")
+
+
+def test_a_redis_that_is_filled_as_the_page_says(outage):
+    begin, sees = outage
+    ended(begin("fill"))
+    sees("store_error", "breaker")
+    ended(begin("empty"))
+    sees("redis")
+
+
+def test_a_redis_that_is_stopped_as_the_page_says(outage):
+    begin, sees = outage
+    shell = begin("pid", "stop", None, "continue")
+    sees("deadline", "down")
+    ended(shell)
+    sees("redis")
+
+
+def test_a_redis_that_is_killed_as_the_page_says(outage, redis):
+    begin, sees = outage
+    ended(begin("pid", "kill"))
+    sees("down")
+    redis.wait()
+    redis.start()
+    sees("redis")
 
 
 # ---- systemd --------------------------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def fuzzing(seconds, names=()):
     return [build("fuzz", targets), *(together(*steps[i:i + CORES]) for i in range(0, len(steps), CORES))]
 
 
-BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_script")  # built here so that they do not break unnoticed; ./dev bench runs them
+BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_outage", "rl_script")  # built here so that they do not break unnoticed; ./dev bench runs them
 
 
 def everything():

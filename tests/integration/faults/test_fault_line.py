@@ -9,6 +9,19 @@ from harness import eventually
 PATIENT_S = 10  # a deadline that even a busy machine keeps
 
 
+@proves(5)
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_no_byte_passes_one_way(under_load, redis, proxied, way):
+    proxy = proxied(redis)
+    with under_load(redis, address=proxy.address) as trial:
+        trial.sees("redis")
+        getattr(proxy, way).stalled = True
+        trial.sees("deadline", "down")
+        trial.lasts(1.2)
+        getattr(proxy, way).stalled = False
+        trial.is_over()
+
+
 @proves(7)
 @pytest.mark.parametrize("end", ["cut", "reset", "half close"])
 def test_the_connection_breaks_inside_a_reply(under_load, redis, proxied, end):

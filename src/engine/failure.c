@@ -91,31 +91,56 @@ static void name_limit(struct op_member *member, const struct limit *limit)
     member->limit = limit;
 }
 
+/* The policy's part of the table begins anew, if the store has decided and it has had no failure answer for so long. */
+static void begin_anew(struct failure *failure, struct policy_counts *counts)
+{
+    int64_t now_us = failure->clock->mono_us;
+    bool is_quiet = counts->failed_us > 0 && now_us >= counts->failed_us + LOCAL_QUIET_US;
+    if (!is_quiet || !policy_counts_recovered(counts)) return;
+    if (now_us < counts->anew_from_us || now_us < failure->anew_from_us) return;
+    counts->local_epoch++;
+    counts->anew_from_us = failure->clear_from_us = now_us + LOCAL_LIFE_US;
+}
+
+/* A question to the table. The members of the op that it is about may still be the store's, and a share of a limit is a
+ * limit of its own. */
+struct local_op {
+    struct op op;
+    struct op_member members[POLICY_LIMITS_MAX];
+    struct limit limits[POLICY_LIMITS_MAX]; /* of those members that are not asked by their own */
+};
+
+static enum submit ask_table(struct failure *failure, const struct op *op, struct local_op *ret)
+{
+    ret->op = *op;
+    ret->op.members = ret->members;
+    list_init(&ret->op.link);
+    memcpy(ret->members, op->members, op->n_members * sizeof ret->members[0]);
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct limit *limit = op->members[i].limit;
+        int64_t share = failure_share(failure, limit->policy);
+        uint16_t epoch = limit->policy->counts->local_epoch;
+        if (share <= 1 && epoch == 0) continue;
+        limit_share(&ret->limits[i], limit, share);
+        ret->limits[i].epoch = epoch;
+        ret->members[i].limit = &ret->limits[i];
+    }
+
+    update_local_clock(failure);
+    struct store local = memory_store_handle(failure->local);
+    return store_submit(&local, &ret->op);
+}
+
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
-    struct op_member members[POLICY_LIMITS_MAX]; /* those of the check may still be the store's */
-    struct limit shares[POLICY_LIMITS_MAX];      /* of the members' limits */
-    struct op op = check->op;
+    struct local_op local;
     if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
-    if (failure->local == NULL) goto err_no_memory;
+    if (failure->local == NULL || ask_table(failure, &check->op, &local) != SUBMIT_DECIDED) goto err_no_memory;
 
-    update_local_clock(failure);
-    memcpy(members, op.members, op.n_members * sizeof members[0]);
-    op.members = members;
-    for (uint16_t i = 0; i < op.n_members; i++) {
-        int64_t share = failure_share(failure, members[i].limit->policy);
-        if (share <= 1) continue;
-        limit_share(&shares[i], members[i].limit, share);
-        members[i].limit = &shares[i];
-    }
-    list_init(&op.link);
-    struct store local = memory_store_handle(failure->local);
-    if (store_submit(&local, &op) != SUBMIT_DECIDED) goto err_no_memory;
-
-    for (uint16_t i = 0; i < op.n_members; i++) name_limit(&members[i], check->op.members[i].limit);
+    for (uint16_t i = 0; i < local.op.n_members; i++) name_limit(&local.members[i], check->op.members[i].limit);
     engine_counters.failure_local++;
-    check_take_answer(check, &op, SOURCE_LOCAL);
+    check_take_answer(check, &local.op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;
     return;
 
@@ -147,7 +172,7 @@ static enum on_failure on_failure_of(const struct check *check)
 }
 
 /* Counts how often each of the check's policies has failed in a row. True: one has failed often. */
-static bool count_in_row(const struct check *check)
+static bool count_in_row(const struct check *check, int64_t now_us)
 {
     bool is_often = false, is_decision = op_is_check(check->op.kind) && check->error == ERROR_NONE;
     CHECK_FOREACH (one, check) {
@@ -157,6 +182,7 @@ static bool count_in_row(const struct check *check)
             counts->n_in_row = 0;
         }
         counts->n_in_row++;
+        counts->failed_us = now_us;
         counts->failed += is_decision;
         is_often |= counts->n_in_row >= IN_ROW;
     }
@@ -186,11 +212,14 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
         engine_counters.failure_deny++;
         answer_fixed(check, SOURCE_DENY, reason);
         break;
-    case ON_FAILURE_LOCAL: failure_answer_locally(failure, check, reason); break;
+    case ON_FAILURE_LOCAL:
+        CHECK_FOREACH (one, check) begin_anew(failure, one->plan->policy->counts);
+        failure_answer_locally(failure, check, reason);
+        break;
     case ON_FAILURE_ERROR: answer_error(check, reason); break;
     }
 
-    if (count_in_row(check) || is_close) failure->n_repeated++;
+    if (count_in_row(check, now_us) || is_close) failure->n_repeated++;
 }
 
 void failure_store_answered(struct failure *failure)
@@ -201,7 +230,7 @@ void failure_store_answered(struct failure *failure)
     if (now_us < failure->last_us + LOCAL_QUIET_US || now_us < failure->clear_from_us) return;
 
     memory_store_clear(failure->local);
-    failure->clear_from_us = now_us + LOCAL_LIFE_US;
+    failure->clear_from_us = failure->anew_from_us = now_us + LOCAL_LIFE_US;
 }
 
 bool failure_touch_slot(struct failure *failure, struct op *op)
@@ -209,10 +238,9 @@ bool failure_touch_slot(struct failure *failure, struct op *op)
     bool found = true;
     if (failure->local == NULL) return false;
 
-    update_local_clock(failure);
-    struct store local = memory_store_handle(failure->local);
-    store_submit(&local, op);
-    for (uint16_t i = 0; i < op->n_members; i++) found &= op->members[i].found;
+    struct local_op local;
+    ask_table(failure, op, &local);
+    for (uint16_t i = 0; i < op->n_members; i++) found &= local.members[i].found;
     return found;
 }
 

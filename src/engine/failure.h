@@ -5,11 +5,12 @@
  * their policies says (an unlimited one aside): error before deny before local before allow. `local` decides on a
  * memory table of its own, by this daemon's share of the same policy (local_share), on the monotonic clock. A cost that
  * is above the share but not above the limit is denied as by `deny`: it may pass once the store is back. The table is
- * made at first need. It is emptied when the store decides again and no failure answer was given for 10 s, so that
- * nobody is punished twice; but at most once a minute. Else a connection that is lost and made again and again would
- * hand out the whole limit each time. Peeks, resets, refunds and settlements are errors: only the store could answer
- * them. What was reserved locally is settled locally; a release needs no answer of the store's. A shadow policy's check
- * is never an error: what its policy says with `error` is `allow`.
+ * made at first need. A policy's part of it begins anew when the store has decided the policy again and it had
+ * no failure answer for 10 s, so that nobody is punished twice; but at most once a minute. Else a connection that is
+ * lost and made again and again would hand out the whole limit each time. Entries of an earlier part have another
+ * epoch. The table as a whole is emptied when this holds for all of them. Peeks, resets, refunds and settlements are
+ * errors: only the store could answer them. What was reserved locally is settled locally; a release needs no answer of
+ * the store's. A shadow policy's check is never an error: what its policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H
@@ -28,6 +29,7 @@ struct failure {
     int64_t decided_us;    /* CLOCK_MONOTONIC; the store decided a check last */
     int64_t last_us;       /* CLOCK_MONOTONIC of the last failure answer */
     int64_t clear_from_us; /* the table is not emptied before */
+    int64_t anew_from_us;  /* no policy's part begins anew before */
 };
 
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);

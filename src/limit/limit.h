@@ -98,6 +98,7 @@ struct limit {
     char key_head[KEY_HEAD_MAX]; /* what the store's key has before the client's key, e.g. "fw1:login/day:";
                                     compat: the foreign prefix with its colon */
     uint16_t key_head_len;
+    uint16_t epoch; /* 0; of a copy that a failure table is asked by: its policy's (failure.h) */
 };
 
 /* A state in memory: what the script keeps in a Redis value. Zeroed = fresh. */

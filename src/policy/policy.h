@@ -46,6 +46,9 @@ struct policy_counts {
     uint64_t failed;         /* of allowed and denied: failure answers */
     uint64_t decided_before; /* of allowed and denied: decisions before the last failure answer */
     uint32_t n_in_row;       /* failure answers without a decision in between, that last one included */
+    uint16_t local_epoch;    /* how often its part of the failure table has begun anew */
+    int64_t failed_us;       /* CLOCK_MONOTONIC of the last failure answer */
+    int64_t anew_from_us;    /* that part does not begin anew before */
 };
 
 /* Has the policy been decided since its last failure answer? */
@@ -64,7 +67,7 @@ enum plan_decider {
 /*
  * What a policy comes to for a key. An override, an inline policy and a candidate are policies of their own, so each
  * has its plan; plan_for_key() finds the one that counts, when a request is read. From there on a check knows only its
- * plan. Another plan of the same policy, such as one with a share of its limits, is made with plan_make().
+ * plan. The shares that `local` decides by are copies of its limits (failure.c).
  */
 struct plan {
     const struct policy *policy; /* its name, version and counts */

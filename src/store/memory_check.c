@@ -93,7 +93,7 @@ static bool take_ended(struct memory_store *memory, const struct op *op, size_t 
         may_be_reserved |= memory->opened[i].entry == NULL || memory->opened[i].entry->reserves;
     if (first->reservations_key.len == 0 || !may_be_reserved) return false;
 
-    const struct memory_key key = memory_key_of_reservations(first->limit->policy, first->reservations_key);
+    const struct memory_key key = memory_key_of_reservations(first->limit, first->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL) {
         /* Only a state that has the client's whole key is this key's alone. */

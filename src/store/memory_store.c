@@ -106,7 +106,7 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
 static struct memory_entry *open_reservations(struct memory_store *memory, const struct op *op)
 {
     const struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_reservations(member->limit->policy, member->reservations_key);
+    const struct memory_key key = memory_key_of_reservations(member->limit, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL)
         entry = memory_table_add(&memory->table, &key, MEMORY_RESERVATIONS_LIFE_S, memory->clock->wall_us);

@@ -59,16 +59,19 @@ struct memory_key memory_key_of_state(const struct limit *limit, struct slice ke
     return (struct memory_key){
         .hash = hash != 0 ? hash : memory_hash_of_state(limit, key),
         .kind = (uint8_t)limit->algo,
+        .epoch = limit->epoch,
         .head = {(const uint8_t *)limit->key_head, limit->key_head_len},
         .key = key,
     };
 }
 
-struct memory_key memory_key_of_reservations(const struct policy *policy, struct slice key)
+struct memory_key memory_key_of_reservations(const struct limit *limit, struct slice key)
 {
+    const struct policy *policy = limit->policy;
     return (struct memory_key){
         .hash = hash_keyed(key.data, key.len) ^ (policy->name_hash + MEMORY_RESERVATIONS),
         .kind = MEMORY_RESERVATIONS,
+        .epoch = limit->epoch,
         .head = slice_of(policy->name),
         .key = key,
     };
@@ -97,7 +100,7 @@ struct memory_entry *memory_table_find(struct memory_table *table, const struct 
                      memcmp(entry->name + key->head.len, key->key.data, key->key.len) == 0;
         if (!is_it) continue;
 
-        if (entry->generation == table->generation) return entry;
+        if (entry->generation == table->generation && entry->epoch == key->epoch) return entry;
         memory_table_remove(table, entry);
         return NULL;
     }
@@ -129,6 +132,7 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
         .expires_us = now_us,
         .life_s = life_s,
         .generation = table->generation,
+        .epoch = key->epoch,
         .n_bytes = (uint32_t)(size * SIZE_STEP + OVERHEAD),
         .key_len = (uint32_t)key->key.len,
         .head_len = (uint8_t)key->head.len,

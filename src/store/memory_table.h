@@ -45,7 +45,8 @@ struct memory_entry {
 
     uint32_t life_s;     /* no state of its limit lives longer */
     uint32_t index;      /* in entries */
-    uint32_t generation; /* of the table when it came */
+    uint16_t generation; /* of the table when it came */
+    uint16_t epoch;      /* of its key */
     uint32_t n_bytes;    /* as counted in the table */
     uint32_t key_len;
     uint8_t head_len;
@@ -67,7 +68,7 @@ struct memory_table {
     size_t max_keys;
     uint64_t n_bytes;
     uint64_t max_bytes;
-    uint32_t generation;
+    uint16_t generation;
     size_t cursor; /* entries from here on were visited by the present sweep */
     uint64_t random;
     uint64_t prefetched;                        /* the hash of the last memory_table_prefetch() */
@@ -82,7 +83,8 @@ void memory_table_fini(struct memory_table *table);
  * not. Its bytes are the caller's. */
 struct memory_key {
     uint64_t hash;
-    uint8_t kind; /* the algorithm, or MEMORY_RESERVATIONS */
+    uint8_t kind;   /* the algorithm, or MEMORY_RESERVATIONS */
+    uint16_t epoch; /* the limit's: an entry of another one counts as gone */
     struct slice head;
     struct slice key; /* the client's, or some of its parts */
 };
@@ -90,7 +92,8 @@ struct memory_key {
 uint64_t memory_hash_of_state(const struct limit *limit, struct slice key);
 /* `hash` is that hash, or 0 if it is not known yet. */
 struct memory_key memory_key_of_state(const struct limit *limit, struct slice key, uint64_t hash);
-struct memory_key memory_key_of_reservations(const struct policy *policy, struct slice key);
+/* `limit`: one of the policy's. */
+struct memory_key memory_key_of_reservations(const struct limit *limit, struct slice key);
 
 /* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
 void memory_table_prefetch(struct memory_table *table, uint64_t hash);

@@ -1,4 +1,5 @@
-/* test_engine_share.c: a local answer is this daemon's share of the limit, as many daemons as share the store. */
+/* test_engine_share.c: a local answer is by this daemon's share of the limit, one of as many as share the store; and
+ * each policy's part of the table begins anew by itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,6 +160,72 @@ static void what_was_reserved_of_the_share_comes_back_to_it(void **state)
     assert_true(ask_down("window", "alice", 20).decision.allowed);
 }
 
+static void ask_up(const char *policy)
+{
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    assert_int_equal(ask(OP_CHECK, policy, "alice", 1).decision.source, SOURCE_REDIS);
+}
+
+static int n_of_nine(void)
+{
+    int n_allowed = 0;
+    for (int i = 0; i < 20; i++) n_allowed += ask_down("several", "alice", 1).decision.allowed;
+    return n_allowed;
+}
+
+/* A policy without a right in Redis fails for ever. Earlier no other policy's share ever began anew then. */
+static void one_policy_that_always_fails_does_not_keep_what_others_were_charged(void **state)
+{
+    (void)state;
+    int n_allowed[13];
+    for (int i = 0; i < 13; i++) { /* each time the store has decided it for 10 s before */
+        n_allowed[i] = n_of_nine();
+        ask_up("several");
+        for (int s = 0; s < 10; s++) {
+            fixture_advance_ms(&fixture, 1000);
+            assert_int_equal(ask_down("window", "bob", 0).decision.source, SOURCE_LOCAL);
+        }
+        ask_up("several");
+    }
+    for (int i = 0; i < 13; i++) assert_int_equal(n_allowed[i], i % 6 == 1 || i == 0 ? 9 : 0); /* once a minute */
+    assert_false(ask_down("window", "bob", 101).decision.allowed);
+}
+
+static void what_fails_now_and_then_keeps_its_own_charges(void **state)
+{
+    (void)state;
+    assert_int_equal(n_of_nine(), 9);
+    for (int i = 0; i < 30; i++) { /* never 10 s without a failure answer */
+        ask_up("several");
+        fixture_advance_ms(&fixture, 9999);
+        ask_up("several");
+        assert_false(ask_down("several", "alice", 1).decision.allowed);
+    }
+}
+
+static void what_was_reserved_in_an_earlier_part_gives_nothing_back_to_the_next(void **state)
+{
+    (void)state;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked reserved = {.reservation = {.ttl_ms = 3600000}}, settled = {0};
+    assert_true(fixture_ask(&fixture, &reserved, OP_RESERVE, "window", "alice", 60));
+    ask_up("window");
+    for (int s = 0; s < 10; s++) {
+        fixture_advance_ms(&fixture, 1000);
+        (void)ask_down("several", "bob", 0);
+    }
+    ask_up("window");
+    assert_true(ask_down("window", "alice", 100).decision.allowed); /* anew */
+    settled.reservation = reserved.reservation;
+    settled.reservation.actual = 0;
+    settled.local_reason = reserved.decision.reason;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    assert_true(fixture_ask(&fixture, &settled, OP_SETTLE, "window", "alice", 0));
+    assert_true(settled.reservation.ended);
+    assert_int_equal(settled.reservation.refunded, 0);
+    assert_false(ask_down("window", "alice", 1).decision.allowed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +237,9 @@ int main(void)
         SCRIPTED_TEST(the_limit_that_denies_is_named_as_it_is_configured, &suite),
         SCRIPTED_TEST(a_number_that_grows_in_an_outage_keeps_what_was_charged, &suite),
         SCRIPTED_TEST(what_was_reserved_of_the_share_comes_back_to_it, &suite),
+        SCRIPTED_TEST(one_policy_that_always_fails_does_not_keep_what_others_were_charged, &suite),
+        SCRIPTED_TEST(what_fails_now_and_then_keeps_its_own_charges, &suite),
+        SCRIPTED_TEST(what_was_reserved_in_an_earlier_part_gives_nothing_back_to_the_next, &suite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "limit/lease_list.h"
 #include "policy/policy.h"
 #include "proto/put.h"
-#include "server/reservation.h"
+#include "server/reservation_token.h"
 
 /* FIELD(name): the order is part of the protocol; add at the end. */
 #define FIELDS(FIELD)                                                                                                  \
@@ -279,7 +279,7 @@ void reply_reservation(struct packer *packer, const struct check *check, struct 
         token.reservation = (struct op_reservation){.units = reservation->units, .ttl_ms = reservation->ttl_ms};
 
     pack_text(packer, "reservation");
-    reservation_pack(packer, &token);
+    reservation_token_pack(packer, &token);
 }
 
 void reply_settled(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,

@@ -8,7 +8,7 @@
 
 #include "server/reply.h"
 #include "server/request.h"
-#include "server/reservation.h"
+#include "server/reservation_token.h"
 
 enum { TTL_DEFAULT_MS = 60000 };
 
@@ -104,7 +104,7 @@ static int read_reservation(struct params *params, struct reservation_token *ret
     if (pull_text(&params->pull, &text) != 0)
         return params_fail(params, ERROR_BAD_REQUEST, "reservation: must be a str, as reserve answered it");
 
-    int status = reservation_read(text, ret);
+    int status = reservation_token_read(text, ret);
     if (status == -2) return params_fail_overloaded(params);
     if (status < 0)
         return params_fail(params, ERROR_BAD_REQUEST,

@@ -85,7 +85,8 @@ struct batch_op_key {
 
 /* A state as the script saw it, before any charge. */
 struct batch_seen {
-    int64_t used, extra;
+    int64_t used; /* -1: of a foreign type; of RELEASE and RENEW 1: the lease was there */
+    int64_t extra;
     int64_t wait;  /* what a denial's retry needs (logs) */
     int64_t units; /* charged then, or given back now */
 };

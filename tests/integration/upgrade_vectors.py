@@ -187,7 +187,7 @@ def restore(server, keys):
 
 @dataclass(frozen=True)
 class Reservation:
-    """A reservation's bytes: src/server/reservation.c."""
+    """A reservation's bytes: src/server/reservation_token.c."""
 
     version: int
     source: int

@@ -1,10 +1,10 @@
 /*
- * reservation.c: a reservation's bytes, which are base64url on the wire. Little-endian:
+ * reservation_token.c: a reservation's bytes, which are base64url on the wire. Little-endian:
  *
  *   <B version> <B source> <B reason> <I8 id> <I8 units> <I8 made us> <I4 time limit ms> <B n> <n policy> <key>
  *   <I4 checksum of all before>
  */
-#include "server/reservation.h"
+#include "server/reservation_token.h"
 
 #include "base/alloc.h"
 #include "base/base64url.h"
@@ -48,7 +48,7 @@ static void write_bytes(uint8_t *bytes, const struct reservation_token *token)
     put_integer(to, checksum_of(bytes, (size_t)(to - bytes)), CHECKSUM_SIZE);
 }
 
-void reservation_pack(struct packer *packer, const struct reservation_token *token)
+void reservation_token_pack(struct packer *packer, const struct reservation_token *token)
 {
     size_t n = HEAD_SIZE + token->policy.len + token->key.len + CHECKSUM_SIZE, len = base64url_len(n);
     uint8_t *bytes = mem_alloc(n + len);
@@ -89,7 +89,7 @@ static int read_bytes(const uint8_t *bytes, size_t n, struct reservation_token *
     return is_sound ? 0 : -1;
 }
 
-int reservation_read(struct slice text, struct reservation_token *ret)
+int reservation_token_read(struct slice text, struct reservation_token *ret)
 {
     struct reservation_token token = {.bytes = mem_alloc(base64url_max_bytes(text.len))};
     size_t n;

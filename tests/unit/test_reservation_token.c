@@ -1,4 +1,4 @@
-/* test_reservation.c: what a reservation's text contains, and which texts are refused. */
+/* test_reservation_token.c: what a reservation's text contains, and which texts are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/base64url.h"
 #include "proto/pull.h"
-#include "server/reservation.h"
+#include "server/reservation_token.h"
 
 enum { TEXT_MAX = 2048 };
 
@@ -31,7 +31,7 @@ static struct slice text_of(const struct reservation_token *token, struct buffer
     struct slice text;
     buffer_truncate(out, 0);
     struct packer packer = packer_of(out);
-    reservation_pack(&packer, token);
+    reservation_token_pack(&packer, token);
     assert_false(packer.failed);
     struct pull pull = pull_of(buffer_data(out), buffer_len(out));
     assert_int_equal(pull_text(&pull, &text), 0);
@@ -44,7 +44,7 @@ static void a_token_comes_back_as_it_was(void **state)
     struct buffer out;
     struct reservation_token token;
     buffer_init(&out, 0);
-    assert_int_equal(reservation_read(text_of(&sample, &out), &token), 0);
+    assert_int_equal(reservation_token_read(text_of(&sample, &out), &token), 0);
     assert_int_equal(token.source, SOURCE_REDIS);
     assert_int_equal(token.reason, REASON_NONE);
     assert_true(token.reservation.id == sample.reservation.id && token.reservation.units == sample.reservation.units);
@@ -69,7 +69,7 @@ static void any_changed_character_is_found(void **state)
             struct reservation_token token;
             if (others[j] == (char)text.data[i]) continue;
             changed[i] = others[j];
-            assert_int_equal(reservation_read((struct slice){(uint8_t *)changed, text.len}, &token), -1);
+            assert_int_equal(reservation_token_read((struct slice){(uint8_t *)changed, text.len}, &token), -1);
         }
         changed[i] = (char)text.data[i];
     }
@@ -84,7 +84,7 @@ static void any_shorter_text_is_refused(void **state)
     buffer_init(&out, 0);
     struct slice text = text_of(&sample, &out);
     for (size_t len = 0; len < text.len; len++)
-        assert_int_equal(reservation_read((struct slice){text.data, len}, &token), -1);
+        assert_int_equal(reservation_token_read((struct slice){text.data, len}, &token), -1);
     buffer_fini(&out);
 }
 
@@ -102,7 +102,7 @@ static void impossible_values_are_refused_though_their_checksum_is_right(void **
     bad[4].key.len = 0;
     bad[5].source = (enum source)99;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(reservation_read(text_of(&bad[i], &out), &token), -1);
+        assert_int_equal(reservation_token_read(text_of(&bad[i], &out), &token), -1);
     buffer_fini(&out);
 }
 
@@ -116,9 +116,9 @@ static void without_memory_nothing_is_read_or_written(void **state)
     struct slice text = text_of(&sample, &out);
     struct packer packer = packer_of(&none);
     mem_fail_nth(1);
-    assert_int_equal(reservation_read(text, &token), -2);
+    assert_int_equal(reservation_token_read(text, &token), -2);
     mem_fail_nth(1);
-    reservation_pack(&packer, &sample);
+    reservation_token_pack(&packer, &sample);
     mem_fail_nth(0);
     assert_true(packer.failed);
     buffer_fini(&out);

@@ -31,10 +31,11 @@ struct call {
     int64_t longest_us;       /* of its ops, from submit to deadline */
     int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
     int64_t sent_us;
-    int64_t until_us;            /* it certainly does not begin any later */
-    bool is_sent;                /* it may have run */
-    bool is_apart;               /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
-    const struct policy *policy; /* is_apart: that one, alive as long as its ops are here; NULL: one op has several */
+    int64_t until_us; /* it certainly does not begin any later */
+    bool is_sent;     /* it may have run */
+    bool is_doubtful; /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
+    const struct policy
+        *policy; /* is_doubtful: that one, alive as long as its ops are here; NULL: one op has several */
 };
 
 /* ---- one call ---- */
@@ -69,7 +70,7 @@ static struct call *call_begin(struct redis_batches *batches)
 
     batches->n_calls++;
     call->nonce = ++batches->last_nonce;
-    call->is_apart = call->is_sent = false;
+    call->is_doubtful = call->is_sent = false;
     call->policy = NULL;
     call->last_deadline_us = call->longest_us = call->until_us = 0;
     return call;
@@ -84,16 +85,16 @@ static const struct policy *policy_of(const struct op *op)
     return policy;
 }
 
-/* May the op share the call with those inside? An op of a policy that is apart only with others of that policy. */
+/* May the op share the call with those inside? An op of a doubtful policy only with others of that policy. */
 static bool may_share(struct call *call, const struct op *op)
 {
-    bool op_is_apart = doubtful_policies_has(&call->batches->doubtful, op);
+    bool op_is_doubtful = doubtful_policies_has(&call->batches->doubtful, op);
     if (batch_n_ops(call->batch) == 0) {
-        call->is_apart = op_is_apart;
-        call->policy = op_is_apart ? policy_of(op) : NULL;
+        call->is_doubtful = op_is_doubtful;
+        call->policy = op_is_doubtful ? policy_of(op) : NULL;
         return true;
     }
-    return call->is_apart ? call->policy != NULL && call->policy == policy_of(op) : !op_is_apart;
+    return call->is_doubtful ? call->policy != NULL && call->policy == policy_of(op) : !op_is_doubtful;
 }
 
 /* As batch_would_merge(): BATCH_MERGES only if call_add() lacks nothing but memory. */
@@ -383,10 +384,10 @@ static void call_refused(struct call *call, enum redis_remedy remedy)
     size_t n_ended = 0;
     for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
-        bool has_met = (remedy == REMEDY_RELOAD && op->met_noscript) || (remedy == REMEDY_APART && op->met_noperm);
+        bool has_met = (remedy == REMEDY_RELOAD && op->met_noscript) || (remedy == REMEDY_SEPARATE && op->met_noperm);
         op->sent = false;
         op->met_noscript |= remedy == REMEDY_RELOAD;
-        op->met_noperm |= remedy == REMEDY_APART;
+        op->met_noperm |= remedy == REMEDY_SEPARATE;
         n_ended += has_met;
         if (has_met)
             end_op(batches, op, OP_STORE_ERROR);
@@ -478,14 +479,14 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
 
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */
-    if (remedy == REMEDY_APART && !call->is_apart) {
+    if (remedy == REMEDY_SEPARATE && !call->is_doubtful) {
         const struct list *ops = batch_ops(call->batch);
         LIST_FOREACH (it, ops) doubtful_policies_add(&batches->doubtful, LIST_ITEM(it, struct op, link));
         call_refused(call, remedy);
         return;
     }
 
-    if (remedy != REMEDY_APART) end_overtaken(call);
+    if (remedy != REMEDY_SEPARATE) end_overtaken(call);
     call_end(call, OP_STORE_ERROR);
     if (error == REDIS_ERROR_REFUSED) redis_breaker_refused(batches->breaker);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
@@ -521,10 +522,10 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
     redis_breaker_answered(batches->breaker, is_past_deadlines(call), has_written);
     struct list ops;
     list_init(&ops);
-    bool is_apart = call->is_apart;
+    bool is_doubtful = call->is_doubtful;
     call_release(call, &ops);
     const struct op *first = LIST_ITEM(ops.next, struct op, link);
-    if (is_apart) doubtful_policies_remove(&batches->doubtful, first);
+    if (is_doubtful) doubtful_policies_remove(&batches->doubtful, first);
     batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
 

@@ -79,7 +79,7 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
 {
     switch (error) {
     case REDIS_ERROR_NOSCRIPT: return REMEDY_RELOAD;
-    case REDIS_ERROR_NOPERM: return REMEDY_APART;
+    case REDIS_ERROR_NOPERM: return REMEDY_SEPARATE;
     case REDIS_ERROR_ROLE: return REMEDY_RECONNECT;
     case REDIS_ERROR_AUTH:
     case REDIS_ERROR_CLIENTS: return REMEDY_RECONNECT_LATE;

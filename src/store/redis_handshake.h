@@ -34,7 +34,7 @@ enum redis_error {
 enum redis_remedy {
     REMEDY_KEEP,           /* go on */
     REMEDY_RELOAD,         /* load the script, send its ops again, once */
-    REMEDY_APART,          /* send each policy's ops again, apart from the others', once */
+    REMEDY_SEPARATE,       /* send each policy's ops again, separate from the others', once */
     REMEDY_RECONNECT,      /* close, look for the server anew */
     REMEDY_RECONNECT_LATE, /* close; asking again soon cannot help */
 };

@@ -20,7 +20,7 @@ static struct check *new_candidate_check(struct candidates *candidates, const st
     if (candidate == NULL) return NULL;
 
     candidates->n++;
-    candidate->state = CHECK_WAITING; /* nobody waits for it */
+    candidate->state = CHECK_WAITING; /* for its verdict, which no owner gets */
     candidate->set = policy_set_ref(one->set);
     candidate->owner = candidates;
     candidate->enforced_check = one;

@@ -64,7 +64,8 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 
 /* ---- checks out of the pool ---- */
 
-/* Checks that somebody waits for. Those that the store looks ahead at do not count: they are decided in this tick. */
+/* Checks whose owner waits for an answer. Those that the store looks ahead at do not count: they are decided in this
+ * tick. */
 static size_t n_inflight(const struct engine *engine)
 {
     size_t n = engine->pool.n_out - engine->n_orphans - engine->candidates.n;

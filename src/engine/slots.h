@@ -5,7 +5,7 @@
  *
  *   slots_new ─▶ ASKED ── slot_held: the answer allows it ──▶ HELD
  *                  │                                           │ slot_leave (release), slots_end (the owner ends), or
- *                  │ slot_leave: denied, or nobody waits       │ a renewal finds the lease gone: it is lost
+ *                  │ slot_leave: denied, or its owner left     │ a renewal finds the lease gone: it is lost
  *                  └──────────────────▶ LEFT ◀─────────────────┘
  *                                        └ the store has nothing of it, and no op about it ─▶ gone
  *

@@ -22,7 +22,7 @@
  *   lost            OP_DOWN; never sent again, because it may have been executed
  *
  * Order: before ops wait again, all that was sent behind them is answered, and nothing new is sent. If a batch behind
- * them ran (somebody else loaded the script, or it has other policies), those of them that have client and key of one
+ * them ran (another daemon loaded the script, or it has other policies), those of them that have client and key of one
  * of its ops end with OP_STORE_ERROR: they would take effect after it.
  *
  * Every batch carries a nonce that comes back as the last integer, so that an answer can never reach another's check.

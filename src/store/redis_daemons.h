@@ -57,7 +57,7 @@ struct redis_daemons {
 void redis_daemons_init(struct redis_daemons *daemons, struct redis_link *link, const struct clock *clock,
                         const struct redis_options *options);
 void redis_daemons_on_ready(struct redis_daemons *daemons); /* the link is */
-/* Refreshes the member when it is due, or takes it out where nobody wants the number any more. */
+/* Refreshes the member when it is due, or takes it out if the number is not needed any more. */
 void redis_daemons_look(struct redis_daemons *daemons, bool is_wanted);
 /* Takes this daemon's member out; without waiting for the reply. */
 void redis_daemons_leave(struct redis_daemons *daemons);

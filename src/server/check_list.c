@@ -156,9 +156,12 @@ static struct check_list *next_of(struct list *queue)
     return LIST_ITEM(link, struct check_list, link);
 }
 
+/* A list that is late does not wait for its answers: its members are with the store for a millisecond only. */
 static bool may_hand(const struct sessions *sessions)
 {
-    return !list_empty(&sessions->handing) && sessions->n_handed < HANDED_MAX;
+    if (list_empty(&sessions->handing)) return false;
+    const struct check_list *first = LIST_ITEM(sessions->handing.next, struct check_list, link);
+    return sessions->n_handed < HANDED_MAX || first->request->is_late;
 }
 
 bool check_lists_have_work(const struct sessions *sessions)

@@ -13,6 +13,7 @@
 
 enum {
     ERROR_TEXT_MAX = 4608, /* with a key's name in Redis */
+    DROPPED_PER_UNIT = 4,  /* checks that are let go for a unit of work (sessions.h) */
     LATE_DEADLINE_MS = 1,  /* for the rest of a list, once a deadline of it has passed */
 };
 
@@ -77,10 +78,13 @@ struct request *request_begin(const struct params *params, enum op_kind kind)
 
 void request_drop(struct request *request)
 {
+    uint32_t n = 0;
     for (struct check *check = request->first, *next; check != NULL; check = next) {
         next = check->next;
         check_release(check);
+        n++;
     }
+    sessions_spend(request->session->sessions, n / DROPPED_PER_UNIT);
     if (request->kind == REQUEST_LONG) {
         request->session->sessions->n_handed -= request->n_handed;
         buffer_fini(&request->packed);

@@ -17,6 +17,7 @@
 
 #include "admin/admin_counters.h"
 #include "base/assert.h"
+#include "base/latency.h"
 #include "base/log.h"
 #include "base/log_key.h"
 #include "daemon/daemon.h"
@@ -28,7 +29,9 @@
 #include "daemon/stop.h"
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
+#include "server/methods.h"
 #include "server/server_counters.h"
+#include "server/session_output.h"
 #include "store/memory_counters.h"
 #include "store/redis_counters.h"
 
@@ -103,6 +106,8 @@ static void end_tick(struct daemon *daemon)
         uv_timer_start(&daemon->deadline, on_deadline, left_us > 0 ? (uint64_t)(left_us + 999) / 1000 : 0, 0);
     }
 
+    latency_tick_ended(daemon->clock.tick_us, clock_mono_us());
+    daemon->clock.tick_us = 0;
     daemon->n_ended = daemon->clock.n_updates;
     daemon->tick_ended = true;
     if (daemon->phase == DAEMON_DRAINED) stop_when_left(daemon);
@@ -387,6 +392,7 @@ static int run_loop(struct daemon *daemon)
 static int serve(struct daemon *daemon)
 {
     const struct config *config = daemon->config;
+    policy_set_name(config->policies, (size_t)config->admin_metrics_policies);
     if (config->policies->n == 0 && !config->inline_allow) /* allowed, since a reload may bring some; rarely meant */
         log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
                     daemon->arguments.config_path);
@@ -419,7 +425,9 @@ int main(int argc, char **argv)
                                                    &admin_counter_group,  NULL};
     process_open_standard_descriptors();
     log_open();
+    static const struct counter_family *const families[] = {&methods_asked, &session_errors, NULL};
     counters_groups = groups;
+    counters_families = families;
     service_init();
     daemon.random_seed = process_set_up();
 

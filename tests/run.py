@@ -27,6 +27,7 @@ SHORT_FUZZ_SECONDS = 10
 LANES = 2  # parallel integration tests, which mostly wait for processes
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
+OPERATION_TESTS = ("integration/operation",)  # a part of its own, which needs Prometheus
 FAULT_TESTS = ("integration/faults",)  # a part of its own, of which everything() runs a slice
 
 
@@ -221,6 +222,11 @@ def faults(names):
     return [build("asan"), together(*lanes("faults", "asan", FAULT_TESTS, *selection))]
 
 
+def operation(names):
+    selection = ["-k", " or ".join(names)] if names else []
+    return [build("asan"), pytest("operation", "asan", OPERATION_TESTS, *selection)]
+
+
 def selected(names):
     """The steps for NAMES: lint, fuzz, a part of a C test's file name, or else a pytest expression."""
     programs = [path.stem for kind in ("unit", "scenario") for path in (ROOT / "tests" / kind).glob("test_*.c")]
@@ -267,6 +273,7 @@ def main():
     parser = argparse.ArgumentParser(description="Run the tests and sum them up.")
     parser.add_argument("--lint", action="store_true", help="only lint; NAMEs are checks")
     parser.add_argument("--faults", action="store_true", help="only the faults of docs/faults.md: [NAME...]")
+    parser.add_argument("--operation", action="store_true", help="only what operators use: [NAME...]")
     parser.add_argument("--fuzz", action="store_true", help="only fuzzing: [SECONDS [TARGET...]]")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
@@ -275,12 +282,14 @@ def main():
         steps = [lint(names)]
     elif options.faults:
         steps = faults(names)
+    elif options.operation:
+        steps = operation(names)
     elif options.fuzz:
         seconds = int(names[0]) if names else 60
         steps = fuzzing(seconds, names[1:])
     else:
         steps = selected(names) if names else everything()
-    sys.exit(run(steps, builds_count=not (names or options.lint or options.faults or options.fuzz)))
+    sys.exit(run(steps, builds_count=not (names or options.lint or options.faults or options.operation or options.fuzz)))
 
 
 if __name__ == "__main__":

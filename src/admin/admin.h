@@ -39,6 +39,9 @@ struct admin_view {
     int64_t started_us;       /* CLOCK_MONOTONIC, as the next one */
     int64_t configured_us;    /* the configuration in force was read */
     bool reload_failed;       /* the last reload was refused */
+    bool has_redis_clock;     /* Redis has answered a batch: */
+    int64_t redis_ahead_us;   /* its clock less ours, at the middle of that round trip */
+    uint32_t n_named;         /* policies with series of their own in the metrics */
     struct policy_set *policies;
 };
 

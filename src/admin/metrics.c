@@ -1,17 +1,23 @@
 #include "admin/metrics.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/buffer.h"
 #include "base/counters.h"
+#include "base/latency.h"
+#include "limit/limit.h"
 
-enum { LINE_MAX_BYTES = 1024, PIECE_ROWS = 16 };
+enum { LINE_MAX_BYTES = 1024, PIECE_ROWS = 16, PIECE_POLICIES = 16 };
 
 struct metrics {
     struct policy_set *policies; /* one reference */
@@ -22,6 +28,7 @@ struct metrics {
     size_t part;        /* the next one of the table below */
     size_t at;          /* where it goes on: the index of a group's row, a policy ... */
     struct counter_group *const *group;
+    size_t family; /* of those of policies */
 };
 
 /* ---- lines ---- */
@@ -59,6 +66,8 @@ static bool put_daemon(struct metrics *metrics)
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t ahead_us = now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 - clock->mono_us;
     int64_t started_us = view->started_us + ahead_us, configured_us = view->configured_us + ahead_us;
+    put_head(metrics, "process_start_time_seconds", "gauge", "when the process began, in seconds since the epoch");
+    put(metrics, "process_start_time_seconds %" PRId64 ".%06d\n", started_us / 1000000, (int)(started_us % 1000000));
     put_head(metrics, "ratelimitd_start_time_seconds", "gauge", "when the counters began, in seconds since the epoch");
     put(metrics, "ratelimitd_start_time_seconds %" PRId64 ".%06d\n", started_us / 1000000, (int)(started_us % 1000000));
 
@@ -110,7 +119,250 @@ static bool put_counters(struct metrics *metrics)
     return *metrics->group != NULL;
 }
 
-static bool (*const parts[])(struct metrics *metrics) = {put_daemon, put_counters};
+/* Families of the counters whose label has one of some values. */
+static bool put_families(struct metrics *metrics)
+{
+    for (const struct counter_family *const *one = counters_families; *one != NULL; one++) {
+        const struct counter_family *family = *one;
+        put(metrics, "# HELP ratelimitd_%s_total %s\n# TYPE ratelimitd_%s_total counter\n", family->name, family->help,
+            family->name);
+        for (size_t i = 0; i < family->n; i++)
+            put(metrics, "ratelimitd_%s_total{%s=\"%s\"} %" PRIu64 "\n", family->name, family->label, family->value(i),
+                family->counts[i]);
+    }
+    return false;
+}
+
+/* ---- policies ---- */
+
+/* What a line is about: a policy by its name, or a sum of several. */
+struct subject {
+    const char *name;
+    const struct policy_counts *counts;
+    const struct policy *policy; /* NULL: a sum */
+};
+
+/* A series is there from 0 if it can come to count, and else as soon as it has: only some sources ever deny, and a
+ * failure answer of another kind comes with a check_all at most. */
+static bool is_expected(const struct metrics *metrics, const struct subject *subject, enum source source, bool allowed)
+{
+    bool is_redis = strcmp(metrics->view.store, "redis") == 0;
+    const struct policy *policy = subject->policy;
+    if (subject->counts->decisions[source][allowed] > 0) return true;
+    if (policy == NULL) return false;
+    switch (source) {
+    case SOURCE_REDIS: return is_redis && !policy->unlimited;
+    case SOURCE_MEMORY: return !is_redis && !policy->unlimited;
+    case SOURCE_DENY_CACHE: return is_redis && !allowed && policy->n_limits == 1 && !policy->shadow;
+    case SOURCE_UNLIMITED: return policy->unlimited && allowed;
+    case SOURCE_ALLOW: return is_redis && policy->plan.on_failure == ON_FAILURE_ALLOW && allowed && !policy->unlimited;
+    case SOURCE_DENY: return is_redis && policy->plan.on_failure == ON_FAILURE_DENY && !allowed && !policy->unlimited;
+    case SOURCE_LOCAL: return is_redis && policy->plan.on_failure == ON_FAILURE_LOCAL && !policy->unlimited;
+    default: return false;
+    }
+}
+
+static void put_decisions(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    for (int source = 0; source < N_SOURCES; source++)
+        for (int allowed = 1; allowed >= 0; allowed--)
+            if (is_expected(metrics, subject, (enum source)source, allowed))
+                put(metrics, "%s{policy=\"%s\",result=\"%s\",source=\"%s\"} %" PRIu64 "\n", metric, subject->name,
+                    allowed ? "allowed" : "denied", source_name((enum source)source),
+                    subject->counts->decisions[source][allowed]);
+}
+
+static void put_count(struct metrics *metrics, const char *metric, const struct subject *subject, uint64_t value)
+{
+    put(metrics, "%s{policy=\"%s\"} %" PRIu64 "\n", metric, subject->name, value);
+}
+
+static void put_granted(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    put_count(metrics, metric, subject, subject->counts->granted);
+}
+
+static void put_near(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    put_count(metrics, metric, subject, subject->counts->near);
+}
+
+static void put_shadow(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    put_count(metrics, metric, subject, subject->counts->shadow_denied);
+}
+
+/* A single limit without a name goes by its policy's. */
+static const char *limit_label(const struct limit *limit)
+{
+    return limit->name[0] != '\0' ? limit->name : limit->policy->name;
+}
+
+static void put_limit_denials(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    const struct policy *policy = subject->policy;
+    if (policy == NULL)
+        put(metrics, "%s{policy=\"%s\",limit=\"%s\"} %" PRIu64 "\n", metric, subject->name, subject->name,
+            subject->counts->denied_by_limit);
+    for (uint16_t i = 0; policy != NULL && i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        put(metrics, "%s{policy=\"%s\",limit=\"%s\"} %" PRIu64 "\n", metric, subject->name, limit_label(limit),
+            limit->n_denied != NULL ? *limit->n_denied : 0);
+    }
+}
+
+static void put_candidate(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    const struct policy_counts *counts = subject->counts;
+    const uint64_t values[2][2] = {{counts->candidate_both_denied, counts->candidate_only_denied},
+                                   {counts->candidate_only_allowed, counts->candidate_both_allowed}};
+    static const char *const words[] = {"denied", "allowed"};
+    if (subject->policy == NULL || subject->policy->candidate == NULL) return;
+    for (int candidate = 1; candidate >= 0; candidate--)
+        for (int enforced = 1; enforced >= 0; enforced--)
+            put(metrics, "%s{policy=\"%s\",candidate=\"%s\",enforced=\"%s\"} %" PRIu64 "\n", metric, subject->name,
+                words[candidate], words[enforced], values[candidate][enforced]);
+}
+
+static void put_limit_values(struct metrics *metrics, const char *metric, const struct subject *subject, bool is_window)
+{
+    const struct policy *policy = subject->policy;
+    for (uint16_t i = 0; policy != NULL && i < policy->n_limits; i++) {
+        const struct limit *limit = &policy->limits[i];
+        int64_t us = limit_window_ms(limit, metrics->clock->wall_us) * 1000;
+        put(metrics, "%s{policy=\"%s\",limit=\"%s\",algorithm=\"%s\"} ", metric, subject->name, limit_label(limit),
+            limit_ops(limit)->name);
+        if (is_window)
+            put(metrics, "%" PRId64 ".%03d\n", us / 1000000, (int)(us % 1000000 / 1000));
+        else
+            put(metrics, "%" PRId64 "\n", limit->limit);
+    }
+}
+
+static void put_units(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    put_limit_values(metrics, metric, subject, false);
+}
+
+static void put_windows(struct metrics *metrics, const char *metric, const struct subject *subject)
+{
+    put_limit_values(metrics, metric, subject, true);
+}
+
+static const struct {
+    const char *metric, *type, *help;
+    void (*put)(struct metrics *metrics, const char *metric, const struct subject *subject);
+} of_policies[] = {
+    {"ratelimitd_decisions_total", "counter", "decisions, by policy, result and where they were made", put_decisions},
+    {"ratelimitd_granted_units_total", "counter", "units that were granted: requests, tokens, bytes", put_granted},
+    {"ratelimitd_limit_denials_total", "counter", "denials, by the limit that denied", put_limit_denials},
+    {"ratelimitd_near_limit_total", "counter", "allowed with less than a fifth of the limit left", put_near},
+    {"ratelimitd_shadow_denied_total", "counter", "decisions of shadow policies that would have denied", put_shadow},
+    {"ratelimitd_candidate_checks_total", "counter", "checks, by what a candidate and what the enforced limits said",
+     put_candidate},
+    {"ratelimitd_limit_units", "gauge", "units of a limit, as configured", put_units},
+    {"ratelimitd_limit_window_seconds", "gauge", "window of a limit, of a calendar the present one; 0: slots",
+     put_windows},
+};
+
+/* Some policies of a family; after the named ones the two sums. */
+static bool put_policies(struct metrics *metrics)
+{
+    const struct policy_set *set = metrics->policies;
+    size_t n_named = set->n < metrics->view.n_named ? set->n : metrics->view.n_named;
+    const char *metric = of_policies[metrics->family].metric;
+    if (metrics->at == 0)
+        put_head(metrics, metric, of_policies[metrics->family].type, of_policies[metrics->family].help);
+
+    for (int n = 0; n < PIECE_POLICIES && metrics->at < n_named; n++) {
+        const struct policy *policy = set->in_order[metrics->at++];
+        of_policies[metrics->family].put(metrics, metric, &(struct subject){policy->name, policy->counts, policy});
+    }
+    if (metrics->at < n_named) return true;
+
+    const struct subject other = {"(other)", &policy_counts_other, NULL},
+                         inlined = {"(inline)", &policy_counts_inline, NULL};
+    if (n_named < set->n) of_policies[metrics->family].put(metrics, metric, &other);
+    of_policies[metrics->family].put(metrics, metric, &inlined);
+    metrics->at = 0;
+    return ++metrics->family < N_OF(of_policies);
+}
+
+/* ---- durations, and the process ---- */
+
+/* As Go prints them, so that a series keeps its name whatever reads the page. */
+static const struct {
+    int64_t us;
+    const char *seconds;
+} bounds[] = {{5, "5e-06"},     {10, "1e-05"},    {25, "2.5e-05"}, {50, "5e-05"},    {100, "0.0001"},
+              {250, "0.00025"}, {500, "0.0005"},  {1000, "0.001"}, {2500, "0.0025"}, {5000, "0.005"},
+              {10000, "0.01"},  {25000, "0.025"}, {50000, "0.05"}, {100000, "0.1"}};
+
+static bool put_durations(struct metrics *metrics)
+{
+    const struct latency_row *row = &latency_rows[metrics->at];
+    struct histogram *histogram = &latencies[metrics->at];
+    char name[64];
+    snprintf(name, sizeof name, "ratelimitd_%s", row->metric);
+    histogram_add_run(histogram);
+    put_head(metrics, name, "histogram", row->help);
+    for (size_t i = 0; i < N_OF(bounds); i++)
+        put(metrics, "%s_bucket{le=\"%s\"} %" PRIu64 "\n", name, bounds[i].seconds,
+            histogram_below(histogram, bounds[i].us));
+    put(metrics, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %" PRIu64 ".%06u\n%s_count %" PRIu64 "\n", name,
+        histogram->n, name, histogram->sum_us / 1000000, (unsigned)(histogram->sum_us % 1000000), name, histogram->n);
+    return ++metrics->at < N_LATENCY_STAGES;
+}
+
+/* Bytes of memory that are in it; 0: the kernel does not say. */
+static uint64_t resident_bytes(void)
+{
+    char text[64] = "";
+    unsigned long size = 0, resident = 0;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0 || sscanf(text, "%lu %lu", &size, &resident) != 2) return 0;
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Under the names that every library for Prometheus gives them. */
+static bool put_process(struct metrics *metrics)
+{
+    struct rusage usage;
+    struct rlimit files;
+    struct stat st;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        int64_t us = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * INT64_C(1000000) + usage.ru_utime.tv_usec +
+                     usage.ru_stime.tv_usec;
+        put_head(metrics, "process_cpu_seconds_total", "counter", "processor time of the daemon, in seconds");
+        put(metrics, "process_cpu_seconds_total %" PRId64 ".%06d\n", us / 1000000, (int)(us % 1000000));
+    }
+    put_head(metrics, "process_resident_memory_bytes", "gauge", "memory of the daemon, in bytes");
+    put(metrics, "process_resident_memory_bytes %" PRIu64 "\n", resident_bytes());
+
+    /* To list them would take milliseconds with many connections. Linux 6.2 and later have their number at hand. */
+    if (stat("/proc/self/fd", &st) == 0 && st.st_size > 0) {
+        put_head(metrics, "process_open_fds", "gauge", "open file descriptors");
+        put(metrics, "process_open_fds %" PRId64 "\n", (int64_t)st.st_size);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        put_head(metrics, "process_max_fds", "gauge", "file descriptors that it may open");
+        put(metrics, "process_max_fds %" PRIu64 "\n", (uint64_t)files.rlim_cur);
+    }
+
+    if (!metrics->view.has_redis_clock) return false;
+    int64_t us = metrics->view.redis_ahead_us;
+    put_head(metrics, "ratelimitd_redis_clock_offset_seconds", "gauge",
+             "clock of Redis less ours, at the middle of the last round trip");
+    put(metrics, "ratelimitd_redis_clock_offset_seconds %s%" PRId64 ".%06d\n", us < 0 ? "-" : "",
+        (us < 0 ? -us : us) / 1000000, (int)((us < 0 ? -us : us) % 1000000));
+    return false;
+}
+
+static bool (*const parts[])(struct metrics *metrics) = {put_daemon,   put_counters,  put_families,
+                                                         put_policies, put_durations, put_process};
 
 /* ---- the page ---- */
 

@@ -20,4 +20,5 @@ void clock_update(struct clock *clock)
     if (clock->frozen) return;
     clock->mono_us = clock_mono_us();
     if (!clock->manual) clock->wall_us = read_us(CLOCK_REALTIME);
+    if (clock->tick_us == 0) clock->tick_us = clock->mono_us;
 }

@@ -2,6 +2,8 @@
 
 static struct counter_group *const none[] = {NULL};
 struct counter_group *const *counters_groups = none;
+static const struct counter_family *const no_families[] = {NULL};
+const struct counter_family *const *counters_families = no_families;
 
 size_t counters_n(void)
 {

@@ -70,6 +70,17 @@ struct counter_group {
 /* The groups in the order of `stats`, with NULL behind the last. Set once, at start. */
 extern struct counter_group *const *counters_groups;
 
+/* A family of counters whose label has one of a list of values. */
+struct counter_family {
+    const char *name, *help, *label;
+    size_t n;
+    const char *(*value)(size_t i); /* the label's */
+    const uint64_t *counts;
+};
+
+/* Those that there are, with NULL behind the last; `stats` shows their sums as counters. Set once, at start. */
+extern const struct counter_family *const *counters_families;
+
 size_t counters_n(void); /* of all groups */
 /* Of row i: the sum over the group's instances. */
 uint64_t counters_value(const struct counter_group *group, size_t i);

@@ -29,7 +29,9 @@ static void look(void *arg, struct admin_view *view)
         .configured_us = daemon->config->read_us,
         .reload_failed = daemon->reload.was_refused,
         .policies = engine_policies(daemon->engine),
+        .n_named = (uint32_t)daemon->config->admin_metrics_policies,
     };
+    if (redis != NULL) view->has_redis_clock = redis_store_clock(redis, &view->redis_ahead_us);
     if (redis != NULL && redis_store_ready(redis) && !view->is_store_up)
         view->store_status = redis_store_breaker(redis);
 }

@@ -34,7 +34,10 @@ static void read_in_thread(uv_work_t *work)
         config_free(reload->next);
         reload->next = NULL;
     }
-    if (reload->next != NULL) policy_set_share_counts(reload->next->policies, before->policies);
+    if (reload->next != NULL) {
+        policy_set_share_counts(reload->next->policies, before->policies);
+        policy_set_name(reload->next->policies, (size_t)reload->next->admin_metrics_policies);
+    }
 }
 
 static void free_unreferenced(struct reload *reload)

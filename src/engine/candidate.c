@@ -72,6 +72,10 @@ static void end_if_over(struct check *candidate)
     } else if (candidate->verdict == VERDICT_DENIED && candidate->enforced_verdict == VERDICT_ALLOWED) {
         counts->candidate_only_denied++;
         engine_counters.candidate_only_denied++;
+    } else if (candidate->verdict == VERDICT_ALLOWED && candidate->enforced_verdict == VERDICT_ALLOWED) {
+        counts->candidate_both_allowed++;
+    } else if (candidate->verdict == VERDICT_DENIED && candidate->enforced_verdict == VERDICT_DENIED) {
+        counts->candidate_both_denied++;
     }
 
     check_pool_return(candidates->pool, candidate);

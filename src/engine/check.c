@@ -3,14 +3,18 @@
  */
 #include "engine/check.h"
 
+#include <stdatomic.h>
+
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/decimal.h"
 #include "base/exact.h"
+#include "base/latency.h"
 #include "engine/engine_counters.h"
 
 enum {
     SLAB_CHECKS = 64,
+    NEAR_PART = 5,      /* allowed with less than this part of the limit left is near it */
     KEEP_BYTES = 4096,  /* longer ones are not kept in the pool */
     KEEP_CHECKS = 1024, /* of those in the pool keep storage of their own: 10 KiB each at most */
 };
@@ -480,6 +484,16 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     }
 }
 
+static void count_decision(struct policy_counts *counts, const struct decision *decision, bool allowed)
+{
+    counts->decisions[decision->source][allowed]++;
+    *(allowed ? &counts->allowed : &counts->denied) += 1;
+    counts->shadow_denied += decision->shadow_denied;
+    if (!allowed) return;
+    counts->granted += (uint64_t)decision->granted;
+    counts->near += decision->of != NULL && decision->remaining * NEAR_PART < decision->limit;
+}
+
 void check_count_decided(const struct check *check)
 {
     bool allowed = true;
@@ -487,11 +501,18 @@ void check_count_decided(const struct check *check)
 
     CHECK_FOREACH (one, check) {
         struct policy_counts *counts = one->plan->policy->counts;
-        *(allowed ? &counts->allowed : &counts->denied) += 1;
-        counts->shadow_denied += one->decision.shadow_denied;
+        struct policy_counts *sum = atomic_load_explicit(&counts->sum, memory_order_relaxed);
+        bool is_by_limit = !one->decision.allowed && one->decision.of != NULL && one->decision.of->n_denied != NULL;
+        count_decision(counts, &one->decision, allowed);
+        if (is_by_limit) ++*one->decision.of->n_denied;
+        if (sum != NULL) {
+            count_decision(sum, &one->decision, allowed);
+            sum->denied_by_limit += is_by_limit;
+        }
         engine_counters.shadow_denied += one->decision.shadow_denied;
     }
     *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_all;
+    latency_decided(check->op.read_us, check->n_all);
 }
 
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret)

@@ -8,7 +8,8 @@
     COUNTER(checks, "checks asked for, each member of a check_many or check_all counted")                              \
     COUNTER(allowed, "decisions that allowed")                                                                         \
     COUNTER(denied, "decisions that denied")                                                                           \
-    COUNTER(shadow_denied, "decisions of shadow policies that would have denied; they count as allowed")               \
+    COUNTER(shadow_denied, "decisions of shadow policies that would have denied; they count as allowed",               \
+            COUNTED_BY_LABEL)                                                                                          \
     COUNTER(candidate_allowed, "checks that the candidate of their policy would have allowed")                         \
     COUNTER(candidate_denied, "checks that the candidate of their policy would have denied")                           \
     COUNTER(candidate_only_allowed, "of those it would have allowed, checks that the enforced limits denied")          \

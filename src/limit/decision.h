@@ -32,7 +32,7 @@ enum { RETRY_NEVER = -1 };
     REASON(REASON_STORE_ERROR, "store_error")
 
 #define SOURCE(id, word) id,
-enum source { DECISION_SOURCES(SOURCE) };
+enum source { DECISION_SOURCES(SOURCE) N_SOURCES };
 #undef SOURCE
 
 #define REASON(id, word) id,

@@ -76,6 +76,7 @@ struct calendar;
 struct limit {
     char name[NAME_MAX_LEN + 1]; /* "" for a single limit without a name */
     const struct policy *policy; /* the policy that has it */
+    uint64_t *n_denied;          /* its policy's count of the denials by limits of its name; NULL: not counted */
     enum algo algo;
     int64_t limit;     /* units per window; 0 = deny always, without asking the store */
     int64_t window_us; /* concurrency: slot_ttl; calendar_window: more than any of its windows, by limit_prepare() */

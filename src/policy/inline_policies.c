@@ -252,6 +252,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
     if (set == NULL) return answer_fault(faults, answer);
 
     struct policy *only = set->in_order[0];
+    only->counts->sum = &policy_counts_inline;
     if (label_len > 0) policy_set_label(only, label);
     if (only->n_limits > 0 && limit_ops(&only->limits[0])->is_compat) {
         snprintf(answer.text, answer.size,

@@ -39,10 +39,40 @@ struct policy *policy_new(const char *name, uint16_t n_limits)
     return policy;
 }
 
+struct policy_counts policy_counts_inline, policy_counts_other;
+
 static void counts_unref(struct policy_counts *counts)
 {
     CHECK(counts->n_refs > 0);
-    if (--counts->n_refs == 0) mem_free(counts);
+    if (--counts->n_refs > 0) return;
+    for (struct limit_counts *one = counts->limits, *next; one != NULL; one = next) {
+        next = one->next;
+        mem_free(one);
+    }
+    mem_free(counts);
+}
+
+/* Where the denials by limits of a name are counted; NULL without memory: then they are not. A thread may add to the
+ * list while the loop counts in what it has. */
+static uint64_t *count_of_limit(struct policy_counts *counts, const char *name)
+{
+    uint64_t hash = hash_stable(HASH_STABLE_START, name, strlen(name));
+    for (struct limit_counts *one = counts->limits; one != NULL; one = one->next)
+        if (one->name_hash == hash) return &one->denied;
+
+    struct limit_counts *one = mem_zalloc(sizeof *one);
+    if (one == NULL) return NULL;
+    one->name_hash = hash;
+    one->next = counts->limits;
+    counts->limits = one;
+    return &one->denied;
+}
+
+/* Its limits count where its counts are. A candidate denies nothing. */
+static void count_limits(struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits && !policy->is_candidate; i++)
+        policy->limits[i].n_denied = count_of_limit(policy->counts, policy->limits[i].name);
 }
 
 static void share_counts(struct policy *policy, struct policy_counts *counts)
@@ -50,6 +80,7 @@ static void share_counts(struct policy *policy, struct policy_counts *counts)
     counts->n_refs++;
     counts_unref(policy->counts);
     policy->counts = counts;
+    count_limits(policy);
     if (policy->candidate != NULL) share_counts(policy->candidate, counts);
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
         share_counts(policy->overrides->items[i].variant, counts);
@@ -273,8 +304,11 @@ void policy_seal(struct policy *policy)
 
     key_parts shard_parts = find_shard_parts(policy);
     complete(policy, shard_parts, fingerprint(policy));
-    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
+    count_limits(policy);
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
         complete(policy->overrides->items[i].variant, shard_parts, policy->version);
+        count_limits(policy->overrides->items[i].variant);
+    }
 
     if (candidate == NULL) return;
     candidate->idempotency_ms = policy->idempotency_ms;
@@ -409,6 +443,11 @@ void policy_set_share_counts(struct policy_set *set, const struct policy_set *be
         const struct policy *same = policy_find(before, slice_of(set->in_order[i]->name));
         if (same != NULL) share_counts(set->in_order[i], same->counts);
     }
+}
+
+void policy_set_name(struct policy_set *set, size_t n_named)
+{
+    for (size_t i = 0; i < set->n; i++) set->in_order[i]->counts->sum = i < n_named ? NULL : &policy_counts_other;
 }
 
 const struct policy *policy_find(const struct policy_set *set, struct slice name)

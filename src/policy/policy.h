@@ -37,9 +37,17 @@ struct slice on_failure_name(enum on_failure on_failure); /* "allow", as in the 
 
 /* The results of the checks of one policy. A reloaded set with a policy of the same name goes on with its counts. */
 struct policy_counts {
-    _Atomic uint32_t n_refs; /* a thread builds a new set while another frees an old one */
+    _Atomic uint32_t n_refs;             /* a thread builds a new set while another frees an old one */
+    struct policy_counts *_Atomic sum;   /* counted there too: of all inline policies, or of those without a name on the
+                                            page of metrics; NULL: nowhere */
+    struct limit_counts *_Atomic limits; /* owned; only ever added to */
     uint64_t allowed, denied, shadow_denied;
-    uint64_t candidate_allowed, candidate_denied; /* by its candidate alone */
+    uint64_t decisions[N_SOURCES][2];                       /* of allowed and denied, by source: denied, allowed */
+    uint64_t granted;                                       /* units */
+    uint64_t near;                                          /* allowed, with less than a fifth of the limit left */
+    uint64_t denied_by_limit;                               /* by any limit; of the sums alone */
+    uint64_t candidate_allowed, candidate_denied;           /* by its candidate alone */
+    uint64_t candidate_both_allowed, candidate_both_denied; /* by both */
     uint64_t candidate_only_allowed,
         candidate_only_denied; /* of these, the ones that the enforced limits decided differently */
     /* failure.h's, which alone changes them, so that a decision costs nothing more */
@@ -50,6 +58,17 @@ struct policy_counts {
     int64_t failed_us;       /* CLOCK_MONOTONIC of the last failure answer */
     int64_t anew_from_us;    /* that part does not begin anew before */
 };
+
+/* The denials by the limits of a name. */
+struct limit_counts {
+    struct limit_counts *next;
+    uint64_t name_hash;
+    uint64_t denied;
+};
+
+/* What is shown of policies that the page of metrics does not name: labels come from the configuration alone, and only
+ * so many of them. */
+extern struct policy_counts policy_counts_inline, policy_counts_other;
 
 /* Has the policy been decided since its last failure answer? */
 static inline bool policy_counts_recovered(const struct policy_counts *counts)
@@ -224,6 +243,8 @@ static inline void policy_set_unref(struct policy_set *set)
 /* From now on, the policies of `set` share the counts of the policies of `before` with the same names. The second call
  * with the same two sets does nothing: a reload makes the first, which looks up every name, in a thread. */
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);
+/* Policies behind the first n_named, in the order of the file, are also counted in policy_counts_other. */
+void policy_set_name(struct policy_set *set, size_t n_named);
 const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL: there is none */
 
 #endif

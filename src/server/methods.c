@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/counters.h"
+#include "base/latency.h"
 #include "base/log.h"
 #include "server/check_list.h"
 #include "server/members.h"
@@ -306,10 +307,15 @@ static int run_stats(struct params *params)
     engine_update_counters(session->sessions->engine);
 
     struct packer *packer = session_begin_answer(session, params->msgid);
-    pack_map(packer, (uint32_t)counters_n());
+    pack_map(packer, (uint32_t)counters_n() + N_LATENCY_STATS);
     for (struct counter_group *const *group = counters_groups; *group != NULL; group++)
         for (size_t i = 0; i < (*group)->n; i++)
             pack_uint_field(packer, (*group)->rows[i].name, counters_value(*group, i));
+    for (unsigned i = 0; i < N_LATENCY_STATS; i++) {
+        char name[LATENCY_NAME_MAX];
+        int64_t us = latency_stat(i, name);
+        pack_uint_field(packer, name, (uint64_t)us);
+    }
     session_end_answer(session);
     return 0;
 }
@@ -380,6 +386,29 @@ static const struct method methods[] = {
     {"test_clock", "microseconds", 1, 1, run_test_clock, 0, true},
 };
 
+/* ---- how often each was asked for ---- */
+
+static uint64_t n_asked[N_OF(methods) + 1]; /* the last: no method, or no request that could be read */
+
+static const char *name_of(size_t i)
+{
+    return i < N_OF(methods) ? methods[i].name : "(other)";
+}
+
+const struct counter_family methods_asked = {
+    .name = "requests",
+    .help = "requests received, by method; (other): of no method there is, or broken",
+    .label = "method",
+    .n = N_OF(n_asked),
+    .value = name_of,
+    .counts = n_asked,
+};
+
+void methods_count_other(void)
+{
+    n_asked[N_OF(methods)]++;
+}
+
 void methods_run(struct session *session, const struct rpc_request *request)
 {
     struct request_fault fault;
@@ -391,6 +420,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
     for (size_t i = 0; i < N_OF(methods) && method == NULL; i++)
         if (slice_is(request->method, methods[i].name)) method = &methods[i];
     if (method != NULL && method->only_test_clock && !session->sessions->options.test_clock) method = NULL;
+    n_asked[method != NULL ? (size_t)(method - methods) : N_OF(methods)]++;
 
     int status;
     if (method == NULL) {

@@ -43,6 +43,7 @@ struct check *request_add(struct request *request, enum op_kind kind)
     struct session *session = request->session;
     struct check *check = engine_check_new(session->sessions->engine, kind, session->client);
     if (check == NULL) return NULL;
+    check->op.read_us = session->read_us;
     check->op.is_all = request->kind == REQUEST_ALL;
     check->owner = request;
     check->done = on_done;

@@ -13,9 +13,9 @@
     COUNTER(connections_closed_idle, "client connections closed because they were idle")                               \
     COUNTER(accept_pauses, "times accepting stopped because caps.max_connections was reached")                         \
     COUNTER(read_pauses, "times reading from a connection stopped because it had too much in flight or unread")        \
-    COUNTER(requests, "requests received")                                                                             \
+    COUNTER(requests, "requests received", COUNTED_BY_LABEL)                                                           \
     COUNTER(notifications, "notifications received")                                                                   \
-    COUNTER(request_errors, "requests answered with an error")                                                         \
+    COUNTER(request_errors, "requests answered with an error", COUNTED_BY_LABEL)                                       \
     GAUGE(connections, "client connections open now")                                                                  \
     GAUGE(unread_bytes, "bytes of answers that clients have not read now, without those in the sockets")
 

@@ -187,6 +187,7 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
     }
 
     server_counters.requests++;
+    if (session->sessions->draining || fault != RPC_OK) methods_count_other();
     if (session->sessions->draining)
         session_answer_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
     else if (fault == RPC_BAD_METHOD)
@@ -306,6 +307,7 @@ static void read_rest(struct session *session)
     ssize_t n = recv(fd, sessions->read_buffer, READ_BUFFER_SIZE, MSG_DONTWAIT);
     if (n <= 0) return; /* the next read reports an end or an error */
 
+    session->read_us = sessions->clock->mono_us;
     sessions_spend(sessions, (uint32_t)n / READ_BYTES);
     if (keep(session, sessions->read_buffer, (size_t)n) == 0) take_from_in(session);
 }
@@ -387,6 +389,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 
     const uint8_t *bytes = (const uint8_t *)buf->base;
+    session->read_us = sessions->clock->mono_us;
     if (n > 0) sessions_spend(sessions, (uint32_t)n / READ_BYTES);
     bool must_wait = session_had_turn(session) && sessions_have_waiting(sessions);
     sessions_begin_turn(sessions, must_wait ? 0 : sessions->share);

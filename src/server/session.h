@@ -76,6 +76,7 @@ struct session {
     struct packer answer;      /* into `out`, from session_begin_answer() to session_end_answer() */
     struct buffer writing;     /* bytes that libuv writes, because the socket was full; empty: it has no memory */
     uint64_t client;           /* the number of this connection, from 1 */
+    int64_t read_us;           /* when bytes were read last */
     int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;          /* when the peer last took some of `writing` */
     size_t n_gathered;         /* bytes of policy_list that are not in `out` yet */

@@ -144,10 +144,27 @@ void session_end_answer(struct session *session)
     session_fail(session, "no memory for an answer");
 }
 
+static uint64_t n_errors[N_ERROR_CODES];
+
+static const char *code_name(size_t i)
+{
+    return error_name((enum error_code)(i + 1)); /* without ERROR_NONE */
+}
+
+const struct counter_family session_errors = {
+    .name = "request_errors",
+    .help = "requests answered with an error, by its code",
+    .label = "code",
+    .n = N_ERROR_CODES - 1,
+    .value = code_name,
+    .counts = n_errors + 1,
+};
+
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
     struct packer *packer = begin_message(session);
     server_counters.request_errors++;
+    n_errors[code]++;
     rpc_pack_error(packer, msgid, code, message);
     session_end_answer(session);
 }
@@ -156,6 +173,7 @@ void session_emit_final_error(struct session *session)
 {
     struct packer *packer = begin_message(session);
     server_counters.request_errors++;
+    n_errors[session->last_code]++;
     rpc_pack_broken(packer, session->last_code, session->final_error);
     session->final_error = NULL;
     session_end_answer(session);

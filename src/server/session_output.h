@@ -25,6 +25,7 @@ void session_end_answer(struct session *session);
 /* The next piece of an answer that was begun and ended, which no other answer may come between; end it, too. */
 struct packer *session_continue_answer(struct session *session);
 /* The same, with an error as the answer. */
+extern const struct counter_family session_errors; /* requests that were answered with an error, by its code */
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
 
 void session_checks_ended(struct session *session, uint32_t n); /* so many fewer are in flight */

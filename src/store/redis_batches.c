@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/hash.h"
+#include "base/latency.h"
 #include "base/log.h"
 #include "policy/policy.h"
 #include "store/redis_counters.h"
@@ -112,6 +113,7 @@ static enum batch_status call_add(struct call *call, struct op *op)
     if (status != BATCH_ADDED) return status;
 
     op->sent = true;
+    latency_sent(op->read_us, call->batches->clock->mono_us); /* in this tick it is */
     if (op->deadline_us > call->last_deadline_us) call->last_deadline_us = op->deadline_us;
     if (op->deadline_us - op->submitted_us > call->longest_us) call->longest_us = op->deadline_us - op->submitted_us;
     return status;
@@ -511,6 +513,9 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
     redis_window_answered(&batches->window, sent_us, batches->clock->mono_us, usual_deadline_us(batches),
                           batches->options->window);
     batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
+    int64_t middle_us = batches->clock->wall_us - (batches->clock->mono_us - sent_us) / 2;
+    batches->wall_ahead_us = batch_now_us(call->batch) - middle_us;
+    batches->has_wall = true;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
         call_refused(call, REMEDY_KEEP);
@@ -542,6 +547,7 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
         return;
     }
 
+    histogram_add(&latencies[LATENCY_STORE], batches->clock->mono_us - call->sent_us, 1);
     if (redis_reader_is_error(reply))
         on_error_reply(call, reply);
     else

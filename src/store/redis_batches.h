@@ -78,6 +78,8 @@ struct redis_batches {
     enum redis_batches_phase phase;
     struct doubtful_policies doubtful; /* whose ops go in batches of their own */
     int64_t server_ahead_us;           /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
+    int64_t wall_ahead_us;             /* the same less the host's clock at the middle of the round trip */
+    bool has_wall;                     /* there was such a reply */
     struct redis_call reload;
     struct batch *canary; /* owned; stays empty */
     uint32_t canary_nonce;

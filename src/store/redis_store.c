@@ -268,6 +268,12 @@ const char *redis_store_breaker(struct redis_store *redis)
     return redis_node_breaker_text(&redis->node);
 }
 
+bool redis_store_clock(const struct redis_store *redis, int64_t *ret_ahead_us)
+{
+    *ret_ahead_us = redis->node.batches.wall_ahead_us;
+    return redis->node.batches.has_wall;
+}
+
 int64_t redis_store_proven_us(const struct redis_store *redis)
 {
     return redis->node.proven_us;

@@ -37,6 +37,8 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 const char *redis_store_status(const struct redis_store *redis);
 /* Why the breaker is open and Redis is not asked, any bytes; NULL = it is closed. Valid until the next call. */
 const char *redis_store_breaker(struct redis_store *redis);
+/* False: no batch was answered yet. Else Redis' clock less ours, at the middle of the last batch's round trip. */
+bool redis_store_clock(const struct redis_store *redis, int64_t *ret_ahead_us);
 /* CLOCK_MONOTONIC: Redis has shown without any check that it works, by a handshake or a probe; 0 = not yet. */
 int64_t redis_store_proven_us(const struct redis_store *redis);
 /* Once a second: is_counting: the daemons that share this Redis are counted, this one among them (redis_daemons.h). */

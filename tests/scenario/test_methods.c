@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/counters.h"
+#include "base/latency.h"
 #include "fakes/server_fixture.h"
 #include "server/server_counters.h"
 
@@ -496,7 +497,7 @@ static void stats_are_all_counters(void **state)
     uint32_t n;
     struct pull map = heard.result;
     assert_int_equal(pull_map(&map, &n), 0);
-    assert_int_equal(n, counters_n());
+    assert_int_equal(n, counters_n() + N_LATENCY_STATS);
     assert_int_field("checks", 1);
     assert_int_field("requests", 2);
     assert_int_field("connections", 1);

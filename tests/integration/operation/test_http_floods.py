@@ -1,0 +1,88 @@
+"""test_http_floods.py: hostile HTTP next to checks: broken requests, idle peers, slow readers and writers."""
+
+import random
+import socket
+
+from harness import eventually
+from http_client import ADMIN, ask, connect as connect_http, read_all
+
+POLICIES = "policies:\n  open: {algorithm: token_bucket, limit: 1000000, window: 1s}\n"
+CORPUS = [
+    b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"HEAD /readyz?store=1 HTTP/1.0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nabcde",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    b"GET /status.json HTTP/1.1\r\nHost: [::1]:80\r\nExpect: 100-continue\r\nCookie: a=b; c\r\n\r\n",
+    b"GET /%00%ff/../metrics?a&b=%zz&store=1 HTTP/1.1\r\nHost: \x01\r\nX: y\r\n z\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nContent-Length: -1\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]
+
+
+def mutated(seed):
+    draw = random.Random(seed)
+    data = bytearray(draw.choice(CORPUS))
+    for _ in range(draw.randrange(6)):
+        at = draw.randrange(len(data))
+        how = draw.randrange(4)
+        if how == 0:
+            data[at] = draw.randrange(256)
+        elif how == 1:
+            del data[at:at + draw.randrange(1, 9)]
+        elif how == 2:
+            data[at:at] = bytes(draw.choice(b"\r\n \0:%?/;=A\xff") for _ in range(draw.randrange(1, 40)))
+        else:
+            data[at:at] = data[:at] * draw.randrange(3)
+        data = data or bytearray(b"\r\n")
+    return bytes(data)
+
+
+def test_no_bytes_harm_the_daemon(ratelimitd, connect):
+    daemon = ratelimitd('admin: {listen: "127.0.0.1:0", timeout: 200ms}\n' + POLICIES)
+    client = connect(daemon)
+    for seed in range(1500):
+        with connect_http(daemon) as connection:
+            try:
+                connection.sendall(mutated(seed))
+                if seed % 3:
+                    connection.shutdown(socket.SHUT_WR)
+                    connection.recv(100)
+            except OSError:
+                pass
+        if seed % 50 == 0:
+            assert client.check("open", "k")["allowed"], seed
+            assert ask(daemon, "/livez").status == 200, seed
+    eventually(lambda: ask(daemon, "/status.json").json()["stats"]["admin_connections"] == 1, "all connections have ended")
+
+
+def test_checks_go_on_next_to_idle_and_slow_peers(ratelimitd, connect):
+    policies = POLICIES + "".join(f"  p{i}: {{algorithm: gcra, limit: 5, window: 1s}}\n" for i in range(300))
+    daemon = ratelimitd(ADMIN + policies)
+    client = connect(daemon)
+    peers = []
+    for i in range(64):
+        peers.append(connect_http(daemon))
+        peers[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        if i % 3 == 1:
+            peers[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")  # and is not read
+        if i % 3 == 2:
+            peers[-1].sendall(b"GET /metr")
+        assert client.check("open", f"k{i}")["allowed"]
+        if i % 8 == 0:
+            assert ask(daemon, "/livez").text == "ok\n"
+    assert ask(daemon, "/metrics").text.endswith("\n")
+    for peer in peers:
+        peer.close()
+
+
+def test_many_pages_at_once_are_complete(ratelimitd):
+    """Sixteen pages are made piece by piece next to each other."""
+    policies = POLICIES + "".join(f"  p{i}: {{algorithm: gcra, limit: 5, window: 1s}}\n" for i in range(200))
+    daemon = ratelimitd(ADMIN + policies)
+    connections = [connect_http(daemon) for _ in range(16)]
+    for connection in connections:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    pages = [read_all(connection) for connection in connections]
+    assert all(page.endswith(b"\r\n0\r\n\r\n") and page.count(b"ratelimitd_limit_units{") == 200 for page in pages)
+    for connection in connections:
+        connection.close()

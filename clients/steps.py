@@ -16,7 +16,8 @@
     steps.summed("conformance", [sys.executable, "../conformance/run.py", "node"])
     steps.end()
 
-Each step writes its output to a log in $TEST_RESULTS, and prints one line. The end of a failed tool's output is shown.
+Each step writes its output to a log in $TEST_RESULTS, and prints one line. Of a failed tool it first prints the failed tests
+by name, with their messages, and then the end of its output.
 The last line is "N passed, N failed, N skipped"; the exit status is 1 where any failed or none passed.
 """
 
@@ -25,12 +26,14 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 SUM = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 SHOWN_LINES = 60
+MESSAGE_LINES = 20  # of a failed test
 
 
 class Count:
@@ -56,12 +59,11 @@ def of_junit(paths):
 
 
 def failed_in_junit(paths):
-    """A line for each test that failed: what it is called and how its message begins."""
+    """(name, message) of each failed test, as in all functions named so."""
     for path in paths:
         for case in ElementTree.parse(path).getroot().iter("testcase"):
             for bad in [*case.iter("failure"), *case.iter("error")]:
-                message = (bad.get("message") or bad.text or bad.get("type") or "").strip().splitlines()
-                yield f"{case.get('classname')}.{case.get('name')}: {message[0] if message else ''}"
+                yield f"{case.get('classname')}.{case.get('name')}", bad.get("message") or bad.text or bad.get("type") or ""
 
 
 def of_node(output):
@@ -70,6 +72,15 @@ def of_node(output):
     number = {name: int(n) for name, n in found.items()}
     return Count(number.get("pass", 0), number.get("fail", 0) + number.get("cancelled", 0),
                  number.get("skipped", 0) + number.get("todo", 0))
+
+
+def failed_in_node(output):
+    """Of the TAP reporter the failed tests, not the suites around them; the other reporter ends with such a list."""
+    for found in re.finditer(r"^( *)not ok \d+ - (.*)\n\1  ---\n((?:\1  .*\n|\n)*?)\1  \.\.\.$", output, re.M):
+        indent, name, report = found.groups()
+        if "failureType: 'subtestsFailed'" not in report:
+            yield name, textwrap.dedent(re.sub(r"^ *(?:duration_ms|type|failureType|code): .*\n", "", report, flags=re.M))
+    yield "", output.partition("✖ failing tests:\n")[2]
 
 
 def of_go(output):
@@ -91,11 +102,34 @@ def of_go(output):
     return count + Count(failed=len(failed_packages - failed_tests))
 
 
+def failed_in_go(output):
+    said, failed = {}, []
+    for line in output.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            yield "", line  # of `go` itself
+            continue
+        name = " ".join(filter(None, (event.get("Package", event.get("ImportPath")), event.get("Test"))))
+        said.setdefault(name, []).append(event.get("Output", ""))
+        if event.get("Action") in ("fail", "build-fail"):
+            failed.append(name)
+    for name in failed:
+        if not any(other.startswith((f"{name} ", f"{name}/")) for other in failed):  # a package, or a test with parts
+            yield name, re.sub(r"^ *(?:===|---|FAIL|exit status).*\n", "", "".join(said[name]), flags=re.M)
+
+
 def of_sum(output):
     """The last line of a program that sums up by itself."""
     lines = output.strip().splitlines()
     found = SUM.match(lines[-1]) if lines else None
     return Count(*map(int, found.groups())) if found else Count(failed=1)
+
+
+def failed_in_sum(output):
+    """What the suite and newcomer.py write: `FAILED name: message`, and lines further in that go on."""
+    for found in re.finditer(r"^( *)FAILED (.*)\n((?:\1 +.*\n)*)", output, re.M):
+        yield found[2], textwrap.dedent(found[3])
 
 
 class Steps:
@@ -109,15 +143,15 @@ class Steps:
 
     def prepare(self, title, argv, **options):
         """What the tests need. It is no test; where it fails, the script ends."""
-        code, _, seconds = self._run(title, argv, **options)
+        code, output, seconds = self._run(title, argv, **options)
         print(f"-- {self.name}: {title} ({seconds:.1f} s)", flush=True)
         if code:
+            _show_end(output)
             self.total += Count(failed=1)
             self.end()
 
     def tool(self, title, argv, **options):
-        code, _, seconds = self._run(title, argv, **options)
-        return self._add(title, Count(passed=int(code == 0)), code, seconds)
+        return self._step(title, argv, **options)
 
     def junit(self, title, argv, reports=None, **options):
         """`{report}` in argv is a file of this step's own; `reports` is a pattern below the folder instead, which is
@@ -126,23 +160,18 @@ class Steps:
         found = lambda: [own] if reports is None else sorted(self.folder.glob(reports))  # noqa: E731
         for path in found():
             path.unlink(missing_ok=True)
-        code, _, seconds = self._run(title, [str(word).replace("{report}", str(own)) for word in argv], **options)
-        written = [path for path in found() if path.exists()]
-        for line in failed_in_junit(written):
-            print(f"   failed: {line}")
-        return self._add(title, of_junit(written), code, seconds)
+        written = lambda: [path for path in found() if path.exists()]  # noqa: E731
+        return self._step(title, [str(word).replace("{report}", str(own)) for word in argv],
+                          lambda output: of_junit(written()), lambda output: failed_in_junit(written()), **options)
 
     def node(self, title, argv, **options):
-        code, output, seconds = self._run(title, argv, **options)
-        return self._add(title, of_node(output), code, seconds)
+        return self._step(title, argv, of_node, failed_in_node, **options)
 
     def go(self, title, argv, **options):
-        code, output, seconds = self._run(title, argv, **options)
-        return self._add(title, of_go(output), code, seconds)
+        return self._step(title, argv, of_go, failed_in_go, **options)
 
     def summed(self, title, argv, **options):
-        code, output, seconds = self._run(title, argv, **options)
-        return self._add(title, of_sum(output), code, seconds)
+        return self._step(title, argv, of_sum, failed_in_sum, **options)
 
     def end(self):
         print(self.total, flush=True)
@@ -158,18 +187,34 @@ class Steps:
             except OSError as error:
                 out.write(f"{argv[0]}: {error.strerror}\n".encode())
                 code = 127
-        output = log.read_text(errors="replace")
-        if code:
-            for line in output.rstrip().splitlines()[-SHOWN_LINES:]:
-                print(f"   {line}")
-        return code, output, time.monotonic() - started
+        return code, log.read_text(errors="replace"), time.monotonic() - started
 
-    def _add(self, title, count, code, seconds):
+    def _step(self, title, argv, count_in=None, failed_in=lambda output: (), **options):
+        """`count_in` and `failed_in` read the output; without them the step is one test."""
+        code, output, seconds = self._run(title, argv, **options)
+        count = count_in(output) if count_in else Count(passed=int(code == 0))
         if code:
             count.failed = max(count.failed, 1)
+        if count.failed:
+            _show_failed(failed_in(output))
+            _show_end(output)
         self.total += count
         print(f"-- {self.name}: {title}: {count} ({seconds:.1f} s)", flush=True)
         return count
+
+
+def _show_failed(failed):
+    for name, message in failed:
+        lines = [line for line in message.splitlines() if line.strip()]
+        if name:
+            print(f"   failed: {name}")
+        for line in lines[:MESSAGE_LINES if name else SHOWN_LINES]:
+            print(f"      {line}")
+
+
+def _show_end(output):
+    for line in output.rstrip().splitlines()[-SHOWN_LINES:]:
+        print(f"   {line}")
 
 
 def _slug(title):

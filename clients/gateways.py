@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LUA, PHP = ROOT / "clients" / "lua", ROOT / "clients" / "php"
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
-from harness import Process, Ratelimitd, eventually, free_port  # noqa: E402
+from harness import Process, Ratelimitd, eventually, on_free_port  # noqa: E402
 
 UNPACKED = Path(os.environ.get("DEPS") or ROOT / ".deps") / "gateways"
 LIBRARIES = [str(path) for path in (UNPACKED / "usr/lib").glob("*-linux-gnu")]
@@ -143,7 +143,9 @@ def module_path(name):
 
 def start_nginx(folder, text, workers=1, lua=None, port=None):
     """nginx with TEXT in its http block; PORT in the text is the port to listen on, `lua` folders of Lua modules."""
-    binary, port, modules = needs("nginx"), port or free_port(), ""
+    if port is None:
+        return on_free_port(lambda port: start_nginx(folder, text, workers, lua, port))
+    binary, modules = needs("nginx"), ""
     if lua:
         paths = [module_path(name) for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
         modules = "".join(f"load_module {path};\n" for path in paths if path)

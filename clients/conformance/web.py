@@ -38,10 +38,11 @@ import visitors
 from subject import ROOT, description, places
 
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
-from harness import Ratelimitd, free_port  # noqa: E402
+from harness import Ratelimitd, on_free_port  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 20.0
+TIMEOUT_MS = "10000"  # of the services' clients: no case has a daemon that hangs, and a busy machine may stop for a second
 FIELDS = {"policy": "ratelimit-policy", "state": "ratelimit", "retry": "retry-after"}
 LEGACY = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 INLINE = {"algorithm": "fixed_window", "limit": 2, "window": "5s", "start": "first_hit"}
@@ -68,7 +69,7 @@ class Service:
         self.clock_us = START_OF_CLOCK_US
         self.set_clock()
         self.argv, self.folder, self.log = argv, folder, log
-        self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket}
+        self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket, "TIMEOUT_MS": TIMEOUT_MS}
         self.name = None  # RATELIMIT_SERVICE
         self.was_away = False  # the daemon, in the case before
         self.process = None
@@ -80,7 +81,10 @@ class Service:
             raise
 
     def start(self):
-        self.port = free_port()
+        on_free_port(self.start_on)
+
+    def start_on(self, port):
+        self.port, begin = port, self.log.tell()
         named = {} if self.name is None else {"RATELIMIT_SERVICE": self.name}
         self.process = subprocess.Popen(self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log,
                                         env={**self.env, **named, "PORT": str(self.port)})
@@ -90,7 +94,7 @@ class Service:
         if self.missing:
             raise Missing(self.missing)
         if not is_ready or self.process.poll() is not None:
-            raise Failed("the service did not print `ready`")
+            raise Failed(f"the service did not print `ready`: {Path(self.log.name).read_text(errors='replace')[begin:][-2000:]}")
 
     def _read(self, process, ready):
         for line in process.stdout:

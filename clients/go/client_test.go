@@ -257,8 +257,8 @@ func TestALateYesIsUndone(t *testing.T) {
 	}
 
 	daemon.Pause()
-	_, _, errAcquire := client.Acquire(background, "one", "k", ratelimit.Timeout(20*time.Millisecond))
-	_, _, errReserve := client.Reserve(background, "llm", "k", 60, ratelimit.Timeout(20*time.Millisecond))
+	_, _, errAcquire := client.Acquire(background, "one", "k", ratelimit.Timeout(250*time.Millisecond))
+	_, _, errReserve := client.Reserve(background, "llm", "k", 60, ratelimit.Timeout(250*time.Millisecond))
 	daemon.Resume()
 	for _, err := range []error{errAcquire, errReserve} {
 		var unavailable *ratelimit.UnavailableError

@@ -84,7 +84,7 @@ func (s *scripted) answer(id uint64, failure, result any) {
 
 func TestAReleaseIsRepeatedWhileTheDaemonIsOverloaded(t *testing.T) {
 	daemon := script(t)
-	client := ratelimit.New(ratelimit.WithSocket(daemon.socket))
+	client := ratelimit.New(ratelimit.WithSocket(daemon.socket), ratelimit.WithTimeout(time.Minute))
 	defer client.Close()
 
 	errs := make(chan error)
@@ -107,7 +107,7 @@ func TestAReleaseIsRepeatedWhileTheDaemonIsOverloaded(t *testing.T) {
 
 func TestAnOpenBreakerLetsThroughWhatGivesBack(t *testing.T) {
 	daemon := script(t)
-	client := ratelimit.New(ratelimit.WithSocket(daemon.socket))
+	client := ratelimit.New(ratelimit.WithSocket(daemon.socket), ratelimit.WithTimeout(time.Minute))
 	defer client.Close()
 	kind := func(err error) ratelimit.Kind {
 		var unavailable *ratelimit.UnavailableError
@@ -128,7 +128,7 @@ func TestAnOpenBreakerLetsThroughWhatGivesBack(t *testing.T) {
 		}
 	}()
 	for range 3 {
-		_, err := client.Check(background, "api", "k", ratelimit.Timeout(20*time.Millisecond))
+		_, err := client.Check(background, "api", "k", ratelimit.Timeout(250*time.Millisecond))
 		if kind(err) != ratelimit.KindTimeout {
 			t.Fatal(err)
 		}

@@ -6,7 +6,9 @@ Notices     the service manager's end of the notifications
 Client      MessagePack-RPC over a socket, in a few lines and without a library of ours, like any client
 """
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -175,8 +177,12 @@ class Redis(Process):
         self.launcher, self.env = list(launcher), dict(env or {})  # what runs the server (of a namespace, say)
         self.directory = short_directory()
         self.socket = str(self.directory / "redis.sock")
-        self.port = (port or free_port()) if tcp else 0
+        self.port = port if tcp and port else 0
         self.arguments = list(arguments)
+        on_free_port(self._start_on) if tcp and not port else self.start()
+
+    def _start_on(self, port):
+        self.port = port
         self.start()
 
     @staticmethod
@@ -443,8 +449,23 @@ def one_server(kind):
     server.close()
 
 
+PORTS = range(15000, 30000)  # below those that the kernel gives to outgoing connections, and to whoever asks for any port
+
+
 def free_port():
     """A TCP port of the loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port of {PORTS} is free")
+
+
+def on_free_port(start):
+    """start(port), again with another port if somebody took it before the child listened."""
+    for attempt in range(5):
+        try:
+            return start(free_port())
+        except AssertionError as error:
+            if attempt == 4 or not re.search("address (already )?in use|EADDRINUSE", str(error), re.I):
+                raise

@@ -106,9 +106,11 @@ func (d *Daemon) run(program string) {
 	d.Advance(0)
 }
 
-// Client returns a new client of this daemon, which is closed with the test. WithEnabled, timeout and so on as usual.
+// Client returns a new client of this daemon, which is closed with the test. Its timeout is ten seconds, because a busy
+// machine may stop for one; the options say otherwise.
 func (d *Daemon) Client(options ...ratelimit.ClientOption) *ratelimit.Client {
-	client := ratelimit.New(append([]ratelimit.ClientOption{ratelimit.WithSocket(d.Socket)}, options...)...)
+	client := ratelimit.New(append([]ratelimit.ClientOption{ratelimit.WithSocket(d.Socket),
+		ratelimit.WithTimeout(10 * time.Second)}, options...)...)
 	d.t.Cleanup(func() { client.Close() })
 	return client
 }

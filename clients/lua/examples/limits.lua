@@ -1,6 +1,6 @@
 -- The limits of haproxy.cfg.
 
-local limiter = require("ratelimitd").new()
+local limiter = require("ratelimitd").new{ timeout = tonumber(os.getenv("TIMEOUT_MS")) }
 
 local function parameter(name) return function(request) return request.txn.f:url_param(name) end end
 local function cost(request) return tonumber(request.txn.f:url_param("n")) end

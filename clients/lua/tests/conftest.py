@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from gateways import LUA, Gateway, daemon_with, free_port, needs, start_nginx  # noqa: E402
+from gateways import LUA, Gateway, daemon_with, needs, on_free_port, start_nginx  # noqa: E402
 
 POLICIES = """
 policies:
@@ -100,7 +100,9 @@ def haproxy(tmp_path, application, daemon):
     binary, started = needs("haproxy"), []
 
     def start(actions, frontend, socket=daemon.socket):
-        port = free_port()
+        return on_free_port(lambda port: start_on(port, actions, frontend, socket))
+
+    def start_on(port, actions, frontend, socket):
         limits, path = tmp_path / "limits.lua", tmp_path / "haproxy.cfg"
         limits.write_text(actions.replace("SOCKET", socket))
         path.write_text(HAPROXY.format(lua=LUA, limits=limits, app=application, frontend=frontend.replace("PORT", str(port))))

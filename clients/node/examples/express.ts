@@ -1,10 +1,10 @@
-// A small service with Express. PORT and RATELIMIT_SOCKET come from the environment.
+// A small service with Express. PORT, RATELIMIT_SOCKET and TIMEOUT_MS come from the environment.
 import { setTimeout as sleep } from 'node:timers/promises'
 import express from 'express'
 import { RateLimiter } from 'ratelimitd'
 import { ip, rateLimit } from 'ratelimitd/express'
 
-const limiter = new RateLimiter()
+const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = express()
 
 app.get('/ok', rateLimit(limiter, 'web'), (_req, res) => void res.type('text').send('ok\n'))

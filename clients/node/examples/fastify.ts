@@ -1,4 +1,4 @@
-// A small service with Fastify. PORT and RATELIMIT_SOCKET come from the environment.
+// A small service with Fastify. PORT, RATELIMIT_SOCKET and TIMEOUT_MS come from the environment.
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import formbody from '@fastify/formbody'
@@ -6,7 +6,7 @@ import Fastify from 'fastify'
 import { RateLimiter } from 'ratelimitd'
 import { type Limit, type Args, ip, rateLimit } from 'ratelimitd/fastify'
 
-const limiter = new RateLimiter()
+const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = Fastify()
 await app.register(formbody)
 await app.register(rateLimit, { limiter })

@@ -1,4 +1,4 @@
-// A small service with Hono on Node. PORT and RATELIMIT_SOCKET come from the environment.
+// A small service with Hono on Node. PORT, RATELIMIT_SOCKET and TIMEOUT_MS come from the environment.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { serve } from '@hono/node-server'
 import { type Context, Hono } from 'hono'
@@ -6,7 +6,7 @@ import { stream } from 'hono/streaming'
 import { RateLimiter } from 'ratelimitd'
 import { ip, rateLimit } from 'ratelimitd/hono'
 
-const limiter = new RateLimiter()
+const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = new Hono()
 
 const text = (c: Context, body: string, status: 200 | 401 | 403 | 418 = 200): Response =>

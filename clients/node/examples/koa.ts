@@ -1,4 +1,4 @@
-// A small service with Koa. PORT and RATELIMIT_SOCKET come from the environment.
+// A small service with Koa. PORT, RATELIMIT_SOCKET and TIMEOUT_MS come from the environment.
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -7,7 +7,7 @@ import Koa from 'koa'
 import { RateLimiter } from 'ratelimitd'
 import { ip, rateLimit } from 'ratelimitd/koa'
 
-const limiter = new RateLimiter()
+const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = new Koa()
 const router = new Router()
 

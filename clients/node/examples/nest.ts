@@ -1,4 +1,4 @@
-// A small service with NestJS. PORT and RATELIMIT_SOCKET come from the environment.
+// A small service with NestJS. PORT, RATELIMIT_SOCKET and TIMEOUT_MS come from the environment.
 import 'reflect-metadata'
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
@@ -20,7 +20,7 @@ import type { Request, Response } from 'express'
 import { RateLimiter } from 'ratelimitd'
 import { RateLimit, RateLimitGuard, RateLimitModule, ip } from 'ratelimitd/nest'
 
-const limiter = new RateLimiter()
+const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 /** The name of the account, or `-`: a body may have anything in its place, or nothing. */
 const account = (body?: { user?: unknown } | null): string => (typeof body?.user === 'string' && body.user) || '-'
 const address = ip()

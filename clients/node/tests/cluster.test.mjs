@@ -4,8 +4,7 @@ import cluster from 'node:cluster'
 import { once } from 'node:events'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { RateLimiter } from 'ratelimitd'
-import { eventually, startDaemon } from './harness.mjs'
+import { eventually, patient, startDaemon } from './harness.mjs'
 
 cluster.setupPrimary({ exec: fileURLToPath(new URL('cluster-worker.mjs', import.meta.url)), args: [] })
 
@@ -29,7 +28,7 @@ test('eight processes at once get as many units as there are', async () => {
 
 test('the slot of a killed worker is free again', async () => {
   const daemon = await startDaemon({ one: { algorithm: 'concurrency', limit: 1 } })
-  const limiter = new RateLimiter({ socket: daemon.socket })
+  const limiter = patient({ socket: daemon.socket })
   const { child, answer } = await worker('slot', daemon.socket)
   assert.equal(answer, true)
   assert.equal((await limiter.tryAcquire('one', 'k')).slot, null)

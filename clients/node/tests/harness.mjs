@@ -1,9 +1,11 @@
 // What the tests share: a daemon with a standing clock, the example services, and requests that show every byte.
 import { spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import { createServer } from 'node:net'
 import { fileURLToPath } from 'node:url'
+import { RateLimiter } from 'ratelimitd'
 import { startDaemon as start } from 'ratelimitd/testing'
 
 export const FRAMEWORKS = ['express', 'fastify', 'koa', 'hono', 'nest']
@@ -16,6 +18,11 @@ export function startDaemon(policies, settings = { inline: { allow: true } }) {
   return start({ policies, settings, program: PROGRAM })
 }
 
+/** A busy machine may stop for a second: only the tests of a timeout have a short one. */
+export const PATIENCE_MS = 20000
+
+export const patient = (options) => new RateLimiter({ timeoutMs: PATIENCE_MS, ...options })
+
 /** The policies of the example services. */
 export const SERVICE_POLICIES = {
   web: { algorithm: 'fixed_window', limit: 100, window: '1m', start: 'first_hit' },
@@ -26,21 +33,46 @@ export const SERVICE_POLICIES = {
   budget: { algorithm: 'token_bucket', limit: 10, window: '1m' },
 }
 
-export async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address()
-  server.close()
-  await once(server, 'close')
-  return port
+/** A port that is free now, below those that the kernel gives to outgoing connections. */
+async function freePort() {
+  for (;;) {
+    const port = randomInt(15000, 30000)
+    const server = createServer()
+    const isFree = once(server.listen(port, '127.0.0.1'), 'listening').then(
+      () => true,
+      () => false,
+    )
+    if (!(await isFree)) continue
+    server.close()
+    await once(server, 'close')
+    return port
+  }
+}
+
+/** start(port), again with another port if somebody took it before the child listened. */
+export async function onFreePort(start) {
+  for (let attempt = 1; ; attempt++)
+    try {
+      return await start(await freePort())
+    } catch (error) {
+      if (attempt === 5 || !/EADDRINUSE/.test(error.message)) throw error
+    }
 }
 
 /** {port, stop()} of an example service. */
-export async function startService(framework, socket, environment = {}) {
-  const port = await freePort()
+export const startService = (framework, socket, environment) =>
+  onFreePort((port) => startServiceOn(port, framework, socket, environment))
+
+async function startServiceOn(port, framework, socket, environment = {}) {
   const program = fileURLToPath(new URL(`../build/examples/${framework}.js`, import.meta.url))
   const child = spawn(process.execPath, [program], {
-    env: { ...process.env, PORT: String(port), RATELIMIT_SOCKET: socket, ...environment },
+    env: {
+      ...process.env,
+      PORT: String(port),
+      RATELIMIT_SOCKET: socket,
+      TIMEOUT_MS: String(PATIENCE_MS),
+      ...environment,
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
   let output = ''
@@ -82,7 +114,7 @@ export const login = (port, user, password) =>
 
 /** Waits until `look` returns something true. */
 export async function eventually(look) {
-  for (let attempt = 0; attempt < 500; attempt++) {
+  for (const start = performance.now(); performance.now() - start < PATIENCE_MS;) {
     const seen = await look()
     if (seen) return seen
     await new Promise((resolve) => setTimeout(resolve, 10))

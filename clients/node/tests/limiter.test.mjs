@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { Denied, RateLimiter, Refused, Unavailable, parseLimit } from 'ratelimitd'
 import { FakeLimiter } from 'ratelimitd/testing'
-import { startDaemon } from './harness.mjs'
+import { eventually, patient, startDaemon } from './harness.mjs'
 
 const HOME = fileURLToPath(new URL('..', import.meta.url))
 const require = createRequire(import.meta.url)
@@ -21,20 +21,22 @@ const silent = { warn() {} }
 /** What a program prints: {status, stdout, stderr}. */
 async function program(code, environment) {
   const env = { ...process.env, ...environment }
-  return promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], { cwd: HOME, env, timeout: 20000 })
+  return promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], { cwd: HOME, env, timeout: 120000 })
 }
 
-/** A daemon that sends nothing: {socket, close()}. */
+/** A daemon that sends nothing: {socket, heard(), close()}; heard() is how many connections have sent it something. */
 async function silentDaemon() {
   const folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
   const connections = []
-  const server = createServer((connection) => connections.push(connection.on('error', () => {}).resume())).listen(
-    join(folder, 'socket'),
-  )
+  const heard = new Set()
+  const server = createServer((connection) => {
+    connections.push(connection)
+    connection.on('error', () => {}).on('data', () => heard.add(connection))
+  }).listen(join(folder, 'socket'))
   await once(server, 'listening')
   return {
     socket: join(folder, 'socket'),
-    connections,
+    heard: () => heard.size,
     async close() {
       for (const connection of connections) connection.destroy()
       server.close()
@@ -51,7 +53,7 @@ describe('with a daemon', () => {
       one: { algorithm: 'concurrency', limit: 1 },
       llm: { algorithm: 'token_bucket', limit: 1000, window: '1m' },
     })
-    limiter = new RateLimiter({ socket: daemon.socket })
+    limiter = patient({ socket: daemon.socket })
   })
   after(async () => {
     limiter.close()
@@ -62,7 +64,7 @@ describe('with a daemon', () => {
     const { stdout } = await program(
       `
       import { RateLimiter } from 'ratelimitd'
-      const limiter = new RateLimiter()
+      const limiter = new RateLimiter({ timeoutMs: 20000 })
       await limiter.acquire('one', 'held at the end')
       console.log((await limiter.check('few', 'k')).remaining)`,
       { RATELIMIT_SOCKET: daemon.socket },
@@ -74,7 +76,7 @@ describe('with a daemon', () => {
     const { stdout } = await program(
       `
       import { RateLimiter } from 'ratelimitd'
-      new RateLimiter().check('few', 'waits').then(({ allowed }) => console.log(allowed))`,
+      new RateLimiter({ timeoutMs: 20000 }).check('few', 'waits').then(({ allowed }) => console.log(allowed))`,
       { RATELIMIT_SOCKET: daemon.socket },
     )
     assert.equal(stdout, 'true\n')
@@ -170,7 +172,7 @@ describe('with a daemon', () => {
     )
 
     const strict = await startDaemon({ few: { algorithm: 'fixed_window', limit: 2, window: '1m' } }, {})
-    const other = new RateLimiter({ socket: strict.socket })
+    const other = patient({ socket: strict.socket })
     await assert.rejects(other.verify(parseLimit('10/5s')), {
       code: 'NOT_PERMITTED',
       message: /inline: \{allow: true\}/,
@@ -182,7 +184,7 @@ describe('with a daemon', () => {
   test('what onDecision throws is logged and changes nothing', async () => {
     const warnings = []
     const seen = []
-    const hooked = new RateLimiter({
+    const hooked = patient({
       socket: daemon.socket,
       logger: { warn: (text) => warnings.push(text) },
       onDecision: ({ method, policies, decision }) => {
@@ -205,7 +207,7 @@ describe('with a daemon', () => {
 
   test('a program may mix import and require', async () => {
     const cjs = require('ratelimitd')
-    const other = new cjs.RateLimiter({ socket: daemon.socket })
+    const other = new cjs.RateLimiter({ socket: daemon.socket, timeoutMs: 20000 })
     const error = await other.check('nosuch', 'k').catch((reason) => reason)
     other.close()
     assert.ok(error instanceof cjs.Refused && error instanceof Refused)
@@ -223,7 +225,7 @@ describe('without an answer', () => {
   let daemon, limiter
   before(async () => {
     daemon = await silentDaemon()
-    limiter = new RateLimiter({ socket: daemon.socket, timeoutMs: 20000, logger: silent })
+    limiter = patient({ socket: daemon.socket, logger: silent })
   })
   after(() => {
     limiter.close()
@@ -243,6 +245,11 @@ describe('without an answer', () => {
   })
 
   test('a signal that times out is a timeout', async () => {
+    const abort = new AbortController()
+    const first = limiter.check('few', 'k', { signal: abort.signal })
+    await eventually(() => daemon.heard() > 0) // it is connected: the next request leaves at once
+    abort.abort()
+    await assert.rejects(first, { name: 'AbortError', maybeCharged: true })
     await assert.rejects(limiter.check('few', 'k', { signal: AbortSignal.timeout(20) }), {
       name: 'Unavailable',
       kind: 'timeout',
@@ -280,11 +287,10 @@ describe('without an answer', () => {
   })
 
   test('close() ends what is on the way, and what comes after fails at once', async () => {
-    const other = new RateLimiter({ socket: daemon.socket, timeoutMs: 20000 })
-    const connected = daemon.connections.length
+    const other = patient({ socket: daemon.socket })
+    const before = daemon.heard()
     const call = other.check('few', 'k')
-    while (daemon.connections.length === connected) await new Promise((resolve) => setImmediate(resolve))
-    await new Promise((resolve) => setTimeout(resolve, 20))
+    await eventually(() => daemon.heard() > before)
     other.close()
     await assert.rejects(call, { kind: 'lost', maybeCharged: true })
     await assert.rejects(other.check('few', 'k'), { kind: 'unreachable', maybeCharged: false })

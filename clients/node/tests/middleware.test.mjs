@@ -21,7 +21,7 @@ import { rateLimit as honoRateLimit } from 'ratelimitd/hono'
 import { rateLimit as koaRateLimit } from 'ratelimitd/koa'
 import { RateLimit, RateLimitGuard, RateLimitModule, SkipRateLimit } from 'ratelimitd/nest'
 import { FakeLimiter } from 'ratelimitd/testing'
-import { ask, startDaemon } from './harness.mjs'
+import { ask, patient, startDaemon } from './harness.mjs'
 
 const silent = { warn() {} }
 process.env.RATELIMIT_SERVICE = '' // else the name in this package.json
@@ -223,7 +223,7 @@ describe('a limit', () => {
 
   test('is known to verify()', async () => {
     const daemon = await startDaemon({ web: { algorithm: 'fixed_window', limit: 5, window: '1m' } })
-    const limiter = new RateLimiter({ socket: daemon.socket })
+    const limiter = patient({ socket: daemon.socket })
     rateLimit(limiter, 'web', '10/5s')
     await limiter.verify()
     rateLimit(limiter, { policy: 'wbe', enabled: false }, { policy: 'serach' })
@@ -339,7 +339,7 @@ describe('with a daemon', () => {
       login: { algorithm: 'fixed_window', limit: 5, window: '1m' },
       queue: { algorithm: 'leaky_bucket', limit: 10, window: '1s', burst: 1, max_wait: '10s' },
     })
-    const limiter = new RateLimiter({ socket: daemon.socket })
+    const limiter = patient({ socket: daemon.socket })
     const app = express()
     app.use(rateLimit(limiter, 'web'))
     app.get(
@@ -561,7 +561,7 @@ describe('Hono', () => {
       web: { algorithm: 'fixed_window', limit: 9, window: '1m' },
       one: { algorithm: 'concurrency', limit: 1 },
     })
-    const limiter = new RateLimiter({ socket: daemon.socket })
+    const limiter = patient({ socket: daemon.socket })
     const key = () => 'k'
     const app = new Hono()
     app.get('/raw', honoRateLimit(limiter, { policy: 'web', key }), () => new Response('raw'))
@@ -661,7 +661,7 @@ describe('NestJS', () => {
   ])
     test(`answers that pass have the fields, and a limit may deny in its own way; on ${platform}`, async () => {
       const daemon = await startDaemon({ web: { algorithm: 'fixed_window', limit: 1, window: '1m' } })
-      const limiter = new RateLimiter({ socket: daemon.socket })
+      const limiter = patient({ socket: daemon.socket })
       class App {}
       const respond = (_req, res, { status }) => void res.status(status).send('not now')
       Reflect.decorate(

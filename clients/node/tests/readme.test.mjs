@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { PROGRAM, ask, eventually, freePort, login } from './harness.mjs'
+import { PATIENCE_MS, PROGRAM, ask, eventually, login, onFreePort, patient } from './harness.mjs'
 
 const HOME = fileURLToPath(new URL('..', import.meta.url))
 const FOLDER = join(HOME, 'build', 'readme')
@@ -30,8 +30,12 @@ before(async () => {
       include: ['*.ts'],
     }),
   )
-  for (const [i, { code }] of snippets.entries())
-    await writeFile(join(FOLDER, `snippet${i}.ts`), code.replace(/(listen\(|port: )3000/, '$1Number(process.env.PORT)'))
+  for (const [i, { code }] of snippets.entries()) {
+    const runnable = code
+      .replace(/(listen\(|port: )3000/, '$1Number(process.env.PORT)')
+      .replace(/new RateLimiter\(\)/g, `new RateLimiter({ timeoutMs: ${PATIENCE_MS} })`)
+    await writeFile(join(FOLDER, `snippet${i}.ts`), runnable)
+  }
   await run('npx', ['tsc', '-p', FOLDER], { cwd: HOME }).catch(({ stdout }) => assert.fail(stdout))
 
   folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
@@ -43,8 +47,7 @@ async function withDaemon(work) {
   await writeFile(join(folder, 'ratelimitd.yaml'), config)
   const where = ['-c', join(folder, 'ratelimitd.yaml'), '-s', socket]
   daemon = spawn(PROGRAM, [...where, '--test-clock'], { stdio: 'inherit' }) // its clock stands still: no window ends
-  const { RateLimiter } = await import('ratelimitd')
-  const probe = new RateLimiter({ socket })
+  const probe = patient({ socket })
   try {
     await eventually(() =>
       probe.ping().then(
@@ -68,6 +71,26 @@ function start(i, port) {
     PATH: `${join(PROGRAM, '..')}:${process.env.PATH}`,
   }
   return spawn(process.execPath, [join(FOLDER, 'out', `snippet${i}.js`)], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+}
+
+/** A snippet that serves: {port, stop()}. Rejects with its output if it ends. */
+async function startServing(i, port) {
+  const child = start(i, port)
+  const end = ends(child)
+  await eventually(async () => {
+    if (child.exitCode !== null) throw new Error(`the snippet ended: ${(await end).output}`)
+    return ask(port, '/nothing').then(
+      () => true,
+      () => false,
+    )
+  })
+  return {
+    port,
+    async stop() {
+      child.kill()
+      await end
+    },
+  }
 }
 
 async function ends(child) {
@@ -108,16 +131,8 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
   } else {
     test(`snippet ${i + 1} (${title}) serves ${requests}`, () =>
       withDaemon(async () => {
-        const port = await freePort()
-        const child = start(i, port)
-        const end = ends(child)
+        const { port, stop } = await onFreePort((port) => startServing(i, port))
         try {
-          await eventually(() =>
-            ask(port, '/nothing').then(
-              () => true,
-              () => child.exitCode !== null,
-            ),
-          )
           for (const [, method, path, status, times = '1'] of requests.matchAll(
             /(GET|POST) (\S+) (\d+)(?: (\d+) times)?/g,
           )) {
@@ -131,8 +146,7 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
             if (method === 'GET' && status === '429') await isNotPassed(port, path)
           }
         } finally {
-          child.kill()
-          await end
+          await stop()
         }
       }))
   }

@@ -14,6 +14,7 @@ use Illuminate\Http\Request;
 use Illuminate\Http\Response;
 use Illuminate\Support\Facades\Facade;
 use Illuminate\Support\Facades\Route;
+use Ratelimitd\Client;
 use Ratelimitd\Key;
 use Ratelimitd\Laravel\RateLimit;
 use Ratelimitd\Laravel\ServiceProvider;
@@ -48,6 +49,7 @@ $app->singleton(ExceptionHandler::class, get_class(new class ($app) extends Hand
     }
 }));
 Facade::setFacadeApplication($app);
+$app->singleton(Client::class, static fn () => new Client(timeout: (int) (getenv('TIMEOUT_MS') ?: 250) / 1000));
 $app->register(ServiceProvider::class); // Composer's package discovery does this
 $app->boot();
 

@@ -42,7 +42,7 @@ function text(int $status, string $body): ResponseInterface
 
 $trusted = getenv('TRUSTED_PROXIES') ? explode(',', getenv('TRUSTED_PROXIES')) : [];
 $ip = Key::ip($trusted);
-$limiter = new Limiter(new Client(), key: $ip);
+$limiter = new Limiter(new Client(timeout: (int) (getenv('TIMEOUT_MS') ?: 250) / 1000), key: $ip);
 $number = static fn ($request) => max(0, (int) ($request->getQueryParams()['n'] ?? 1));
 $isGold = static fn ($request) => $request->getHeaderLine('X-Plan') === 'gold';
 

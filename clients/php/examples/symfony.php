@@ -191,7 +191,7 @@ final class ServiceKernel extends Kernel
     {
         $container->extension('framework', ['secret' => 'none', 'router' => ['utf8' => true], 'http_method_override' => false]);
         $services = $container->services()->defaults()->autowire()->autoconfigure();
-        $services->set(Client::class);
+        $services->set(Client::class)->arg('$timeout', (int) (getenv('TIMEOUT_MS') ?: 250) / 1000);
         $services->set(Limiter::class);
         $services->set(RateLimitListener::class);
         $services->set(Service::class)->tag('controller.service_arguments');

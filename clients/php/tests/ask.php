@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 require __DIR__ . '/../src/autoload.php';
 
-$client = new Ratelimitd\Client(timeout: 0.2, rememberDenials: 60);
+$client = new Ratelimitd\Client(timeout: (int) (getenv('TIMEOUT_MS') ?: 200) / 1000, rememberDenials: 60);
 $limiter = new Ratelimitd\Limiter($client);
 try {
     if (isset($_GET['reset'])) {

@@ -33,7 +33,7 @@ def service(tmp_path, daemon):
     started = []
 
     def start(script=PHP / "examples" / "service.php", **env):
-        started.extend(start_php(tmp_path, script, {"RATELIMIT_SOCKET": daemon.socket, **env}))
+        started.extend(start_php(tmp_path, script, {"RATELIMIT_SOCKET": daemon.socket, "TIMEOUT_MS": "10000", **env}))
         return started[-2]
 
     yield start

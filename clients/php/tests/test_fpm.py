@@ -64,7 +64,7 @@ def test_a_hung_daemon_costs_the_workers_three_timeouts_together_and_not_each_re
 
 @pytest.mark.parametrize("extensions", KINDS)
 def test_failures_are_logged_once_in_ten_seconds_by_all_workers_together(start, daemon, extensions):
-    gateway = start(extensions)
+    gateway = start(extensions, TIMEOUT_MS="10000")
     daemon.kill()
     for _ in range(8):
         assert ask(gateway) == "unreachable"
@@ -73,7 +73,7 @@ def test_failures_are_logged_once_in_ten_seconds_by_all_workers_together(start, 
 
 
 def test_denials_are_remembered_by_all_workers_together_in_apcu(start, daemon):
-    gateway = start(("apcu",))
+    gateway = start(("apcu",), TIMEOUT_MS="10000")
     found = until(gateway, "denied deny_cache", "/")
     assert found == ["allowed memory"] * 3 + ["denied memory", "denied deny_cache"]
     assert {ask(gateway, "/") for _ in range(8)} == {"denied deny_cache"}
@@ -82,7 +82,7 @@ def test_denials_are_remembered_by_all_workers_together_in_apcu(start, daemon):
 
 
 def test_without_apcu_each_request_remembers_for_itself(start, daemon):
-    gateway = start(())
+    gateway = start((), TIMEOUT_MS="10000")
     until(gateway, "denied memory", "/")
     assert ask(gateway, "/") == "denied memory"
     set_clock(daemon, 60)
@@ -90,7 +90,7 @@ def test_without_apcu_each_request_remembers_for_itself(start, daemon):
 
 
 def test_the_folder_is_the_users_own(start, daemon, tmp_path):
-    gateway = start(())
+    gateway = start((), TIMEOUT_MS="10000")
     daemon.kill()
     ask(gateway)
     folder = tmp_path / "own" / f"ratelimitd-php-{os.geteuid()}"

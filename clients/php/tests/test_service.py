@@ -77,7 +77,7 @@ def test_a_slot_is_held_until_the_request_ends(service, daemon):
             return client.call("stats")["slots"]
 
         answers = []
-        thread = threading.Thread(target=lambda: answers.append(gateway.get("/slow?ms=600")))
+        thread = threading.Thread(target=lambda: answers.append(gateway.get("/slow?ms=2000")))
         thread.start()
         eventually(lambda: slots() == 1, "the slot is taken")
         status, headers, body = gateway.get("/slow")

@@ -27,7 +27,7 @@ settings.configure(
     ROOT_URLCONF=__name__,
     ALLOWED_HOSTS=["*"],
     MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware"],
-    RATELIMIT={"default": "web"},
+    RATELIMIT={"default": "web", "timeout": float(os.environ.get("TIMEOUT_MS", "250")) / 1000},
 )
 
 

@@ -1,6 +1,7 @@
 """The example service in FastAPI."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -8,11 +9,11 @@ from fastapi import FastAPI, Form, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from serve import serve
 
-from ratelimitd import Decision
+from ratelimitd import AsyncClient, Decision
 from ratelimitd.fastapi import Limit, Limiter, composite, ip
 
 app = FastAPI(default_response_class=PlainTextResponse)
-limiter = Limiter(app)
+limiter = Limiter(app, client=AsyncClient(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000))
 
 
 async def user_of_form(request: Request) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from flask import Flask, Response, g, request
 from werkzeug.serving import make_server
 
-from ratelimitd import Decision
+from ratelimitd import Client, Decision
 from ratelimitd.flask import Limiter, composite, ip
 
 app = Flask(__name__)
-limiter = Limiter(app)
+limiter = Limiter(app, client=Client(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000))
 
 
 def text(body: str | Iterator[str], status: int = 200) -> Response:

@@ -1,6 +1,7 @@
 """The example service in Starlette."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 from serve import serve
@@ -9,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from ratelimitd import Decision
+from ratelimitd import AsyncClient, Decision
 from ratelimitd.starlette import Limiter, composite, ip
 
-limiter = Limiter()
+limiter = Limiter(client=AsyncClient(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000))
 
 
 @limiter.limit("web")

@@ -71,16 +71,20 @@ async def test_a_late_yes_is_taken_back(peer: object) -> None:
         seen.append(request)
         if request[2] == "release":
             released.set()
+        if request[2] == "peek":
+            reply(connection, request[1])
         if request[2] == "check":
-            reply(connection, seen[0][1], slot="late")
+            reply(connection, seen[1][1], slot="late")
             reply(connection, request[1])
 
     async with AsyncClient(peer(answer), timeout=10) as client:  # type: ignore[operator]
+        await client.peek("web", "k")  # it is connected: the next request leaves at once
         with pytest.raises(Unavailable):
-            await client.acquire("slots", "k", timeout=0.01)
+            await client.acquire("slots", "k", timeout=0.2)
         await client.check("web", "k")
         assert await asyncio.to_thread(released.wait, 20)
     assert [request[2:] for request in seen] == [
+        ["peek", ["web", "k", 0]],
         ["acquire", ["slots", "k"]],
         ["check", ["web", "k", 1]],
         ["release", ["late"]],

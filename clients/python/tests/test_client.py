@@ -173,13 +173,16 @@ def test_late_and_foreign_answers_never_reach_the_next_call(peer: object) -> Non
 
     def answer(connection: socket.socket, request: list[object]) -> None:
         seen.append(request)
-        if len(seen) == 2:
-            reply(connection, seen[0][1], remaining=1)
-            reply(connection, seen[1][1], remaining=2)
+        if len(seen) == 1:
+            reply(connection, request[1])
+        if len(seen) == 3:
+            reply(connection, seen[1][1], remaining=1)
+            reply(connection, seen[2][1], remaining=2)
 
     client = Client(peer(answer), timeout=5)  # type: ignore[operator]
+    client.check("web", "a")  # it is connected: the next request leaves at once
     with pytest.raises(Unavailable):
-        client.check("web", "a", timeout=0.01)
+        client.check("web", "a", timeout=0.2)
     assert client.check("web", "b").remaining == 2
     client.close()
 

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	client := ratelimit.New()
+	client := ratelimit.New(service.Timeout())
 	defer client.Close()
 	router := chi.NewRouter()
 	router.Use(middleware.GetHead)

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	client := ratelimit.New()
+	client := ratelimit.New(service.Timeout())
 	defer client.Close()
 	limit := func(options ...rlhttp.Option) echo.MiddlewareFunc { return rlecho.Limit(client, options...) }
 

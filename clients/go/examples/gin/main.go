@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	client := ratelimit.New()
+	client := ratelimit.New(service.Timeout())
 	defer client.Close()
 	limit := func(options ...rlhttp.Option) gin.HandlerFunc { return rlgin.Limit(client, options...) }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	client := ratelimit.New()
+	client := ratelimit.New(service.Timeout())
 	defer client.Close()
 	limited := func(handler http.HandlerFunc, options ...rlhttp.Option) http.Handler {
 		return rlhttp.Limit(client, options...)(handler)

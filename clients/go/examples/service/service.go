@@ -17,6 +17,12 @@ import (
 	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
 )
 
+// Timeout is $TIMEOUT_MS, or the client's own.
+func Timeout() ratelimit.ClientOption {
+	ms, _ := strconv.Atoi(os.Getenv("TIMEOUT_MS"))
+	return ratelimit.WithTimeout(time.Duration(ms) * time.Millisecond)
+}
+
 // Run serves on 127.0.0.1:$PORT until SIGTERM.
 func Run(handler http.Handler) {
 	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))

@@ -103,7 +103,7 @@ def test_the_calls_print_the_output_of_the_page(page, ratelimitd):
         assert documents.printed(block, daemon.socket, build_dir() / "bin") == block.text
 
 
-@pytest.mark.parametrize("block", [block for block in of("sh") if block.mark != "install"], ids=named)
+@pytest.mark.parametrize("block", [block for block in of("sh") if block.mark not in ("install", "certificates")], ids=named)
 def test_a_script_runs(block, ratelimitd, tmp_path):
     if block.text.startswith("kubectl "):
         pytest.skip("needs a cluster; see test_the_command_for_a_pod_uses_the_names_of_the_manifest")

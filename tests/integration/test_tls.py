@@ -261,7 +261,7 @@ def test_a_wrong_file_is_refused_with_its_line_and_changes_nothing(start_server,
     number = next(i for i, line in enumerate(text.split("\n"), 1) if f" {setting}: " in line)
     daemon.reload()
     eventually(lambda: stats(daemon)["reload_failures"] == 1, "the refusal")
-    assert re.search(rf"error: \S+:{number}: store\.redis\.tls\.{setting}: {re.escape(str(wrong))}:? {fault}", daemon.text()), daemon.text()
+    daemon.wait_for_log(rf"error: \S+:{number}: store\.redis\.tls\.{setting}: {re.escape(str(wrong))}:? {fault}")
     after = stats(daemon)
     assert (after["redis_connects"], after["redis_up"]) == (1, 1)
     status, _, err = run_ratelimitd("--check-config", "-c", daemon.path)

@@ -104,6 +104,16 @@ ROWS = {
                    f"{HOSTILE}: an_http_answer_closes_the_connection", f"{HOSTILE}: garbage_closes_the_connection",
                    f"{ANSWERS}: another_nonce_closes_the_connection",
                    f"{ANSWERS}: a_probe_answered_with_another_nonce_closes_the_connection_and_not_the_breaker")),
+    24: Row("TLS to Redis fails", "the server shows a certificate of another CA, for another name, an expired one; the proxy stalls the "
+            "handshake", "failure answers at once", ("redis", "down"), ("store_error",),
+            holds="no password reaches such a server; attempts up to 5 s apart; the log names the setting. A renewed pair is taken by a "
+                  "reload without a failure answer",
+            tests=("test_tls: test_a_server_is_refused_and_learns_no_password",
+                   "test_tls: test_a_new_pair_moves_the_connection_without_a_lost_check",
+                   "test_tls: test_a_wrong_file_is_refused_with_its_line_and_changes_nothing",
+                   "test_tls: test_tls_on_the_port_for_plain_text_is_reported", "test_tls: test_a_connection_may_be_cut_anywhere",
+                   "test_redis_tls: an_error_of_another_connection_does_not_end_a_healthy_one",
+                   "test_redis_tls_conn: a_server_that_asks_for_keys_and_never_reads_does_not_spin_the_loop")),
     25: Row("names: slow, unknown, changed, first address dead", "a DNS server of the tests in a network namespace",
             "failure answers at once until an address answers", ("redis",), ("down",),
             holds="a lookup of seconds delays no answer; each attempt asks anew and takes the next address",

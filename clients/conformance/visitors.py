@@ -12,6 +12,11 @@ import re
 from typing import NamedTuple
 
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+CLAIMS = [  # of a client that is not logged in
+    {"Authorization": "Bearer token-of-carol"}, {"Authorization": "Bearer "}, {"Authorization": ""}, {"Authorization": "alice"},
+    {"Authorization": "Basic YWxpY2U6YWxpY2U="}, {"Authorization": "Bearer " + "x" * 3000}, {"Authorization": "\xff|%"},
+    {"X-User": "carol"}, {"X-Plan": "gold"}, {"Cookie": "user=carol; plan=gold"}, {"X-Forwarded-User": "carol"},
+]
 ATTEMPTS = 200  # more than any limit of a login here
 
 BODIES = [  # type, body
@@ -51,14 +56,15 @@ FORGED = ["X-Forwarded-For", "X-Real-IP", "Forwarded", "True-Client-IP", "CF-Con
 
 class Answer(NamedTuple):
     status: int
-    page: bytes  # without numbers, such as those that are left
+    page: bytes  # without numbers, such as those that are left, unless the whole is wanted
 
 
-def ask(port, method, path, body=None, kind=None, fields=(), address="127.0.0.1"):
+def ask(port, method, path, body=None, kind=None, fields=(), address="127.0.0.1", whole=False):
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=(address, 0))) as asks:
         asks.request(method, path, body, {**dict(fields), **({"Content-Type": kind} if kind else {})})
         answer = asks.getresponse()
-        return Answer(answer.status, re.sub(rb"\d+", b"", answer.read()))
+        page = answer.read()
+        return Answer(answer.status, page if whole else re.sub(rb"\d+", b"", page))
 
 
 def answers(port):
@@ -99,6 +105,29 @@ def complaints_of_a_limit(port, path):
     if page.status != 200 or not is_denied(lambda: one(path, {})):
         return [f"GET {path}: {page.status}, then {ATTEMPTS} requests of one client are not denied"]
     return list(passed(one, path, page))
+
+
+def complaints_of_users(port, path, admitted, page=None):
+    """What is wrong with an endpoint for GET whose limit is by user. `admitted`: how many requests each of these fields
+    Authorization may make; `nobody` is without. `page`: the body, with the number that are left for %d."""
+    address = "127.0.1.4"  # of all of them
+
+    def one(path, fields, address=address):
+        return ask(port, "GET", path, fields=fields, address=address, whole=True)
+
+    for user, n in admitted.items():
+        fields = {} if user == "nobody" else {"Authorization": user}
+        seen = [one(path, fields) for _ in range(n + 1)]
+        if [answer.status for answer in seen] != [200] * n + [429]:
+            yield f"{path}: {user} may make {n} requests, and gets {[answer.status for answer in seen]}"
+        elif page and [answer.page.strip() for answer in seen[:n]] != [page % left for left in reversed(range(n))]:
+            yield f"{path}: {user} gets {seen[0].page} ... {seen[n - 1].page}"
+        elif fields and one(path, fields, "127.0.1.5").status != 429:
+            yield f"{path}: {user} has another counter at another address"
+    for spelling, fields in [(path, fields) for fields in CLAIMS] + [(f"{path}?user=carol", {}), (f"{path}?plan=gold", {})]:
+        answer = one(spelling, fields)
+        if answer.status == 200 or answer.status >= 500:
+            yield f"{spelling} {fields}: {answer.status}, although nobody is denied at {path}"
 
 
 def complaints_of_bodies(port, path, bodies):

@@ -56,10 +56,30 @@ class Login(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Orders(Login):
+    """Counts the calls of users by name, and of others by address: LIMIT each, but 8 of alice."""
+
+    def do_GET(self):
+        token = self.headers.get("Authorization")
+        user = {"Bearer token-of-alice": "alice"}.get(token)
+        if self.fault == "a name that the client claims":
+            user = user or self.headers.get("X-User")
+        if self.fault == "any token is a user":
+            user = token
+        key = ("u", user) if user else ("i", self.client_address[0])
+        if self.fault == "the address in a user's key":
+            key = (*key, self.client_address[0])
+        limit = 8 if user == "alice" or self.fault == "a plan that the client claims" and self.headers.get("X-Plan") else LIMIT
+        is_allowed = self.counts.get(key, 0) < limit or self.fault == "no limit"
+        self.counts[key] = self.counts.get(key, 0) + is_allowed
+        self.answer(200 if is_allowed else 429)
+
+
 @pytest.fixture
 def served(request):
-    """The port of a login with this fault."""
-    handler = type("OneLogin", (Login,), {"fault": request.param, "counts": {}})
+    """The port of a login, or of other pages, with this fault."""
+    served, fault = request.param if isinstance(request.param, tuple) else (Login, request.param)
+    handler = type("OneServer", (served,), {"fault": fault, "counts": {}})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
@@ -94,3 +114,18 @@ def test_an_unsafe_login_is_found(served, found):
 @pytest.mark.parametrize("served", ["the path in the key", "any proxy is trusted", "no limit"], indirect=True)
 def test_an_unsafe_limit_is_found(served):
     assert visitors.complaints_of_a_limit(served, "/login") != []
+
+
+USERS = {"nobody": LIMIT, "Bearer token-of-alice": 8}
+
+
+@pytest.mark.parametrize("served", [(Orders, None)], indirect=True)
+def test_nothing_is_wrong_with_a_safe_limit_of_users(served):
+    assert list(visitors.complaints_of_users(served, "/orders", USERS)) == []
+
+
+@pytest.mark.parametrize("served", [
+    (Orders, fault) for fault in ("a name that the client claims", "any token is a user", "the address in a user's key",
+                                  "a plan that the client claims", "no limit")], indirect=True)
+def test_an_unsafe_limit_of_users_is_found(served):
+    assert list(visitors.complaints_of_users(served, "/orders", USERS)) != []

@@ -7,7 +7,7 @@ from frameworks import LARAVEL, SYMFONY, needs_package
 from gateways import EXTENSIONS, PHP, daemon_with
 from scripts import AROUND, run
 
-README = (PHP / "README.md").read_text()
+README = (PHP / "README.md").read_text().replace("vendor/autoload.php", "src/autoload.php")  # newcomer.py has it with Composer
 
 
 def blocks(language):

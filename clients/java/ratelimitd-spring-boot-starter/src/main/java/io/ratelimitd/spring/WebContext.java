@@ -2,6 +2,7 @@ package io.ratelimitd.spring;
 
 import io.ratelimitd.http.ClientAddress;
 import jakarta.servlet.http.HttpServletRequest;
+import java.security.Principal;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -41,7 +42,8 @@ public final class WebContext extends RequestContext {
 
     @Override
     String login() {
-        return request.getRemoteUser();
+        Principal user = request.getUserPrincipal();
+        return user == null ? request.getRemoteUser() : user.getName();
     }
 
     @Override

@@ -311,7 +311,7 @@ class StarterTest {
     }
 
     @Test
-    void disabledItAsksNobody() {
+    void disabledItAsksNoDaemon() {
         Http http = start(with(Down.class, Faked.class), "--ratelimitd.enabled=false");
         FAKE.deny("two", Duration.ofSeconds(3));
 
@@ -330,6 +330,13 @@ class StarterTest {
         }
 
         @RateLimit(policy = "one", slot = true)
+        @RateLimit(policy = "one", slot = true)
+        @GetMapping("/twice")
+        String twice() {
+            return "twice";
+        }
+
+        @RateLimit(policy = "one", slot = true)
         @GetMapping("/callable")
         Callable<String> callable() {
             return () -> "called";
@@ -339,6 +346,15 @@ class StarterTest {
         @GetMapping("/broken")
         String broken(HttpServletRequest request) {
             throw new IllegalStateException("the handler fails");
+        }
+    }
+
+    @Test
+    void twoSlotsOfOnePolicyAndKeyAreTakenOnce() {
+        Http http = start(with(Async.class));
+        for (int i = 0; i < 2; i++) {
+            HttpResponse<String> answer = http.get("/twice");
+            assertEquals(200, answer.statusCode(), answer.body());
         }
     }
 

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.stream.Stream;
 
 /**
  * Decides about a call that has limits; filters, handlers and advice share it. What can be given back is taken first, slots
@@ -85,13 +86,23 @@ final class Guard {
             if (!limit.slot() && limit.chargeWhen() == null) continue;
 
             Check check = checks.remove(limit);
+            if (check == null) continue; /* its slot is that of an equal limit */
+            List<Limit> equal = limit.slot() ? takeEqualSlots(checks, check) : List.of();
             CompletableFuture<Void> taken = limit.slot()
                     ? asking.acquire(check).thenAccept(slot -> passage.hold(limit, slot))
                     : asking.reserve(check).thenAccept(units -> passage.hold(limit, units, check.cost()));
-            return unlessUnavailable(passage, List.of(limit), taken)
+            return unlessUnavailable(passage, Stream.concat(Stream.of(limit), equal.stream()).toList(), taken)
                     .thenCompose(isAnswered -> hold(asking, passage, checks, limits));
         }
         return CompletableFuture.completedFuture(checks);
+    }
+
+    /** Two slots of one policy and key would deny each other. */
+    private static List<Limit> takeEqualSlots(Map<Limit, Check> checks, Check check) {
+        List<Limit> equal = checks.keySet().stream()
+                .filter(other -> other.slot() && checks.get(other).sameCounter(check)).toList();
+        equal.forEach(checks::remove);
+        return equal;
     }
 
     private CompletableFuture<Void> checkAll(Asking asking, Passage passage, Map<Limit, Check> checks) {

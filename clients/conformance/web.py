@@ -15,8 +15,9 @@ A case is a list of steps:
     service: shop                                   starts the service anew with this RATELIMIT_SERVICE; null: without
     until: /ok, status: 200, ...                        repeats the request until the answer fits
     visitors: /inline                               visitors.py finds nothing wrong with this path; login: true, with this login;
-                                                    broken: true, with it for bodies that nobody can read
+                                                    broken: true, with it for bodies that no parser can read
     times: n                                            repeats a request n times
+    logged: once, line: PATTERN                         waits until the service has written it, since it began, once; or `logged: some`
 
 `problem: NAME` means the type and body of the 429 for policy NAME, `reduced: true` means those of the 503. {inline} is the
 name that the daemon gives to the inline policy of /inline.
@@ -24,6 +25,7 @@ name that the daemon gives to the inline policy of /inline.
 
 import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,7 +86,7 @@ class Service:
         on_free_port(self.start_on)
 
     def start_on(self, port):
-        self.port, begin = port, self.log.tell()
+        self.port, self.printed, self.begin = port, [], self.log.tell()
         named = {} if self.name is None else {"RATELIMIT_SERVICE": self.name}
         self.process = subprocess.Popen(self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log,
                                         env={**self.env, **named, "PORT": str(self.port)})
@@ -94,10 +96,15 @@ class Service:
         if self.missing:
             raise Missing(self.missing)
         if not is_ready or self.process.poll() is not None:
-            raise Failed(f"the service did not print `ready`: {Path(self.log.name).read_text(errors='replace')[begin:][-2000:]}")
+            raise Failed(f"the service did not print `ready`: {self.said()[-2000:]}")
+
+    def said(self):
+        """What it wrote since it began, on both channels."""
+        return Path(self.log.name).read_bytes()[self.begin:].decode(errors="replace") + b"".join(self.printed).decode(errors="replace")
 
     def _read(self, process, ready):
         for line in process.stdout:
+            self.printed.append(line)
             if line.startswith(b"skip: "):
                 self.missing = line.decode().strip().removeprefix("skip: ")
             if line.strip() == b"ready":
@@ -282,6 +289,13 @@ def slots_complaint(service, expected):
     return None if held == expected else f"the daemon holds {held} slots, expected {expected}"
 
 
+def logged_complaint(service, step):
+    found = re.findall(step["line"], service.said())
+    if len(found) == 1 or found and step["logged"] == "some":
+        return None
+    return f"the service wrote {step['line']} {len(found)} times: {service.said()[-500:]}"
+
+
 def play(case, service, transcript):
     visits, names = {}, {"inline": service.inline_name()}
     try:
@@ -304,6 +318,8 @@ def play(case, service, transcript):
                     found = visitors.complaints_of_a_limit(service.port, step["visitors"])
                 if found:
                     raise Failed("; ".join(found))
+            elif "logged" in step:
+                wait_until(lambda: logged_complaint(service, step))
             elif "service" in step:
                 service.rename(step["service"])
             elif "daemon" in step:

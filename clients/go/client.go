@@ -127,8 +127,8 @@ func WithOnSlotLost(hook func(*Slot)) ClientOption {
 	return func(s *settings) { s.onSlotLost = hook }
 }
 
-// WithLogger replaces slog.Default() for the client's own lines: at most one in 10 seconds while the daemon does not
-// answer.
+// WithLogger replaces slog.Default() for the client's own lines, and for those of its middleware about requests without a
+// decision: at most one in ten seconds.
 func WithLogger(logger *slog.Logger) ClientOption {
 	return func(s *settings) { s.logger = logger }
 }

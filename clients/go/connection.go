@@ -23,7 +23,7 @@ import (
 //	         |        +----> forsaken      the caller has gone; a late yes to acquire or reserve is undone
 //	         +-------------> ended         the caller has gone; the call never leaves
 //
-// msgids are counted up and never used twice. An answer that nobody waits for is dropped.
+// msgids are counted up and never used twice. An answer that no caller waits for is dropped.
 type connection struct {
 	onSlotLost func(*Slot)
 	wake       chan struct{} // there is something to write

@@ -73,10 +73,7 @@ func (c *Client) report(event Event) {
 	}
 }
 
-// logPause is the time between two lines about a daemon that does not answer.
-const logPause = 10 * time.Second
-
-// count counts a failure, and logs now and then.
+// count counts a failure.
 func (c *Client) count(err error) {
 	var unavailable *UnavailableError
 	if !errors.As(err, &unavailable) {
@@ -84,9 +81,20 @@ func (c *Client) count(err error) {
 		return
 	}
 	c.counters.unavailable[slices.Index(kinds, unavailable.Kind)].Add(1)
+}
 
+// logPause is the time between two lines about requests without a decision.
+const logPause = 10 * time.Second
+
+// LogUndecided is for middleware: it logs why a request has no decision and what follows, at most every ten seconds.
+func (c *Client) LogUndecided(failure *UnavailableError, isDenied bool) {
 	now, last := time.Now().UnixNano(), c.lastLog.Load()
-	if unavailable.Kind != KindCancelled && now-last >= int64(logPause) && c.lastLog.CompareAndSwap(last, now) {
-		c.Logger().Warn("ratelimitd does not answer", "kind", string(unavailable.Kind), "error", err)
+	if now-last < int64(logPause) || !c.lastLog.CompareAndSwap(last, now) {
+		return
 	}
+	follows := "requests pass"
+	if isDenied {
+		follows = "requests are answered 503"
+	}
+	c.Logger().Warn("no decision from ratelimitd: "+follows, "kind", string(failure.Kind), "error", failure)
 }

@@ -29,7 +29,7 @@ type Decision struct {
 	PolicyVersion uint32 // fingerprint of the policy's settings
 	ShadowDenied  bool   // a shadow policy allowed it, and would have denied it if it were enforced
 
-	// The limit that Limit and Remaining speak of. Of is "" if nobody counted (a failure answer, unlimited), or if the
+	// The limit that Limit and Remaining speak of. Of is "" if no limit counted (a failure answer, unlimited), or if the
 	// daemon is too old to report it; then the others are 0.
 	Of        string // "policy/limit", or "policy" if the limit has no name
 	Quota     int64  // its `limit` setting

@@ -506,7 +506,7 @@ func (c *Client) decide(ctx context.Context, question *call, event Event, cost i
 	return conn, got, nil
 }
 
-// giveBack undoes an acquire or a reserve of which nobody hears.
+// giveBack undoes an acquire or a reserve that no caller gets.
 func (c *Client) giveBack(undo string, conn *connection, got answer) {
 	switch undo {
 	case "release":

@@ -208,6 +208,28 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+func TestALimitByTheRequestAndTheDecisionInTheHandler(t *testing.T) {
+	client, _ := begin(t)
+	planOf := func(r *http.Request) int64 { return map[string]int64{"alice": 2}[r.Header.Get("X-User")] + 1 }
+
+	plan := func(r *http.Request) (int64, time.Duration) { return planOf(r), time.Minute } // by what you know of the user
+	search := rlhttp.Limit(client, rlhttp.EveryOf(plan), rlhttp.Name("search"))
+
+	handler := search(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		decision, decided := rlhttp.DecisionOf(r.Context())
+		fmt.Fprintln(w, decision.Remaining, "left", decided)
+	}))
+	for user, want := range map[string]string{"alice": "2 left true\n", "": "0 left true\n"} {
+		request := httptest.NewRequest("GET", "/search", nil)
+		request.Header.Set("X-User", user)
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		if answer.Body.String() != want {
+			t.Errorf("%q: %s", user, answer.Body)
+		}
+	}
+}
+
 func TestBehindAProxy(t *testing.T) {
 	client, _ := begin(t)
 

@@ -273,9 +273,10 @@ func (e *Entry[R, O]) judge(ctx context.Context, decision ratelimit.Decision, er
 			}
 			if !onError(ctx, unavailable) {
 				e.Verdict, e.Err = Closed, err
-				return
+				break
 			}
 		}
+		e.gate.client.LogUndecided(unavailable, e.Verdict == Closed)
 	}
 }
 
@@ -290,7 +291,7 @@ func slept(ctx context.Context, delay time.Duration) bool {
 	}
 }
 
-// Tightest is the decision to show: of those that denied, or that with least left. False: nobody decided.
+// Tightest is the decision to show: of those that denied, or that with least left. False: no decision was made.
 func (e *Entry[R, O]) Tightest() (ratelimit.Decision, bool) {
 	if e.Verdict == Denied {
 		return e.Decision, true

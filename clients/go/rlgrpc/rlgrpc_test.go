@@ -135,8 +135,8 @@ func TestChargeWhenSeesTheError(t *testing.T) {
 	if _, err := health.Check(alice, nil); status.Code(err) != codes.ResourceExhausted {
 		t.Fatal(err)
 	}
-	nobody := metadata.AppendToOutgoingContext(background, "user", "")
-	if _, err := health.Check(nobody, nil); status.Code(err) != codes.Internal {
+	noUser := metadata.AppendToOutgoingContext(background, "user", "")
+	if _, err := health.Check(noUser, nil); status.Code(err) != codes.Internal {
 		t.Fatal("an empty key is a mistake: ", err)
 	}
 	end <- nil

@@ -30,7 +30,7 @@ type Form struct {
 }
 
 // AddHeaders reports a decision in the headers of the answer. Call it before the answer's status is
-// written. It adds to headers that another limiter has set. Nothing is added where nobody counted.
+// written. It adds to headers that another limiter has set. Nothing is added where no limit counted.
 func (f Form) AddHeaders(header http.Header, decision ratelimit.Decision) {
 	reported := decision.Members
 	if reported == nil {

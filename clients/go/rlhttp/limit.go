@@ -265,7 +265,7 @@ func (p Pass) Into(r *http.Request) *http.Request {
 }
 
 // DecisionOf returns, within a handler, the decision about its request. Of several limits it is the one with least left.
-// False: nobody decided.
+// False: no decision was made.
 func DecisionOf(ctx context.Context) (ratelimit.Decision, bool) {
 	decision, ok := ctx.Value(decisionKey{}).(ratelimit.Decision)
 	return decision, ok

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -120,7 +121,7 @@ func TestHeadersJoinThoseOfAnotherLimiter(t *testing.T) {
 	item(t, list[1], "tenant", "r", int64(1), "t", int64(60))
 }
 
-func TestNothingIsToldWhereNobodyCounted(t *testing.T) {
+func TestNothingIsReportedWithoutACount(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
 
 	for _, mode := range []rlhttp.HeaderMode{rlhttp.IETF, rlhttp.Legacy, rlhttp.Both} {
@@ -323,6 +324,21 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	answer = ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.OnError(chosen)), ok)
 	if answer.Code != 200 || seen.Kind != ratelimit.KindUnreachable {
 		t.Fatal(answer, seen)
+	}
+}
+
+func TestTheLogSaysOnceInTenSecondsWhatFollowsIfTheDaemonDoesNotAnswer(t *testing.T) {
+	for follows, onError := range map[string]ratelimit.OnError{"requests pass": ratelimit.Allow, "requests are answered 503": ratelimit.Deny} {
+		fake := ratelimittest.NewFake()
+		fake.Unavailable(ratelimit.KindUnreachable)
+		var log strings.Builder
+		client := fake.Client(ratelimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), ratelimit.WithOnError(onError))
+		for range 3 {
+			ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok)
+		}
+		if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), follows) {
+			t.Error(follows, log.String())
+		}
 	}
 }
 

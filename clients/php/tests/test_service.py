@@ -68,6 +68,7 @@ def test_switched_off_by_the_environment(service):
     gateway = service(RATELIMIT_ENABLED="0")
     answers = [gateway.get("/skip") for _ in range(5)]
     assert {status for status, _, _ in answers} == {200} and "ratelimit" not in answers[0][1]
+    assert gateway.errors().count("RATELIMIT_ENABLED=0: no request is limited") == 1
 
 
 def test_a_slot_is_held_until_the_request_ends(service, daemon):

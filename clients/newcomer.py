@@ -105,7 +105,7 @@ class Newcomer:
         self.port = free_port()
         with self.running(self.snippet_marked(f"web: {self.language}"), self.snippet("yaml")):
             self.visit("/orders", "/login")
-            users = {"nobody": 10, "Bearer token-of-bob": 10}
+            users = {"no one": 10, "Bearer token-of-bob": 10}
             self.complain(visitors.complaints_of_users(self.port, "/orders", {**users, "Bearer token-of-alice": 10}))
             self.complain(visitors.complaints_of_users(self.port, "/search", {**users, "Bearer token-of-alice": 100}, b"found, %d left"))
 

@@ -111,7 +111,7 @@ class Play:
             self.socket = self.real.socket
             self._set_clock()
         elif kind == "nothing":
-            self.socket = str(Path(folder) / case.get("path", "nobody.sock"))
+            self.socket = str(Path(folder) / case.get("path", "none.sock"))
             if case.get("file"):
                 Path(self.socket).write_text("")
 

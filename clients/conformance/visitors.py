@@ -1,4 +1,4 @@
-"""visitors.py: what anybody may send to a limited endpoint, and what must follow from it.
+"""visitors.py: what a visitor may send to a limited endpoint, and what must follow from it.
 
 No request is an error of the server. No spelling of the path and no header gives a client a counter of its own. A login
 without a user is limited too. Each part comes from a loopback address of its own, so limits by address do not hide what it
@@ -109,14 +109,14 @@ def complaints_of_a_limit(port, path):
 
 def complaints_of_users(port, path, admitted, page=None):
     """What is wrong with an endpoint for GET whose limit is by user. `admitted`: how many requests each of these fields
-    Authorization may make; `nobody` is without. `page`: the body, with the number that are left for %d."""
+    Authorization may make; `no one` is without it. `page`: the body, with the number that are left for %d."""
     address = "127.0.1.4"  # of all of them
 
     def one(path, fields, address=address):
         return ask(port, "GET", path, fields=fields, address=address, whole=True)
 
     for user, n in admitted.items():
-        fields = {} if user == "nobody" else {"Authorization": user}
+        fields = {} if user == "no one" else {"Authorization": user}
         seen = [one(path, fields) for _ in range(n + 1)]
         if [answer.status for answer in seen] != [200] * n + [429]:
             yield f"{path}: {user} may make {n} requests, and gets {[answer.status for answer in seen]}"
@@ -127,7 +127,7 @@ def complaints_of_users(port, path, admitted, page=None):
     for spelling, fields in [(path, fields) for fields in CLAIMS] + [(f"{path}?user=carol", {}), (f"{path}?plan=gold", {})]:
         answer = one(spelling, fields)
         if answer.status == 200 or answer.status >= 500:
-            yield f"{spelling} {fields}: {answer.status}, although nobody is denied at {path}"
+            yield f"{spelling} {fields}: {answer.status}, although a client without a login is denied at {path}"
 
 
 def complaints_of_bodies(port, path, bodies):

@@ -89,7 +89,8 @@ function M.headers(decision, form, reset, now_ms)
   return fields
 end
 
--- The answer to a denied request: status, fields (the Content-Type last), body. 503 where nobody counted: without a decision, or a failure answer.
+-- The answer to a denied request: status, fields (the Content-Type last), body. 503 where no limit counted: without a
+-- decision, or a failure answer.
 function M.denial(decision, accept, form, reset, now_ms)
   local is_json = is_json_accepted(accept)
   local media_type = { "Content-Type", is_json and "application/problem+json" or "text/plain; charset=utf-8" }

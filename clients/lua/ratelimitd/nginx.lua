@@ -122,7 +122,7 @@ local function show_decision(decision)
 end
 
 -- Limit the present request, in access_by_lua: LIMITS is one limit, or a list of limits that are charged together or not at
--- all. Returns the decision (nil where nobody decided) when the request goes on; ends it otherwise.
+-- all. Returns the decision (nil where no decision was made) when the request goes on; ends it otherwise.
 function Limiter:limit(limits)
   local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({ limiter = self }, request), ngx.var.http_accept)
   if not is_judged then

@@ -60,7 +60,7 @@ def test_a_key_from_a_variable_and_from_a_function(haproxy):
     gateway = haproxy(limited('{ policy = "login", key = "var:txn.user" }'), frontend)
     assert [gateway.get("/?user=a")[0] for _ in range(3)] == [200, 200, 429]
     assert gateway.get("/?user=b")[0] == 200
-    assert "ratelimit" not in gateway.get("/")[1], "nobody to limit"
+    assert "ratelimit" not in gateway.get("/")[1], "no key: not limited"
 
 
 def test_services_have_counters_of_their_own(haproxy):

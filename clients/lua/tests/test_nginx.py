@@ -226,7 +226,7 @@ def test_a_key_from_a_function_may_be_nil_but_not_empty(nginx):
     gateway = nginx(site(limited('{ policy = "login", key = function() return ngx.var.arg_user end }')))
     assert [gateway.get("/?user=a")[0] for _ in range(3)] == [200, 200, 429]
     status, headers, _ = gateway.get("/")
-    assert status == 200 and "ratelimit" not in headers, "nobody to limit"
+    assert status == 200 and "ratelimit" not in headers, "no key: not limited"
     assert gateway.get("/?user=")[0] == 500
     assert "the key of a limit is empty" in gateway.errors()
 

@@ -95,5 +95,5 @@ def test_haproxy_with_a_daemon_and_its_clock(haproxy, monkeypatch):
     gateway.get("/next-minute")
     assert [gateway.get("/login")[0] for _ in range(2)] == [200, 429]
     gateway.get("/stop")
-    assert gateway.get("/login")[0] == 200  # nobody answers: allowed
+    assert gateway.get("/login")[0] == 200  # no answer: allowed
     eventually(lambda: "requests pass: unreachable: cannot connect" in gateway.errors(), "the reason in the log")

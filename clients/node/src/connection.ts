@@ -32,7 +32,7 @@ export interface CallOptions<Result> {
   readonly signal?: AbortSignal | undefined
   /** Makes of the result what the caller gets; throws where it is not valid. */
   readonly read: (result: unknown) => Result
-  /** Takes back a yes that nobody waits for any more. */
+  /** Takes back a yes that no caller waits for any more. */
   readonly undo?: (result: Result) => { method: string; params: unknown[] } | null
   /** It carries a request id, and may be sent again. */
   readonly repeatable?: boolean | undefined
@@ -86,7 +86,7 @@ export class Connection implements Transport {
   #fresh: Call[] = []
   #unsent: Call[] = []
   #sent = new Map<number, Call>()
-  #pending = 0 // calls that somebody waits for
+  #pending = 0 // calls that a caller waits for
   #late = 0
   #holds = new Set<() => void>()
 
@@ -221,7 +221,7 @@ export class Connection implements Transport {
     return new Aborted(wasSent, signal.reason)
   }
 
-  /** Nobody waits for the call any more. Its state decides what is still to be done with it. */
+  /** No caller waits for the call any more. Its state decides what is still to be done with it. */
   #abandon(call: Call): void {
     const isSent = call.state === 'sent'
     if (isSent && call.options.undo !== undefined && this.#features.has('abandon')) {
@@ -290,7 +290,7 @@ export class Connection implements Transport {
     })
   }
 
-  /** Frames of the client's own, to which nobody waits for an answer, in front of everything else. */
+  /** Frames of the client's own, to which no caller waits for an answer, in front of everything else. */
   #sendFirst(frame: Uint8Array): void {
     this.#unsent.unshift({
       msgid: 0,
@@ -352,7 +352,7 @@ export class Connection implements Transport {
       if (call.state === 'unsent') this.#end(call, () => call.reject(this.#unreachable(call.isResent)))
   }
 
-  /** The connection ends, whoever ended it. What was sent may have been charged; what never left goes on. */
+  /** The connection ends, by either side. What was sent may have been charged; what never left goes on. */
   #drop(kind: UnavailableKind, failure: string, code: string | null = null): void {
     this.#detach()
     this.#late = 0

@@ -26,7 +26,7 @@ export interface Decision {
   readonly policyVersion: number
   /** a shadow policy allowed what it would have denied */
   readonly shadowDenied: boolean
-  /** the limit that `limit` and `remaining` speak of: `policy/limit`, or `policy`; null: nobody counted, or an old daemon */
+  /** the limit that `limit` and `remaining` speak of: `policy/limit`, or `policy`; null: no limit counted, or an old daemon */
   readonly of: string | null
   /** the `limit` setting of that limit */
   readonly quota: number | null

@@ -29,7 +29,7 @@ function isNamed(value: unknown, name: string): boolean {
   return value instanceof Error && value.name === name
 }
 
-/** Nobody decided. The program goes on by its own rule. */
+/** No decision was made. The program goes on by its own rule. */
 export class Unavailable extends Error {
   override readonly name = 'Unavailable'
 

@@ -16,7 +16,7 @@ export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
 declare global {
   namespace Express {
     interface Request {
-      /** what the limits in front of this handler decided; null: nobody did */
+      /** what the limits in front of this handler decided; null: no decision was made */
       rateLimit?: Decision | null
     }
   }

@@ -39,7 +39,7 @@ declare module 'fastify' {
     rateLimit?: LimitInput<Args> | RouteLimits
   }
   interface FastifyRequest {
-    /** what the limits in front of this handler decided; null: nobody did */
+    /** what the limits in front of this handler decided; null: no decision was made */
     rateLimit: Decision | null
   }
   interface FastifyInstance {

@@ -43,7 +43,7 @@ export class Slot {
     return this.#release().catch(() => false)
   }
 
-  /** @internal Nobody waits for it any more: the connection gives it back by itself. */
+  /** @internal No caller waits for it any more: the connection gives it back by itself. */
   disown(): void {
     this.#isReleased = true
     this.#letGo()

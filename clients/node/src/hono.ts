@@ -14,7 +14,7 @@ import { onResponseEnd } from './node-http.js'
 
 declare module 'hono' {
   interface ContextVariableMap {
-    /** what the limits in front of this handler decided; null: nobody did */
+    /** what the limits in front of this handler decided; null: no decision was made */
     rateLimit: Decision | null
   }
 }

@@ -132,7 +132,7 @@ function refusal(
     : { status, fields, contentType: 'text/plain; charset=utf-8', body: `${line}\n` }
 }
 
-/** Nobody decided, and the limit denies then. */
+/** No decision was made, and the limit denies then. */
 export function unavailableRefusal(accept: string | undefined): Refusal {
   const problem = { type: `${PROBLEMS}temporary-reduced-capacity`, title: 'Temporary reduced capacity', status: 503 }
 

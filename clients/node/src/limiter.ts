@@ -37,7 +37,7 @@ export type Key = string | Uint8Array
 /** [policy, key] or [policy, key, cost] */
 export type Member = readonly [policy: Policy, key: Key, cost?: number]
 
-/** What a middleware does with a request when nobody answers. */
+/** What a middleware does with a request without an answer. */
 export type OnError<Args extends unknown[] = unknown[]> =
   'allow' | 'deny' | ((error: Unavailable, ...args: Args) => 'allow' | 'deny' | Promise<'allow' | 'deny'>)
 
@@ -56,7 +56,7 @@ export interface LimiterOptions extends HeaderOptions {
   readonly timeoutMs?: number | undefined
   /** of the middleware, unless a limit has its own; default 'allow' */
   readonly onError?: OnError | undefined
-  /** false: everything is allowed and nobody is asked. Default: false where $RATELIMIT_ENABLED is 0 */
+  /** false: everything is allowed and no daemon is asked. Default: false where $RATELIMIT_ENABLED is 0 */
   readonly enabled?: boolean | undefined
   /** for what people should see; default: console */
   readonly logger?: { warn(message: string): void } | undefined
@@ -155,7 +155,7 @@ interface Question<Result> {
 export class RateLimiter {
   readonly onError: OnError
   readonly headerOptions: HeaderOptions
-  /** false: everything is allowed, and the middleware asks nobody */
+  /** false: everything is allowed, and the middleware asks no daemon */
   readonly enabled: boolean
   readonly logger: { warn(message: string): void }
   /** since the limiter was made */
@@ -606,7 +606,7 @@ export class RateLimiter {
       )
   }
 
-  /** Nobody answered a request of a middleware. Logged at most every ten seconds. */
+  /** There was no answer for a request of a middleware. Logged at most every ten seconds. */
   withoutAnswer(error: Unavailable, passes: boolean): void {
     this.#undecided++
     const now = performance.now()

@@ -15,7 +15,7 @@ export type KeyValue = string | number | bigint | Uint8Array | null | readonly K
 
 /** Why a request does not go on, for `respond`. */
 export interface Denial extends Refusal {
-  /** null: nobody decided, and the limit has onError 'deny' */
+  /** null: no decision was made, and the limit has onError 'deny' */
   readonly decision: Decision | null
 }
 
@@ -38,7 +38,7 @@ export interface Limit<Args extends unknown[]> extends HeaderOptions, OtherSetti
   readonly cost?: OfRequest<number, Args> | undefined
   /** true: this request is not limited */
   readonly skip?: ((...args: Args) => Awaitable<boolean>) | undefined
-  /** when nobody answers; default: the limiter's. 'deny' for logins */
+  /** without an answer; default: the limiter's. 'deny' for logins */
   readonly onError?: OnError<Args> | undefined
   /** count only some requests, by their answer: the unit is reserved first, and given back if this returns false */
   readonly chargeWhen?: ((...args: Args) => Awaitable<boolean>) | undefined

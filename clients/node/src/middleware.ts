@@ -265,7 +265,7 @@ function isSameKey(one: Key, other: Key): boolean {
   return typeof one === 'string' || typeof other === 'string' ? one === other : Buffer.compare(one, other) === 0
 }
 
-/** For the handler: of several limits the one with least left; null: nobody decided. */
+/** For the handler: of several limits the one with least left; null: no decision was made. */
 function leastOf(reported: readonly Reported[]): Decision | null {
   const decisions = reported.map(({ decision }) => decision)
   if (decisions.length === 0) return null

@@ -1,5 +1,5 @@
 /*
- * An option that nobody knows is a typing error, and a typing error must not mean "no limit".
+ * An unknown option is a typing error, and a typing error must not mean "no limit".
  */
 
 export function checkOptions(what: string, options: object, known: readonly string[]): void {

@@ -233,7 +233,7 @@ describe('a limit', () => {
   })
 })
 
-describe('when nobody answers', () => {
+describe('without an answer', () => {
   const unavailable = (options) => {
     const limiter = new FakeLimiter({ logger: silent, ...options })
     limiter.unavailable('timeout')
@@ -573,7 +573,7 @@ describe('Hono', () => {
     assert.equal((await app.request('/slot')).status, 200)
     const original = console.error
     console.error = () => {} // Hono prints what ends in a 500
-    assert.equal((await app.request('/address')).status, 500) // nobody has an address here
+    assert.equal((await app.request('/address')).status, 500) // there is no address here
     console.error = original
     limiter.close()
     await daemon.stop()

@@ -192,7 +192,7 @@ for (const framework of FRAMEWORKS) {
     })
   })
 
-  test(`${framework} with RATELIMIT_ENABLED=0 asks nobody`, async () => {
+  test(`${framework} with RATELIMIT_ENABLED=0 asks no daemon`, async () => {
     const service = await startService(framework, '/nonexistent/socket', { RATELIMIT_ENABLED: '0' })
     try {
       const { status, headers } = await ask(service.port, '/down')

@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Ratelimitd;
 
 /**
- * After three timeouts in a row nobody asks for a second; then one call probes the daemon. Under PHP-FPM the workers count
+ * After three timeouts in a row no request asks for a second; then one call probes the daemon. Under PHP-FPM the workers count
  * together, because a client of one request never sees three timeouts.
  *
  * @internal
@@ -14,7 +14,7 @@ final class Breaker
 {
     private const TIMEOUTS = 3;
     private const OPEN_MS = 1000;
-    private const COUNT = 255; // the number kept: until when nobody asks, and in its last 8 bits how many timed out
+    private const COUNT = 255; // the number kept: until when no request asks, and in its last 8 bits how many timed out
     private const TRIES = 10;
 
     private static int $made = 0;

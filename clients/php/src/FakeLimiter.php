@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Ratelimitd;
 
 /**
- * For tests: a client that asks nobody. It allows everything until the test changes that, and keeps what it was asked.
+ * For tests: a client that asks no daemon. It allows everything until the test changes that, and keeps what it was asked.
  */
 final class FakeLimiter extends Client
 {

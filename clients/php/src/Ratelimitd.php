@@ -965,7 +965,7 @@ class Client
         }
     }
 
-    /** Nobody waits for the answer any more, and a yes must not stay taken. */
+    /** No caller waits for the answer any more, and a yes must not stay taken. */
     private function giveUp(int $msgid, string $method): void
     {
         if (!in_array($method, ['acquire', 'reserve'], true)) {
@@ -974,7 +974,7 @@ class Client
         if ($this->has('abandon')) {
             $this->post([2, 'abandon', [$msgid]]);
         } elseif ($this->held === []) {
-            $this->close(); // nobody reads between calls; the daemon takes back what it grants
+            $this->close(); // the client does not read between calls; the daemon takes back what it grants
         } else {
             $this->late[$msgid] = $method;
         }

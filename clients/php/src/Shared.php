@@ -89,7 +89,7 @@ final class Shared
         return $isOld;
     }
 
-    /** The first folder that is ours alone. Another user could otherwise write there that nobody is to be asked. */
+    /** The first folder that is ours alone. Another user could otherwise write there that the daemon is not to be asked. */
     private static function folder(bool $make): ?string
     {
         $uid = self::uid();

@@ -99,7 +99,7 @@ def test_the_folder_is_the_users_own(start, daemon, tmp_path):
 
 @pytest.mark.parametrize("make", ["a link", "open to others"])
 def test_a_folder_that_others_can_write_is_not_believed(start, daemon, tmp_path, make):
-    """Somebody who can write there could otherwise have nobody asked for ever."""
+    """Another user who can write there could otherwise stop all asking for ever."""
     folder = tmp_path / "own" / f"ratelimitd-php-{os.geteuid()}"
     real = tmp_path / "real" if make == "a link" else folder
     real.mkdir(parents=True, mode=0o700)

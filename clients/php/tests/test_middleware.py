@@ -177,7 +177,7 @@ foreach ([[$few, $many], [$many, $few], [$many, $many]] as [$outer, $inner]) {
      "inline: {allow: true}") == "inline inline login "
 
 
-def test_nobody_decided_and_the_decision_is_null():
+def test_without_a_decision_the_attribute_is_null():
     assert php("""
 $fake->unavailable();
 $app->work = fn ($request) => new Nyholm\\Psr7\\Response(200, [], json_encode($request->getAttribute('ratelimit', 'not there')));

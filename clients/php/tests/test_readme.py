@@ -45,7 +45,7 @@ def test_the_psr15_middleware(daemon):
     more = "$response = $app->added[0]->process($request, $app); echo $response->getHeaderLine('RateLimit'), \"\\n\";"
     assert run(AROUND + MIDDLEWARE + more, daemon.socket) == '"web";r=99;t=1\n'
     with daemon.client() as client:
-        assert client.call("peek", "web", "10.1.2.3")["remaining"] == 99, "nobody is believed"
+        assert client.call("peek", "web", "10.1.2.3")["remaining"] == 99, "no header is believed"
 
 
 @pytest.mark.parametrize("line, key", [

@@ -126,7 +126,7 @@ def test_counters_and_the_hook_report_what_happened(ratelimitd: Daemon, key: str
 
     def hook(policy: object, asked: object, decision: Decision) -> None:
         reported.append((policy, asked, decision.allowed))
-        raise RuntimeError("a hook that fails harms nobody")
+        raise RuntimeError("a hook that fails does no harm")
 
     client = Client(ratelimitd.socket, timeout=5, on_decision=hook)
     client.check("few", key, 2)

@@ -175,7 +175,7 @@ async def test_the_middleware_limits_views_that_declare_nothing() -> None:
         assert (await AsyncBrowser().get("/nowhere")).status_code == 429
 
 
-def test_what_nobody_decided_and_what_is_wrong() -> None:
+def test_without_a_decision_and_with_a_mistake() -> None:
     given = settings_with(default="web", on_error="deny")
     given["client"].unavailable()
     with override_settings(RATELIMIT=given):

@@ -73,7 +73,7 @@ def test_defaults_exemptions_and_limits_of_an_endpoint(app: flask.Flask) -> None
     ]
 
 
-def test_what_nobody_decided_is_allowed_or_denied_by_on_error(app: flask.Flask) -> None:
+def test_without_a_decision_on_error_allows_or_denies(app: flask.Flask) -> None:
     fake = FakeLimiter()
     limiter = Limiter(app, client=fake)
     seen: list[Unavailable] = []

@@ -33,7 +33,7 @@ def test_the_fields_are_structured_fields(client: Client, key: str) -> None:
     assert both["RateLimit"] == [("web", {"r": 98, "t": 60}), ("few", {"r": 1, "t": 60})]
 
 
-def test_nothing_is_reported_where_nobody_counted(client: Client, key: str) -> None:
+def test_nothing_is_reported_without_a_count(client: Client, key: str) -> None:
     assert reported(client.check("free", key)) == {}
     client.check("trial", key)
     shadow = client.check("trial", key)

@@ -48,7 +48,7 @@ def environment(socket_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(one.__init__.__kwdefaults__, "timeout", 10)
 
 
-# what anybody may send to a login
+# what a visitor may send to a login
 HOSTILE: list[dict[str, Any]] = [
     {},
     {"data": {}},

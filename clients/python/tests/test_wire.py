@@ -1,4 +1,4 @@
-"""Answers that nobody should believe. The conformance suite has more of them, through sockets."""
+"""Answers that must not be believed. The conformance suite has more of them, through sockets."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def release(slot: str) -> Call[bool]:
 
 
 def undo(call: Call[Held], held: Held) -> Call[Any]:
-    """What takes back a yes that nobody waits for any more."""
+    """What takes back a yes that no caller waits for any more."""
     return Call(call.undo, [held.id], lambda answer: None, is_return=True)
 
 

@@ -51,8 +51,8 @@ class Client:
     remember_denials  seconds for which a denied check is denied again without asking; 0: never. Not for policies with
                  count_denied
 
-    Nothing is opened before the first call. Every method raises Unavailable (nobody decided) or Refused (a mistake in
-    the program or configuration). Durations are seconds. A policy is a name, or a mapping with the settings of an
+    Nothing is opened before the first call. Every method raises Unavailable (no decision) or Refused (a mistake in the
+    program or configuration). Durations are seconds. A policy is a name, or a mapping with the settings of an
     inline one.
     """
 
@@ -222,7 +222,7 @@ class Client:
     ) -> Reservation:
         """Charge an estimate now, and correct it later by settle(). Look at `allowed`, or use it in a `with` block.
 
-        ttl    settled by nobody within this time, the units go back; default 60 s
+        ttl    not settled within this time, the units go back; default 60 s
         clamp  an estimate that the policy can never admit becomes the policy's capacity: see `estimate` of the answer
         """
 

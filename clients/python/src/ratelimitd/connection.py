@@ -41,7 +41,7 @@ class Connection:
         self.was_used = False
 
     def is_alive(self) -> bool:
-        """Has the daemon not closed it? Bytes that nobody asked for count as closed: an error precedes the end."""
+        """Has the daemon not closed it? Bytes that were not asked for count as closed: an error precedes the end."""
         if not self.is_usable:
             return False
         try:
@@ -57,8 +57,8 @@ class Connection:
         """The answer, or Unavailable, Refused, NeverSent. After anything but an answer or a timeout it is closed.
 
         After a timeout the connection stays, except that a slot or a reservation might be granted into it too late,
-        while nobody reads: then it is closed, and the daemon takes back what it grants. A daemon with the feature
-        `abandon` does that without.
+        while the client does not read: then it is closed, and the daemon takes back what it grants. A daemon with the
+        feature `abandon` does that without.
         """
         msgid, frame = self.wire.request(call)
         if not self.was_used:

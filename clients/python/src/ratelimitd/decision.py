@@ -1,4 +1,4 @@
-"""Decision: the daemon's answer, and how it is read from a map that nobody has checked yet."""
+"""Decision: the daemon's answer, and how it is read from a map that is not checked yet."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_decision(answer: Any, cost: int = 0, members: list[int] | None = None) 
     """The decision in `answer`; of a check_all, whose `members` asked for these costs, with theirs.
 
     `cost` is what was asked for: a decision without `granted` granted that, or nothing when denied. Fields
-    that nobody knows are ignored.
+    that are not known are ignored.
     """
     if type(answer) is not dict:
         raise Malformed("a decision is not a map")

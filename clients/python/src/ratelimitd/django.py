@@ -11,7 +11,7 @@ and may be async for an async view; `charge_when` gets the response. The keys of
 
     default        the limit, or limits, of views that declare none, and of unknown paths (needs the middleware)
     key            of limits without one: ip by default
-    on_error       when nobody decided: "allow", "deny" (503), or a function of the error that gives one of them
+    on_error       when no decision was made: "allow", "deny" (503), or a function of the error that gives one of them
     respond        a function of the request and the decision that makes the answer to a denied request
     headers        "ietf", "legacy", "both" or "none"; reset: "delta" or "epoch", of the older fields
     socket         the daemon's; default: $RATELIMIT_SOCKET
@@ -21,7 +21,7 @@ and may be async for an async view; `charge_when` gets the response. The keys of
     service        the name in front of the endpoints' in keys; default: RATELIMIT_SERVICE, OTEL_SERVICE_NAME, the
                    package of ROOT_URLCONF; "": none
 
-request.ratelimit is the decision, for views; None if nobody decided.
+request.ratelimit is the decision, for views; None if no decision was made.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _limited(view: F) -> F:
 
     @functools.wraps(view)
     async def limited_async(request: Any, *args: Any, **named: Any) -> Any:
-        # Without ASGI this loop ends with the view, and a connection with it; but then nobody else waits for the loop.
+        # Without ASGI this loop ends with the view, and a connection with it; but then nothing else waits for the loop.
         is_asgi = isinstance(request, ASGIRequest)
         client = _config().async_client if is_asgi else _config().client
         admission = await arun(_admit(marks(limited_async), request, view, True), client)

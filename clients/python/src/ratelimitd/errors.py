@@ -1,6 +1,6 @@
 """What a call raises when there is no decision.
 
-Two kinds, to be handled separately: Unavailable (nobody decided; the program may go on by its own rule) and Refused (a
+Two kinds, to be handled separately: Unavailable (no decision; the program may go on by its own rule) and Refused (a
 mistake in the program or in the configuration). A denial is neither: it is a Decision with `allowed` false. Only the
 `with` blocks of slots and reservations raise Denied, because there is nothing that the block could use.
 """
@@ -16,7 +16,7 @@ Kind = Literal[
     "unreachable", "timeout", "lost", "protocol", "overloaded", "shutting_down", "store_unavailable", "breaker"
 ]
 
-# The daemon's codes that mean "nobody decided". Every other code is a mistake that a retry does not mend.
+# The daemon's codes that mean "no decision was made". Every other code is a mistake that a retry does not mend.
 KIND_OF_CODE: dict[str, Kind] = {
     "OVERLOADED": "overloaded",
     "SHUTTING_DOWN": "shutting_down",
@@ -29,7 +29,7 @@ class RateLimitError(Exception):
 
 
 class Unavailable(RateLimitError):
-    """Nobody decided.
+    """No decision was made.
 
     kind           why: "unreachable" (no daemon there, or it takes nothing), "timeout", "lost" (the connection ended
     before

@@ -94,7 +94,7 @@ class _Request:
 class Limiter:
     """default     the limit, or limits, of endpoints that declare none, and of unknown paths; static files have none
     key         of limits without one: ip by default
-    on_error    when nobody decided: "allow", "deny" (503), or a function of the error that gives one of them
+    on_error    when no decision was made: "allow", "deny" (503), or a function of the error that gives one of them
     respond     a function of the decision that makes the answer to a denied request
     headers     "ietf", "legacy", "both" or "none"; `reset`: "delta" or "epoch", of the older fields
     client      the Client to ask with; default: one for $RATELIMIT_SOCKET
@@ -102,7 +102,7 @@ class Limiter:
     service     the name in front of the endpoints' in keys; default: RATELIMIT_SERVICE, OTEL_SERVICE_NAME, the
                 application's name; "": none
 
-    g.ratelimit is the decision, for views; None if nobody decided.
+    g.ratelimit is the decision, for views; None if no decision was made.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Limiter:
         return response
 
     def _teardown(self, error: BaseException | None) -> None:
-        """A request that ended without a response has nobody else to give back what it held."""
+        """A request that ended without a response has no one else to give back what it held."""
         admission = self._admission()
         if admission is not None and not admission.is_handed_over:
             run(end(admission), self.client)
@@ -236,7 +236,7 @@ def _refuse_without_limiter(app: Flask, **_: Any) -> None:
     for carrier in _view().carriers:
         owner: Limiter | None = getattr(carrier, OWNER, None)
         if owner is not None and app not in owner._apps:
-            raise RuntimeError(f"{endpoint_name(carrier)} has limits, but nobody called limiter.init_app(app)")
+            raise RuntimeError(f"{endpoint_name(carrier)} has limits, but limiter.init_app(app) was not called")
 
 
 request_started.connect(_refuse_without_limiter)

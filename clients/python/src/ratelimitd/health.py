@@ -1,7 +1,7 @@
 """Whether the daemon is worth asking: the breaker after timeouts, and the pause between attempts to connect.
 
 Three timeouts in a row open the breaker: for one second every call fails at once, then one probe goes through, and its
-answer closes the breaker. Only timeouts count: a daemon that is away, or that answers OVERLOADED, costs nobody time.
+answer closes the breaker. Only timeouts count: a daemon that is away, or that answers OVERLOADED, costs no time.
 
 After a failed connection the next attempt waits 10 ms, doubling up to 250 ms, with jitter; calls meanwhile fail at
 once. Any answer sets it back.
@@ -31,7 +31,7 @@ class Health:
         self._connect_at = 0.0
 
     def begin(self) -> bool:
-        """Before a call. True: the call is the probe, and whoever makes it must pass that to `end`."""
+        """Before a call. True: the call is the probe, and its caller must pass that to `end`."""
         if self._n_timeouts < TIMEOUTS_TO_OPEN:
             return False
         with self._lock:

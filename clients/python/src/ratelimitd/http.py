@@ -36,7 +36,7 @@ def fields(
 ) -> Headers:
     """RateLimit-Policy and RateLimit, or the older fields, or both.
 
-    decisions  one for each limit that was asked, in order. Those that nobody counted are left out.
+    decisions  one for each limit that was asked, in order. Those that no limit counted are left out.
     now        the time of day, for reset "epoch"
     """
     reported = [one for asked in decisions for one in (asked.members or (asked,)) if _is_reported(one)]
@@ -57,13 +57,13 @@ def fields(
 
 
 def retry_after(decision: Decision | None) -> Headers:
-    """Retry-After of a denial, and, without a decision, of the 503. None where nobody knows, or waiting is no use."""
+    """Retry-After of a denial, and, without a decision, of the 503. None if it is not known, or waiting is no use."""
     wait_s = _retry_after_s(decision)
     return [] if wait_s is None else [("Retry-After", str(wait_s))]
 
 
 def refusal(decision: Decision | None, accept: str | None) -> Answer:
-    """The 429; the 503 where nobody decided (no decision, or the daemon's failure answer)."""
+    """The 429; the 503 where no decision was made (no decision, or the daemon's failure answer)."""
     wait_s = _retry_after_s(decision)
     if decision is None or decision.source == "deny":
         status, kind, title, text = (

@@ -121,7 +121,7 @@ def parse_network(text: str) -> Network:
 def client_address(peer: str | None, forwarded: Iterable[str], trusted: int | Sequence[Network]) -> Address | None:
     """Who asks: from the right of `forwarded` and the peer, the first address that is not a trusted proxy's.
 
-    forwarded  the lines of X-Forwarded-For. An entry that is not an address ends the walk: whoever wrote it is not
+    forwarded  the lines of X-Forwarded-For. An entry that is not an address ends the walk: its writer is not
     believed.
     """
     found = parse_address(peer) if peer else None
@@ -180,7 +180,7 @@ class Ip(Key):
 
     def steps(self, request: Request) -> KeySteps:
         return self.of(request.peer, request.header_lines(self.header))
-        yield  # a generator, as every key; this one asks nobody
+        yield  # a generator, as every key; this one asks no daemon
 
     def of(self, peer: str | None, forwarded: list[str]) -> str:
         if forwarded and not self.trusted and not self._has_warned:

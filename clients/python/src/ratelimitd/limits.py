@@ -341,12 +341,12 @@ class Admission:
     settings: Settings
     asked: list[Asked] = field(default_factory=list)
     denied: Asked | None = None
-    error: Unavailable | None = None  # nobody decided, and a limit denies then
+    error: Unavailable | None = None  # no decision was made, and a limit denies then
     is_handed_over: bool = False  # the end of the response calls end()
 
     @property
     def decision(self) -> Decision | None:
-        """For the handler: the decision that denied, or of the limit with least left; None if nobody decided."""
+        """For the handler: the decision that denied, or of the limit with least left; None if no decision was made."""
         if self.denied is not None:
             return self.denied.decision
         decisions = [one.decision for one in self.asked if one.decision is not None]
@@ -550,7 +550,7 @@ def _quietly(ask: Callable[[Any], Any]) -> Steps[Any]:
 
 
 def _on_error(asked: list[Asked], error: Unavailable, admission: Admission) -> Steps[None]:
-    """Nobody decided. The strictest of the limits counts."""
+    """No decision was made. The strictest of the limits counts."""
     for one in asked:
         rule = one.limit.on_error or admission.settings.on_error
         verdict = (yield functools.partial(_do, rule, error)) if callable(rule) else rule

@@ -44,7 +44,7 @@ class Link:
         self._wire = Wire()
         self._on_answer = on_answer
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._unsent: collections.deque[tuple[int, bytes]] = collections.deque()  # msgid 0: nobody waits for it
+        self._unsent: collections.deque[tuple[int, bytes]] = collections.deque()  # msgid 0: no caller waits for it
         self._n_head_sent = 0  # bytes of the first of `_unsent`
         self._unheard: dict[int, Any] = {}  # answers to callers that are cancelled, and have not run since
         self._is_writing = False  # the loop calls back when the socket takes more
@@ -91,7 +91,7 @@ class Link:
             self._leave(msgid)
 
     def post(self, call: Call[Any]) -> None:
-        """Send a call whose answer nobody needs."""
+        """Send a call whose answer is not needed."""
         msgid, frame = self._wire.request(call)
         self._wire.abandon(msgid)
         self._queue(0, frame)
@@ -235,7 +235,7 @@ class Link:
             self.post(calls.undo(call, result))
 
     def _leave(self, msgid: int) -> bool:
-        """Nobody waits for this call any more. Had any of it left?"""
+        """No caller waits for this call any more. Had any of it left?"""
         if self._pending.pop(msgid, None) is None:
             return True
         for place, (unsent_id, frame) in enumerate(self._unsent):

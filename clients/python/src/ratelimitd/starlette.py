@@ -87,7 +87,7 @@ class _Request:
         self.endpoint = endpoint
         self.method = connection.scope.get("method", "")
         title = getattr(connection.scope.get("app"), "title", None)
-        self.service = None if title == "FastAPI" else title  # as it is called if nobody gave it a name
+        self.service = None if title == "FastAPI" else title  # FastAPI's title if it got none
 
     @property
     def peer(self) -> str | None:
@@ -114,7 +114,7 @@ class Limiter:
     """default     the limit, or limits, of endpoints that declare none, and of unknown paths; static files have none.
                 Its functions get an HTTPConnection, because the body belongs to the endpoint
     key         of limits without one: ip by default
-    on_error    when nobody decided: "allow", "deny" (503), or a function of the error that gives one of them
+    on_error    when no decision was made: "allow", "deny" (503), or a function of the error that gives one of them
     respond     a function of the request and the decision that makes the Response to a denied request
     headers     "ietf", "legacy", "both" or "none"; `reset`: "delta" or "epoch", of the older fields
     client      the AsyncClient to ask with; default: one for $RATELIMIT_SOCKET
@@ -123,7 +123,7 @@ class Limiter:
     service     the name in front of the endpoints' in keys; default: RATELIMIT_SERVICE, OTEL_SERVICE_NAME, the title of
                 a FastAPI application; "": none
 
-    request.state.ratelimit is the decision, for endpoints; None if nobody decided.
+    request.state.ratelimit is the decision, for endpoints; None if no decision was made.
     """
 
     def __init__(

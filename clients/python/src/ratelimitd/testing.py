@@ -151,7 +151,7 @@ class _FakeConnection:
 
 
 class FakeLimiter(Client, Script):
-    """A Client that asks nobody. `calls` has what it was asked; allow_all(), deny() and unavailable() say what it
+    """A Client that asks no daemon. `calls` has what it was asked; allow_all(), deny() and unavailable() say what it
     does.
     """
 
@@ -173,7 +173,7 @@ class FakeLimiter(Client, Script):
 
 
 class AsyncFakeLimiter(AsyncClient, Script):
-    """An AsyncClient that asks nobody."""
+    """An AsyncClient that asks no daemon."""
 
     def __init__(self, **options: Any) -> None:
         Script.__init__(self)

@@ -1,11 +1,11 @@
 """The protocol of one connection, without its socket: calls become frames, bytes become answers.
 
-A Wire numbers the calls, knows which of them somebody waits for, and looks at each answer before anybody else does. Its
+A Wire numbers the calls, knows which of them a caller waits for, and looks at each answer before the caller does. Its
 owner moves the bytes and the time. The peer is not trusted: an answer has at most 4 MiB, arrays and maps nest at most
 16 deep, and what does not look like the protocol ends the connection (`broken`).
 
-Calls that nobody waits for any more are abandoned, not forgotten: when a slot or a reservation is granted too late, the
-frame that takes it back goes to `undo`, for the owner to send before anything else.
+Calls that no caller waits for any more are abandoned, not forgotten: when a slot or a reservation is granted too late,
+the frame that takes it back goes to `undo`, for the owner to send before anything else.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Wire:
         return len(self._abandoned) > ABANDONED_MAX
 
     def hello(self) -> bytes:
-        """The frame that goes before the first call. A daemon without `describe` refuses it, and nobody minds."""
+        """The frame that goes before the first call. A daemon without `describe` refuses it, and that does no harm."""
         frame = self._frame("hello", [{"describe": True}])
         self._hello_id = self._last_id
         return frame
@@ -86,7 +86,7 @@ class Wire:
         self._waiting.pop(msgid, None)
 
     def abandon(self, msgid: int) -> bytes:
-        """Nobody waits for the call any more, but its answer may still come. Gives the frame that leaves it to the
+        """No caller waits for the call any more, but its answer may still come. Gives the frame that leaves it to the
         daemon to take back a late yes; b"" if there is nothing to take back, or the daemon cannot.
         """
         call = self._waiting.pop(msgid, None)
@@ -98,11 +98,11 @@ class Wire:
         return frame
 
     def must_go(self, msgid: int) -> bool:
-        """Does the call give something back, so that it is sent even if nobody waits for its answer?"""
+        """Does the call give something back, so that it is sent even if no caller waits for its answer?"""
         return self._waiting[msgid].is_return
 
     def feed(self, data: bytes) -> list[tuple[int, Any]]:
-        """(msgid, result or exception) for each answer in `data` that somebody waits for. Look at `broken`, too."""
+        """(msgid, result or exception) for each answer in `data` that a caller waits for. Look at `broken`, too."""
         answers: list[tuple[int, Any]] = []
         began = self._n_fed
         self._n_fed += len(data)

@@ -235,7 +235,7 @@ class ReactiveTest {
     }
 
     @Test
-    void aMonoIsLimitedWhenSomebodySubscribesAndHoldsItsSlotUntilItsEnd() {
+    void aMonoIsLimitedWhenItIsSubscribedAndHoldsItsSlotUntilItsEnd() {
         Mailer mailer = start(List.of(MailerConfiguration.class)).getBean(Mailer.class);
         Sinks.One<String> result = Sinks.one();
         Mono<String> first = mailer.slowly(result.asMono());

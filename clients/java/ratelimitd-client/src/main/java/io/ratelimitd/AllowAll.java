@@ -7,7 +7,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Answers every call at once as an unlimited policy would, and asks nobody. */
+/** Answers every call at once as an unlimited policy would, and asks no daemon. */
 public class AllowAll implements Transport {
     private static final long NO_LIMIT = (1L << 53) - 1;
     private final AtomicLong ids = new AtomicLong();

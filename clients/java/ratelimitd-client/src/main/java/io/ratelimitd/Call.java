@@ -16,7 +16,7 @@ final class Call extends CompletableFuture<Transport.Answer> {
     byte[] message; /* one of these; its msgid is set when it is queued */
     final long begunAt;
     final long deadline;
-    final boolean isOurs; /* hello, and what undoes a late yes: nobody waits for it */
+    final boolean isOurs; /* hello, and what undoes a late yes: no caller waits for it */
 
     long sentFrom = -1;       /* its first byte's place in the connection's stream; -1: still in the queue */
     boolean hasLeft;          /* on some connection: it may have been charged */
@@ -54,7 +54,7 @@ final class Call extends CompletableFuture<Transport.Answer> {
         Wire.setMsgid(message, msgid);
     }
 
-    /** Must it go out, even if nobody waits for its answer? */
+    /** Must it go out, even if no caller waits for its answer? */
     boolean isOwed() {
         return request != null && request.givesBack();
     }

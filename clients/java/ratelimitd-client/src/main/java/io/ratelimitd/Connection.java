@@ -132,7 +132,7 @@ final class Connection {
         if (!(list.get(1) instanceof Long msgid)) throw new ProtocolException("its msgid is not an integer");
 
         Call call = pending.remove(msgid);
-        if (call == null) return; /* the late answer to a call that has timed out, or to nobody's */
+        if (call == null) return; /* of a call that has timed out, or of one that never was */
         if (call.isOrphan) orphans--;
         if (!call.isOurs && !call.isOrphan) breaker.answered();
 
@@ -145,7 +145,7 @@ final class Connection {
         if (call.isOurs && call.request.method().equals("hello")) features = features(result);
         if (call.complete(new Transport.Answer(result, link))) return;
 
-        /* nobody waits any more: what it grants must not stay taken */
+        /* no caller waits any more: what it grants must not stay taken */
         Request undo = call.request.undo(result);
         if (undo != null) enqueue(new Call(undo, true));
     }
@@ -155,7 +155,7 @@ final class Connection {
                 ? listed.stream().map(Wire::text).filter(Objects::nonNull).collect(Collectors.toUnmodifiableSet()) : Set.of();
     }
 
-    /** Nobody waits for it any more: the daemon gives back what it has granted, or will grant, if it can do that. */
+    /** No caller waits for it any more: the daemon gives back what it has granted, or will grant, if it can do that. */
     void giveUp(Call call) {
         long msgid = Wire.msgid(call.message);
         if (call.sentFrom < 0 || pending.get(msgid) != call || !features.contains("abandon")) return;

@@ -622,7 +622,7 @@ public final class RateLimitClient implements AutoCloseable {
         return result;
     }
 
-    /** Nobody waits for it. */
+    /** No caller waits for it. */
     void forget(Op<?> op) {
         if (!op.isKnown()) transport.call(op.request);
     }

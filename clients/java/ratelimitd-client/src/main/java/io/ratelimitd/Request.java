@@ -14,7 +14,7 @@ import java.util.Map;
  */
 public record Request(String method, List<Object> params, Duration timeout, boolean mayRepeat) {
     /**
-     * The call that gives back what nobody waits for any more: a late yes to acquire is released, to reserve
+     * The call that gives back what no caller waits for any more: a late yes to acquire is released, to reserve
      * cancelled. null if there is nothing to give back.
      */
     Request undo(Object result) {

@@ -7,7 +7,7 @@ import java.util.concurrent.CompletableFuture;
 public interface Transport extends AutoCloseable {
     /**
      * Makes a call; never blocks. The result is completed with an answer, an {@link UnavailableException} or a
-     * {@link RefusedException}. Whoever cancels it gives up: the transport undoes what the daemon grants later.
+     * {@link RefusedException}. To cancel it is to give up: the transport undoes what the daemon grants later.
      */
     CompletableFuture<Answer> call(Request request);
 

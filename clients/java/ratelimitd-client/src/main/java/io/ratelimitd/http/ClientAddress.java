@@ -47,7 +47,7 @@ public final class ClientAddress {
         }
     }
 
-    public boolean trustsNobody() {
+    public boolean trustsNoProxy() {
         return hops == 0 && networks.isEmpty();
     }
 
@@ -93,7 +93,7 @@ public final class ClientAddress {
         return false;
     }
 
-    /** `u|` and the user; where nobody is logged in, `i|` and the address. */
+    /** `u|` and the user; without a login, `i|` and the address. */
     public static String userKey(String user, String addressKey) {
         return user == null ? Key.join("i", addressKey) : Key.join("u", user);
     }

@@ -46,14 +46,14 @@ class HttpAnswerTest {
     }
 
     @Test
-    void nothingIsToldWhereNobodyCounted() {
+    void nothingIsReportedWithoutACount() {
         assertTrue(answer(decision(true, "of", null)).headers().isEmpty());
         assertTrue(answer(decision(true, "shadow_denied", true)).headers().isEmpty());
         assertEquals(503, answer(decision(false, "source", "deny")).status());
     }
 
     @Test
-    void aDenialSaysWhenToComeBackUnlessNobodyCanSay() {
+    void aDenialSaysWhenToComeBackUnlessItIsNotKnown() {
         assertEquals("3", answer(decision(false)).headers().get("Retry-After"));
         assertEquals("1", answer(decision(false, "retry_after_ms", 1L)).headers().get("Retry-After"));
         assertEquals(null, answer(decision(false, "retry_after_ms", -1L)).headers().get("Retry-After"));

@@ -32,7 +32,7 @@ final class Answers {
     }
 
     void warnOfProxies(RequestContext request) {
-        if (!addresses.trustsNobody() || request.header(addresses.header()) == null) return;
+        if (!addresses.trustsNoProxy() || request.header(addresses.header()) == null) return;
         if (warned.compareAndSet(false, true))
             LOG.warn("a request from " + request.peer() + " has " + addresses.header() + ", which nothing here believes."
                     + " If that is your proxy, all its clients count as one: set ratelimitd.trusted-proxies");

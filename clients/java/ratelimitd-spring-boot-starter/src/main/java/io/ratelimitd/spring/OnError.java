@@ -4,7 +4,7 @@ package io.ratelimitd.spring;
 public enum OnError {
     /** As the {@link RateLimitErrorHandler} decides, or without one `ratelimitd.on-error`. */
     DEFAULT,
-    /** It passes; the client logs that nobody counts. */
+    /** It passes; the client logs that no limit counts. */
     ALLOW,
     /** It is refused with 503. For logins and whatever else must not be tried without limit. */
     DENY

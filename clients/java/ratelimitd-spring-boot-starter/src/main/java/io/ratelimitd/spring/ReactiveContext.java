@@ -18,7 +18,7 @@ public final class ReactiveContext extends RequestContext {
 
     private final ServerWebExchange exchange;
     private final MultiValueMap<String, String> form;
-    private final String login; /* empty: nobody */
+    private final String login; /* empty: no one */
 
     private ReactiveContext(String endpoint, ServerWebExchange exchange, ClientAddress addresses, String login,
                             MultiValueMap<String, String> form) {

@@ -39,7 +39,7 @@ public abstract class RequestContext extends CallContext {
     /** The address of the connection; null: it has none. */
     abstract String peer();
 
-    /** Who is logged in; null: nobody. */
+    /** Who is logged in; null: no one is logged in. */
     abstract String login();
 
     abstract List<String> headers(String name);

@@ -170,8 +170,8 @@ class ClientTest {
 
     @Test
     void withoutADaemonNothingWasCharged() {
-        try (RateLimitClient nobody = RateLimitClient.builder().socket(Path.of("/nonexistent/socket")).build()) {
-            UnavailableException error = assertThrows(UnavailableException.class, () -> nobody.check("five", "k"));
+        try (RateLimitClient absent = RateLimitClient.builder().socket(Path.of("/nonexistent/socket")).build()) {
+            UnavailableException error = assertThrows(UnavailableException.class, () -> absent.check("five", "k"));
             assertEquals(Kind.UNREACHABLE, error.kind());
             assertFalse(error.maybeCharged());
             assertTrue(List.of(error.getStackTrace()).stream().anyMatch(frame -> frame.getClassName().endsWith("ClientTest")));
@@ -179,7 +179,7 @@ class ClientTest {
     }
 
     @Test
-    void interruptingCallersDisturbsNobodyAndLeavesNoSlot() throws Exception {
+    void interruptedCallersDisturbNoOtherAndLeaveNoSlot() throws Exception {
         client.check("many", "k");
         long connections = daemon.client().stats().get("connections_accepted");
         AtomicInteger interrupted = new AtomicInteger();

@@ -64,8 +64,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 
 /* ---- checks out of the pool ---- */
 
-/* Checks whose owner waits for an answer. Those that the store looks ahead at do not count: they are decided in this
- * tick. */
+/* Checks whose owner waits. Those that the store looks ahead at are decided in this tick: they do not count. */
 static size_t n_inflight(const struct engine *engine)
 {
     size_t n = engine->pool.n_out - engine->n_orphans - engine->candidates.n;
@@ -210,6 +209,17 @@ static struct check *new_internal_check(struct engine *engine, struct policy_set
     return check;
 }
 
+/* False without memory: the check is released. */
+static bool seal_and_submit(struct check *check)
+{
+    if (check_seal(check) < 0) {
+        check_release(check);
+        return false;
+    }
+    engine_submit(check->engine, check);
+    return true;
+}
+
 static void on_cancelled(struct check *check)
 {
     struct engine *engine = check->engine;
@@ -223,24 +233,17 @@ void engine_cancel(struct engine *engine, struct policy_set *set, const struct p
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t client)
 {
     struct check *check = new_internal_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
-    uint64_t id = reservation->id;
-    if (check == NULL) goto err_later;
-
-    check->op.client = client;
-    check->local_reason = local_reason;
-    check->reservation = (struct op_reservation){.id = reservation->id,
-                                                 .units = reservation->units,
-                                                 .made_us = reservation->made_us,
-                                                 .ttl_ms = reservation->ttl_ms};
-    if (check_seal(check) == 0) {
-        engine_submit(engine, check);
-        return;
+    if (check != NULL) {
+        check->op.client = client;
+        check->local_reason = local_reason;
+        check->reservation = (struct op_reservation){.id = reservation->id,
+                                                     .units = reservation->units,
+                                                     .made_us = reservation->made_us,
+                                                     .ttl_ms = reservation->ttl_ms};
+        if (seal_and_submit(check)) return;
     }
-    check_release(check);
-
-err_later:
     if (local_reason == REASON_NONE)
-        reservations_cancel_later(&engine->reservations, id, engine->clock->mono_us + SWEEP_RETRY_US);
+        reservations_cancel_later(&engine->reservations, reservation->id, engine->clock->mono_us + SWEEP_RETRY_US);
 }
 
 /* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, no settle
@@ -290,13 +293,8 @@ static void sweep(struct engine *engine, struct reservation *reservation)
         check->owner = reservation;
         check->reservation = reservation->made;
         check->reservation.actual = 0;
+        if (seal_and_submit(check)) return;
     }
-    if (check != NULL && check_seal(check) == 0) {
-        engine_submit(engine, check);
-        return;
-    }
-
-    if (check != NULL) check_release(check);
     reservations_retry(&engine->reservations, reservation, now_us + SWEEP_RETRY_US);
 }
 

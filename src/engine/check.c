@@ -484,35 +484,59 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     }
 }
 
-static void count_decision(struct policy_counts *counts, const struct decision *decision, bool allowed)
+/* What few decisions need: their policy has no series of its own, or a limit denied, or it would have. */
+__attribute__((noinline)) static void count_rarely(const struct check *check, bool allowed)
 {
-    counts->decisions[decision->source][allowed]++;
-    *(allowed ? &counts->allowed : &counts->denied) += 1;
+    const struct decision *decision = &check->decision;
+    struct policy_counts *counts = check->plan->policy->counts;
+    struct policy_counts *sum = atomic_load_explicit(&counts->sum, memory_order_relaxed);
+    bool is_by_limit = !decision->allowed && decision->of != NULL && decision->of->n_denied != NULL;
+    if (is_by_limit) ++*decision->of->n_denied;
     counts->shadow_denied += decision->shadow_denied;
+    engine_counters.shadow_denied += decision->shadow_denied;
+    if (sum == NULL) return;
+
+    sum->decisions[decision->source][allowed]++;
+    sum->shadow_denied += decision->shadow_denied;
+    sum->denied_by_limit += is_by_limit;
     if (!allowed) return;
-    counts->granted += (uint64_t)decision->granted;
-    counts->near += decision->of != NULL && decision->remaining * NEAR_PART < decision->limit;
+    sum->granted += (uint64_t)decision->granted;
+    sum->near += decision->of != NULL && decision->remaining * NEAR_PART < decision->limit;
+}
+
+/* `allowed`: the check, or all of its check_all. The rare part comes last, so that the usual one saves no registers. */
+static inline void count_decision(const struct check *check, bool allowed)
+{
+    struct policy_counts *counts = check->plan->policy->counts;
+    const struct decision *decision = &check->decision;
+    counts->decisions[decision->source][allowed]++;
+    if (allowed) {
+        counts->allowed++;
+        counts->granted += (uint64_t)decision->granted;
+        if (decision->remaining * NEAR_PART < decision->limit && decision->of != NULL) counts->near++;
+        engine_counters.allowed++;
+    } else {
+        counts->denied++;
+        engine_counters.denied++;
+    }
+    bool has_sum = atomic_load_explicit(&counts->sum, memory_order_relaxed) != NULL;
+    if (__builtin_expect(!decision->allowed || decision->shadow_denied || has_sum, 0)) count_rarely(check, allowed);
+}
+
+__attribute__((noinline)) static void count_all(const struct check *check)
+{
+    bool allowed = true;
+    CHECK_FOREACH (one, check) allowed &= one->decision.allowed;
+    CHECK_FOREACH (one, check) count_decision(one, allowed);
 }
 
 void check_count_decided(const struct check *check)
 {
-    bool allowed = true;
-    CHECK_FOREACH (one, check) allowed &= one->decision.allowed;
-
-    CHECK_FOREACH (one, check) {
-        struct policy_counts *counts = one->plan->policy->counts;
-        struct policy_counts *sum = atomic_load_explicit(&counts->sum, memory_order_relaxed);
-        bool is_by_limit = !one->decision.allowed && one->decision.of != NULL && one->decision.of->n_denied != NULL;
-        count_decision(counts, &one->decision, allowed);
-        if (is_by_limit) ++*one->decision.of->n_denied;
-        if (sum != NULL) {
-            count_decision(sum, &one->decision, allowed);
-            sum->denied_by_limit += is_by_limit;
-        }
-        engine_counters.shadow_denied += one->decision.shadow_denied;
-    }
-    *(allowed ? &engine_counters.allowed : &engine_counters.denied) += check->n_all;
     latency_decided(check->op.read_us, check->n_all);
+    if (check->joined == NULL)
+        count_decision(check, check->decision.allowed);
+    else
+        count_all(check);
 }
 
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret)

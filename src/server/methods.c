@@ -416,11 +416,11 @@ void methods_run(struct session *session, const struct rpc_request *request)
     params.pull = request->params;
     params.n = request->n_params;
 
-    const struct method *method = NULL;
-    for (size_t i = 0; i < N_OF(methods) && method == NULL; i++)
-        if (slice_is(request->method, methods[i].name)) method = &methods[i];
-    if (method != NULL && method->only_test_clock && !session->sessions->options.test_clock) method = NULL;
-    n_asked[method != NULL ? (size_t)(method - methods) : N_OF(methods)]++;
+    size_t at = 0; /* N_OF(methods): there is none */
+    while (at < N_OF(methods) && !slice_is(request->method, methods[at].name)) at++;
+    if (at < N_OF(methods) && methods[at].only_test_clock && !session->sessions->options.test_clock) at = N_OF(methods);
+    const struct method *method = at < N_OF(methods) ? &methods[at] : NULL;
+    n_asked[at]++;
 
     int status;
     if (method == NULL) {

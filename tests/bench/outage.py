@@ -87,7 +87,8 @@ def measure(side, fault, rate):
     redis = Redis("redis", arguments=["--appendonly", "yes", "--appendfsync", "no"])  # a kill of Redis forgets nothing
     daemon = Ratelimitd(CONFIG, redis=redis) if side == "daemon" else None
     try:
-        target = ["-s", daemon.socket] if daemon else ["-r", redis.socket, "-l", LUA["window"], "-m", "sync" if "processes" in side else "async"]
+        mode = "sync" if "processes" in side else "async"
+        target = ["-s", daemon.socket] if daemon else ["-r", redis.socket, "-l", LUA["window"], "-m", mode]
         load = subprocess.Popen([program("rl_outage"), *map(str, target), "-n", str(rate), "-k", str(N_KEYS),
                                  "-t", str(BEFORE_S + FAULT_S + AFTER_S)], stdout=subprocess.PIPE, text=True)
         time.sleep(BEFORE_S)
@@ -110,8 +111,8 @@ def main():
     rates = [int(word) for word in sys.argv[1:]] or [200, 20000]
     print(f"{machine()}\n{BEFORE_S} s healthy, {FAULT_S} s of the fault, {AFTER_S} s after it; deadline 20 ms")
     for rate in rates:
-        print(f"\n#### {rate} checks a second\n\n| Redis is | side | later than 25 ms | p99.9 ms | max ms | unanswered | answered twice | "
-              "wrongly charged | exact again after | peak MiB |\n|---|---|---|---|---|---|---|---|---|---|")
+        print(f"\n#### {rate} checks a second\n\n| Redis is | side | later than 25 ms | p99.9 ms | max ms | unanswered | "
+              "answered twice | wrongly charged | exact again after | peak MiB |\n|---|---|---|---|---|---|---|---|---|---|")
         for name, fault in FAULTS.items():
             for side in SIDES:
                 one = measure(side, fault, rate)

@@ -31,16 +31,17 @@ def under_load(request, ratelimitd, connect):
     address     in place of the server's: a proxy's
     deadline_s  long, where a row has no failure answer even on a busy machine
     keeps       Redis has kept its counters
+    late_s      how much later answers may come than the deadline and its margin
+    options, daemon    of store.redis, and of the daemon's process
     """
     row = ROWS[request.node.get_closest_marker("proves").args[0]]
 
     @contextlib.contextmanager
-    def run(redis, address=None, deadline_s=DEADLINE_S, keeps=True, options=None, late_s=0, late_return=False, daemon=None, **load_options):
+    def run(redis, address=None, deadline_s=DEADLINE_S, keeps=True, options=None, late_s=0, daemon=None, **of_load):
         options = {**({"addresses": f'["{address}"]'} if address else {}), **(options or {})}
-        daemon = {"redis": redis, "redis_options": options, **(daemon or {})}
-        daemon = ratelimitd(policies(f"{deadline_s * 1000:.0f}ms"), **daemon)
+        daemon = ratelimitd(policies(f"{deadline_s * 1000:.0f}ms"), redis=redis, redis_options=options, **(daemon or {}))
         client = connect(daemon, timeout_s=20)
-        load = Load(daemon, late_s=deadline_s + MARGIN_S + late_s, **load_options)
+        load = Load(daemon, late_s=deadline_s + MARGIN_S + late_s, **of_load)
         trial = Trial(daemon, client, load)
         try:
             yield trial

@@ -117,7 +117,8 @@ class Names:
         self.names = {}
         self.write()
         self.network = namespace(before=f"mount --bind {resolver} /etc/resolv.conf")
-        self.server = subprocess.Popen([*self.network.launcher, sys.executable, Path(__file__).parent / "fault_names.py", self.file],
+        program = Path(__file__).parent / "fault_names.py"
+        self.server = subprocess.Popen([*self.network.launcher, sys.executable, program, self.file],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         assert self.server.stdout.readline() == "ready\n", "the DNS server did not begin"
 
@@ -147,7 +148,8 @@ def names(namespace, tmp_path):
 
 
 def redis_at(start_redis, names, address, **options):
-    return start_redis(tcp=True, launcher=names.network.launcher, arguments=["--bind", address, "--protected-mode", "no"], **options)
+    return start_redis(tcp=True, launcher=names.network.launcher,
+                       arguments=["--bind", address, "--protected-mode", "no"], **options)
 
 
 @proves(25)

@@ -127,7 +127,7 @@ def test_redis_is_started_with_much_data(under_load, start_redis):
     redis = start_redis(arguments=LOADS_SLOWLY)
     with redis.client() as admin, under_load(redis) as trial:
         admin.execute_command("DEBUG", "POPULATE", "2000", "other", "100")
-        trial.sees("redis", )
+        trial.sees("redis")
         admin.execute_command("SAVE")
         redis.kill()
         trial.sees("down")

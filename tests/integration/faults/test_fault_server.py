@@ -9,6 +9,8 @@ from fault_matrix import proves
 from harness import eventually
 
 PATIENT_S = 10  # a deadline that even a busy machine keeps
+# Where Redis does not hang, a busy machine must not look as if it did.
+NO_STALL = {"stall": "10s"}
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def asked_without_waiting():
 @proves(1)
 def test_redis_is_not_there_when_the_daemon_starts(under_load, redis):
     redis.kill()
-    with under_load(redis) as trial:
+    with under_load(redis, options=NO_STALL) as trial:
         trial.sees("down")
         trial.lasts(DEADLINE_S)
         redis.start()
@@ -37,7 +39,7 @@ def test_redis_is_not_there_when_the_daemon_starts(under_load, redis):
 
 @proves(2)
 def test_redis_refuses_connections(under_load, redis):
-    with under_load(redis, keeps=False) as trial:
+    with under_load(redis, keeps=False, options=NO_STALL) as trial:
         trial.sees("redis")
         before = trial.stat("redis_connects")
         redis.kill()
@@ -51,7 +53,7 @@ def test_redis_refuses_connections(under_load, redis):
 @pytest.mark.slice
 def test_redis_is_killed_and_has_kept_what_it_answered(under_load, start_redis):
     redis = start_redis(arguments=["--appendonly", "yes", "--appendfsync", "always"])
-    with under_load(redis) as trial:
+    with under_load(redis, options=NO_STALL) as trial:
         for _ in range(3):
             trial.sees("redis")
             redis.kill()
@@ -69,7 +71,6 @@ def test_redis_hangs_and_its_kernel_acknowledges(under_load, redis):
         trial.sees("deadline", "down")
         trial.lasts(1.5)
         redis.resume()
-        trial.is_over()
     assert trial.stat("redis_stalls") >= 1
 
 
@@ -86,8 +87,7 @@ def test_redis_pauses(under_load, start_redis, asked_without_waiting, command):
 
 @proves(12)
 def test_a_script_of_somebody_else_does_not_end(under_load, redis, asked_without_waiting):
-    # The stall must be longer than the time after which Redis says BUSY. Otherwise the connection would be given up before.
-    with redis.client() as admin, under_load(redis, options={"stall": "5s"}) as trial:
+    with redis.client() as admin, under_load(redis, options=NO_STALL) as trial:
         admin.config_set("lua-time-limit", "10")
         trial.sees("redis")
         asked_without_waiting(redis, "EVAL", "while true do end", "0")
@@ -178,7 +178,8 @@ REFUSALS = {"OOM": fill, "NOREPLICAS": ask_for_replicas, "MISCONF": fail_to_save
 @pytest.mark.parametrize("word", REFUSALS)
 def test_redis_writes_nothing(under_load, start_redis, word):
     redis = start_redis(arguments=["--enable-protected-configs", "yes"])
-    with redis.client() as admin, under_load(redis) as trial:
+    options = {**NO_STALL, "breaker": "{errors: 5, late: 0}"}
+    with redis.client() as admin, under_load(redis, options=options) as trial:
         trial.sees("redis")
         undo = REFUSALS[word](admin)
         trial.sees("breaker")
@@ -228,7 +229,7 @@ def test_redis_evicts_counters(ratelimitd, connect, redis):
             return sum(answer["allowed"] for answer in answers)
 
         assert ask(10) == 5
-        admin.config_set("maxmemory", "1")  # all keys go
+        admin.config_set("maxmemory", "1")
+        eventually(lambda: not admin.keys("*few*"), "all keys go")
         admin.config_set("maxmemory", "0")
-        assert not admin.keys("*few*")
         eventually(lambda: ask(1), "more is allowed, once no denial is remembered")

@@ -19,7 +19,7 @@ if missing:
 with tempfile.TemporaryDirectory(prefix="rl-php-") as folder:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     extensions = EXTENSIONS if NEEDS[name] else ()  # the client itself needs none
-    env = {"CACHE_DIR": f"{folder}/cache", "TMPDIR": folder}
+    env = {"CACHE_DIR": f"{folder}/cache", "TMPDIR": folder, "XDG_RUNTIME_DIR": ""}
     nginx, fpm = start_php(Path(folder), HERE / f"{name}.php", env, port=int(os.environ["PORT"]), extensions=extensions)
     try:
         print("ready", flush=True)

@@ -185,7 +185,7 @@ check of each of four policies every 20 ms, one for each `on_failure`. For each 
 
 - **Once.** Each check has exactly one answer; nothing else comes back.
 - **In time.** No answer comes later than its deadline, 100 ms. The tests allow a second more, because a busy machine may not run
-  a process for that long.
+  a process for that long; `./dev bench outage` measures it ([figures](operate-under-load.md#an-outage-of-redis)).
 - **By the policy's choice.** `allow`, `deny`, `error` or `local`, with `source` and `reason`. The column *answers* has every
   `reason` that the tests accept; `redis` stands for decisions of Redis.
 - **Not charged twice.** What Redis allowed is charged, and no more than that and what was on its way when it failed.

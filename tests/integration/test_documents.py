@@ -3,6 +3,7 @@ are compared with the programs and the unit files."""
 
 import grp
 import json
+import math
 import os
 import re
 import shlex
@@ -26,7 +27,7 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # Snippets without a language: the two of Try it and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
-PLAIN = {"README.md": 3, "redis.md": 12, "operate-under-load.md": 1}
+PLAIN = {"README.md": 3, "redis.md": 13, "operate-under-load.md": 1}
 
 
 def named(block):
@@ -417,6 +418,21 @@ def test_a_redis_that_is_killed_as_the_page_says(outage, redis):
     sees("redis")
 
 
+def test_two_daemons_share_a_local_limit_as_the_page_says(redis, redis_cli, ratelimitd, connect):
+    policies = f"policies:{code_of('redis.md', 'yaml').partition('policies:')[2]}"
+    one, other = (ratelimitd(policies, redis=redis) for _ in range(2))
+    for daemon in (one, other):
+        client = connect(daemon)
+        eventually(lambda client=client: client.call("stats")["live_daemons"] == 2, "two daemons are seen")
+    limit = client.check("api", "alice")["limit"]
+
+    stats, stop, check = commands_of("share").replace("/run/one.sock", one.socket).splitlines()
+    path = {"PATH": f"{redis_cli}:{build_dir() / 'bin'}:{os.environ['PATH']}"}
+    assert "shared by 2 daemons" in run(["sh", "-c", stats], env=path).stdout
+    run(["sh", "-c", stop], env=path)
+    eventually(lambda: f"/{math.ceil(limit / 2)}," in run(["sh", "-c", check], env=path).stdout, "its limit is half")
+
+
 # ---- systemd --------------------------------------------------------------------------------------------------------
 
 
@@ -550,7 +566,7 @@ def test_every_option_exists(page):
 def test_every_command_of_dev_exists(page):
     usage = run([str(ROOT / "dev"), "--help"]).stdout
     sections = re.search(r"^SECTIONS = \((.*?)\)", (ROOT / "tests" / "bench" / "bench.py").read_text(), re.M).group(1)
-    for command in re.findall(r"\./dev ([a-z -]+)", re.sub(r"--\w+ [\d.]+ ", "", DOCS[page])):
+    for command in re.findall(r"\./dev ([a-z -]+)", re.sub(r"--\w+ ([\d.]+|\".*?\") ", "", DOCS[page])):
         words = command.split()
         assert re.search(rf"^  {words[0]}\b", usage, re.M), command
         if words[0] == "bench":

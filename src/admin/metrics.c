@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -318,13 +319,12 @@ static bool put_durations(struct metrics *metrics)
 static uint64_t resident_bytes(void)
 {
     char text[64] = "";
-    unsigned long size = 0, resident = 0;
     int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
-    if (n <= 0 || sscanf(text, "%lu %lu", &size, &resident) != 2) return 0;
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    const char *resident = n > 0 ? strchr(text, ' ') : NULL; /* pages; the size of the program stands before it */
+    return resident == NULL ? 0 : strtoull(resident, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Under the names that every library for Prometheus gives them. */

@@ -21,7 +21,7 @@ static const char *phase_name(enum admin_phase phase)
 static const char *clean(const char *text, char out[STATUS_TEXT_MAX])
 {
     size_t n = 0;
-    for (; text[n] != '\0' && n < STATUS_TEXT_MAX - 1; n++) {
+    for (; n < STATUS_TEXT_MAX - 1 && text[n] != '\0'; n++) {
         bool is_plain = text[n] >= ' ' && text[n] < 0x7f && strchr("\"\\<>&", text[n]) == NULL;
         out[n] = is_plain ? text[n] : '\'';
     }

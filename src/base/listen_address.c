@@ -54,13 +54,15 @@ const char *listen_address_of(int fd, char out[LISTEN_ADDRESS_TEXT_MAX])
     socklen_t len = sizeof ip;
     getsockname(fd, (struct sockaddr *)&ip, &len);
     if (ip.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)(const void *)&ip;
-        inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
-        snprintf(out, LISTEN_ADDRESS_TEXT_MAX, "[%s]:%u", host, ntohs(in6->sin6_port));
+        struct sockaddr_in6 in6;
+        memcpy(&in6, &ip, sizeof in6);
+        inet_ntop(AF_INET6, &in6.sin6_addr, host, sizeof host);
+        snprintf(out, LISTEN_ADDRESS_TEXT_MAX, "[%s]:%u", host, ntohs(in6.sin6_port));
     } else {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)&ip;
-        inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
-        snprintf(out, LISTEN_ADDRESS_TEXT_MAX, "%s:%u", host, ntohs(in->sin_port));
+        struct sockaddr_in in;
+        memcpy(&in, &ip, sizeof in);
+        inet_ntop(AF_INET, &in.sin_addr, host, sizeof host);
+        snprintf(out, LISTEN_ADDRESS_TEXT_MAX, "%s:%u", host, ntohs(in.sin_port));
     }
     return out;
 }

@@ -171,7 +171,7 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
     }
 
     fprintf(out, "%*s%s: %s", 2 * depth, "", name, is_list ? "[" : "");
-    if (is_list) {
+    if (text != NULL && is_list) {
         print_entries(out, *text);
     } else if (text != NULL) {
         print_quoted(out, slice_of(*text));

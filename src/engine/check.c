@@ -328,7 +328,8 @@ static int seal(struct check *check)
 
     uint8_t *record = seal_one(check, check, has_record(check) ? record_len(check) : 0);
     if (record == NULL) return -1;
-    CHECK_FOREACH (one, check->joined)
+    struct check *others = check->joined;
+    CHECK_FOREACH (one, others)
         if (seal_one(check, one, 0) == NULL) return -1;
     if (has_record(check)) name_record(check, record);
     if (op->kind == OP_RESERVE || op->kind == OP_SETTLE) op->reservation = &check->reservation;

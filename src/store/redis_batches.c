@@ -32,11 +32,10 @@ struct call {
     int64_t longest_us;       /* of its ops, from submit to deadline */
     int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
     int64_t sent_us;
-    int64_t until_us; /* it certainly does not begin any later */
-    bool is_sent;     /* it may have run */
-    bool is_doubtful; /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
-    const struct policy
-        *policy; /* is_doubtful: that one, alive as long as its ops are here; NULL: one op has several */
+    int64_t until_us;            /* it certainly does not begin any later */
+    bool is_sent;                /* it may have run */
+    bool is_doubtful;            /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
+    const struct policy *policy; /* is_doubtful: that one, alive while its ops are here; NULL: one op has several */
 };
 
 /* ---- one call ---- */

@@ -329,9 +329,9 @@ bool redis_conn_is_secure(const struct redis_conn *conn)
     return conn->tls == NULL || redis_tls_is_open(conn->tls);
 }
 
-const char *redis_conn_protection(const struct redis_conn *conn)
+const char *redis_conn_tls_version(const struct redis_conn *conn)
 {
-    return conn->tls == NULL ? "plain text" : redis_tls_version_text(conn->tls);
+    return conn->tls == NULL ? NULL : redis_tls_version_text(conn->tls);
 }
 
 int redis_conn_guard(struct redis_conn *conn, size_t reserve)

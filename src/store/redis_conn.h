@@ -73,7 +73,7 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
 bool redis_conn_is_connected(const struct redis_conn *conn); /* the kernel's part is done */
 /* So is the handshake of TLS, or none is wanted. */
 bool redis_conn_is_secure(const struct redis_conn *conn);
-const char *redis_conn_protection(const struct redis_conn *conn); /* "plain text" or the version of TLS */
+const char *redis_conn_tls_version(const struct redis_conn *conn); /* "TLSv1.3"; NULL: plain text */
 
 /* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. */
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n);

@@ -176,7 +176,9 @@ static void on_handshake_over(struct redis_handshake *handshake, const char *fau
     link->was_ready = true;
     link->ready_since_us = link->clock->mono_us;
     redis_conn_cork(&link->conn);
-    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connection ready (%s)", redis_conn_protection(&link->conn));
+    const char *tls = redis_conn_tls_version(&link->conn);
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connection ready%s%s", tls == NULL ? "" : ", ",
+                tls == NULL ? "" : tls);
     link->events.on_ready(link->events.arg);
     link->events.on_attempt(link->events.arg);
 }

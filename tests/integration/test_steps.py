@@ -1,5 +1,6 @@
 """test_steps.py: what `./dev test clients` prints of a failed test, in each kind of report: its name and message, first."""
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients"))
-from steps import Steps  # noqa: E402
+# Not by name: tests/model has a module of that name, too, and one run of pytest may hold both.
+SPEC = importlib.util.spec_from_file_location("clients_steps", Path(__file__).resolve().parents[2] / "clients" / "steps.py")
+module = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(module)
 
 MANY = "for (let i = 0; i < 200; i++) test(`it goes on ${i}`, () => {})"
 NODE = f"""
@@ -42,7 +45,7 @@ SUM = """-- conformance of node
 @pytest.fixture
 def steps(tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_RESULTS", str(tmp_path / "results"))
-    return Steps(tmp_path)
+    return module.Steps(tmp_path)
 
 
 def printing(tmp_path, text):

@@ -116,7 +116,7 @@ def test_an_unsafe_limit_is_found(served):
     assert visitors.complaints_of_a_limit(served, "/login") != []
 
 
-USERS = {"nobody": LIMIT, "Bearer token-of-alice": 8}
+USERS = {"no one": LIMIT, "Bearer token-of-alice": 8}
 
 
 @pytest.mark.parametrize("served", [(Orders, None)], indirect=True)

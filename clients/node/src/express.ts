@@ -7,7 +7,7 @@ import { Endpoints } from './express-endpoint.js'
 import { type Keys, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits } from './middleware.js'
+import { type Exchange, limitsOf } from './middleware.js'
 import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [request: Request, response: Response]
@@ -66,7 +66,7 @@ export const user: Keys<Args>['user'] = keys.user
 
 /** Limits the requests that pass here: app.use(rateLimit(...)), or in front of one handler. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): RequestHandler {
-  const limits = new Limits<Args>(limiter, inputs)
+  const limits = limitsOf<Args>(limiter, inputs)
   const endpoints = new Endpoints()
 
   const handler: RequestHandler = (request, response, next) => {

@@ -7,7 +7,7 @@ import { joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits, endpointName, methodOf } from './middleware.js'
+import { type Exchange, endpointName, methodOf, limitsOf } from './middleware.js'
 import { headerOf, keepFields, onResponseEnd } from './node-http.js'
 import { checkOptions } from './options.js'
 
@@ -76,7 +76,7 @@ function exchangeOf(request: FastifyRequest, reply: FastifyReply): Exchange {
 }
 
 function hookFor(limiter: RateLimiter, inputs: readonly LimitInput<Args>[]): HookFunction {
-  const limits = new Limits<Args>(limiter, inputs)
+  const limits = limitsOf<Args>(limiter, inputs)
 
   return async (request, reply) => {
     const verdict = await limits.admit(exchangeOf(request, reply), [request, reply])

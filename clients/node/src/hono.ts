@@ -9,7 +9,7 @@ import { isJoined, joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits, endpointName } from './middleware.js'
+import { type Exchange, endpointName, limitsOf } from './middleware.js'
 import { onResponseEnd } from './node-http.js'
 
 declare module 'hono' {
@@ -46,7 +46,7 @@ export const user: Keys<Args>['user'] = keys.user
 
 /** Limits the requests that pass here. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): MiddlewareHandler {
-  const limits = new Limits<Args>(limiter, inputs)
+  const limits = limitsOf<Args>(limiter, inputs)
 
   return async (context, next) => {
     const { outgoing } = nodeOf(context)

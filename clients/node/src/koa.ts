@@ -5,7 +5,7 @@ import type { Context, Middleware } from 'koa'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, Limits, endpointName, methodOf } from './middleware.js'
+import { type Exchange, endpointName, methodOf, limitsOf } from './middleware.js'
 import { addFields, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [context: Context]
@@ -54,7 +54,7 @@ function exchangeOf(context: Context, handler: unknown): Exchange {
 
 /** Limits the requests that pass here. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): Middleware {
-  const limits = new Limits<Args>(limiter, inputs)
+  const limits = limitsOf<Args>(limiter, inputs)
 
   const handler: Middleware = async (context, next) => {
     const verdict = await limits.admit(exchangeOf(context, handler), [context])

@@ -102,6 +102,15 @@ class Holdings<Args extends unknown[]> {
   }
 }
 
+/** What a rateLimit() makes: once, for all requests. Nest's guard makes its limits itself, at a handler's first request. */
+export function limitsOf<Args extends unknown[]>(
+  limiter: RateLimiter,
+  inputs: readonly LimitInput<Args>[],
+): Limits<Args> {
+  warnInsideRequest('rateLimit()')
+  return new Limits<Args>(limiter, inputs)
+}
+
 export class Limits<Args extends unknown[]> {
   readonly #limits: readonly CompiledLimit<Args>[]
   readonly #defaultKey = ipKey()
@@ -117,7 +126,6 @@ export class Limits<Args extends unknown[]> {
     this.#limits = inputs.map((input) => compileLimit(input))
     for (const { policy, enabled = true } of this.#limits) if (enabled && policy !== undefined) limiter.uses(policy)
     void limiter.service // is written into the log at the start
-    warnInsideRequest('rateLimit()')
   }
 
   /** Rejects where a limit is a mistake: an unknown policy, an empty key. The framework answers 500 then. */

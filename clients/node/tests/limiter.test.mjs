@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -335,4 +335,22 @@ test('the fake limiter works with slots, reservations and counters', async () =>
   ])
   const unavailable = { timeout: 1 }
   assert.deepEqual(fake.counters, { checks: 4, allowed: 2, denied: 1, remembered: 0, unavailable, refused: 0 })
+})
+
+test('without another name the service is the one in the package.json of the program', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'ratelimitd-'))
+  try {
+    await mkdir(join(folder, 'src'))
+    await writeFile(join(folder, 'package.json'), '{"name": "shop", "type": "module"}')
+    const service = JSON.stringify(join(HOME, 'dist', 'esm', 'service.js'))
+    await writeFile(
+      join(folder, 'src', 'app.js'),
+      `import { packageName, serviceOf } from ${service}
+      console.log(JSON.stringify(serviceOf(undefined, {}, packageName())))`,
+    )
+    const { stdout } = await promisify(execFile)(process.execPath, [join(folder, 'src', 'app.js')], { cwd: HOME })
+    assert.deepEqual(JSON.parse(stdout), { name: 'shop', from: 'package.json' })
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
 })

@@ -189,6 +189,7 @@ for (const framework of FRAMEWORKS) {
         '{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporary reduced capacity","status":503}',
       )
       assert.match(service.output(), /requests pass: (unreachable|lost)/)
+      assert.doesNotMatch(service.output(), /RateLimitWarning/, 'no mistake was made, and none is reported')
     })
   })
 

@@ -650,6 +650,21 @@ class StarterTest {
         assertContains("(unreachable), so requests pass: ", lines.list.get(0).getFormattedMessage());
     }
 
+    @Test
+    void withoutAnotherNameTheServiceIsTheApplicationsAndIsSaidOnce() {
+        Logger logger = (Logger) LoggerFactory.getLogger("io.ratelimitd.spring.Policies");
+        ListAppender<ILoggingEvent> lines = new ListAppender<>();
+        lines.start();
+        logger.addAppender(lines);
+        start(with(Inline.class), "--spring.application.name=shop");
+        logger.detachAppender(lines);
+
+        List<String> said = lines.list.stream().map(ILoggingEvent::getFormattedMessage)
+                .filter(line -> line.contains("counted for the service")).toList();
+        assertEquals(List.of("limits that are written in the program are counted for the service shop, as"
+                + " spring.application.name has it"), said);
+    }
+
     /* ---- what stops the start ---- */
 
     @RestController

@@ -651,18 +651,12 @@ class StarterTest {
     }
 
     @Test
-    void withoutAnotherNameTheServiceIsTheApplicationsAndIsSaidOnce() {
-        Logger logger = (Logger) LoggerFactory.getLogger("io.ratelimitd.spring.Policies");
-        ListAppender<ILoggingEvent> lines = new ListAppender<>();
-        lines.start();
-        logger.addAppender(lines);
-        start(with(Inline.class), "--spring.application.name=shop");
-        logger.detachAppender(lines);
+    void withoutAnotherNameTheServiceIsTheApplications() {
+        int before = FAKE.calls().size();
+        start(with(Inline.class, Faked.class), "--spring.application.name=shop").get("/");
 
-        List<String> said = lines.list.stream().map(ILoggingEvent::getFormattedMessage)
-                .filter(line -> line.contains("counted for the service")).toList();
-        assertEquals(List.of("limits that are written in the program are counted for the service shop, as"
-                + " spring.application.name has it"), said);
+        assertEquals(List.of("shop|starter.StarterTest$Inline-get|127.0.0.1"),
+                FAKE.calls().stream().skip(before).map(FakeLimiter.Asked::key).toList());
     }
 
     /* ---- what stops the start ---- */

@@ -19,6 +19,8 @@ from ratelimitd.testing import Daemon, daemon
 
 ROOT = Path(__file__).resolve().parents[3]
 os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
+for variable in ("RATELIMIT_SERVICE", "OTEL_SERVICE_NAME"):  # they would stand in the keys
+    os.environ.pop(variable, None)
 
 FIRST_HIT = {"algorithm": "fixed_window", "start": "first_hit"}
 POLICIES = {

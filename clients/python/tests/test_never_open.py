@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import django
@@ -412,6 +414,22 @@ def test_the_service_is_said_once_at_the_start(
     Limiter(app, client=FakeLimiter(), default="5/s")
     assert [one.getMessage() for one in caplog.records] == [
         "limits at endpoints count for the service 'till' (OTEL_SERVICE_NAME)"
+    ]
+
+
+def test_the_package_of_a_django_project_is_its_service_and_said_once(
+    fake: FakeLimiter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ratelimitd")
+    urls = ModuleType("storefront.config.urls")
+    urls.urlpatterns = urlpatterns  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, urls.__name__, urls)
+    with override_settings(ROOT_URLCONF=urls.__name__, RATELIMIT={"client": fake}):
+        for _ in range(2):
+            assert Browser().get("/first").status_code == 200
+    assert [key for _, key in asked(fake)] == [f"storefront|{__name__}.First|127.0.0.1"] * 2
+    assert [one.getMessage() for one in caplog.records if one.name == "ratelimitd"] == [
+        "limits at endpoints count for the service 'storefront' (the application's name)"
     ]
 
 

@@ -24,9 +24,8 @@ enum {
 };
 
 struct connection {
-    struct list link; /* in admin->connections: the oldest first */
-    struct admin *admin;
-    int fd; /* libmicrohttpd's */
+    struct list link; /* in admin->connections: the oldest first; not once it is cut */
+    int fd;           /* libmicrohttpd's */
     int64_t accepted_us;
     bool is_cut;
 };
@@ -35,28 +34,41 @@ struct admin {
     uv_loop_t *loop;
     struct clock *clock;
     struct routes routes;
-    struct MHD_Daemon *mhd; /* owned */
-    int fd;                 /* that listens; owned; -1: none */
-    uv_poll_t acceptable;   /* that descriptor */
-    uv_poll_t ready;        /* libmicrohttpd's epoll descriptor, of all its connections */
-    uv_timer_t timer;       /* libmicrohttpd has work left over, or the oldest connection's time is over */
-    struct list connections;
-    uint32_t n;
-    int64_t accept_at_us; /* accepting pauses until then; 0: it does not */
-    unsigned n_open;      /* handles that are not closed yet */
+    struct MHD_Daemon *mhd;  /* owned */
+    int fd;                  /* that listens; owned; -1: none */
+    uv_poll_t acceptable;    /* that descriptor */
+    uv_poll_t ready;         /* libmicrohttpd's epoll descriptor, of all its connections */
+    uv_timer_t timer;        /* libmicrohttpd has work left over, or the oldest connection's time is over */
+    struct list connections; /* those that are not cut */
+    uint32_t n;              /* of them */
+    int64_t accept_at_us;    /* accepting pauses until then; 0: it does not */
+    unsigned n_open;         /* handles that are not closed yet */
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
 
 /* ---- connections ---- */
 
-/* libmicrohttpd sees the end of its socket and closes it. */
-static void cut(struct connection *connection)
+static void forget(struct admin *admin, struct connection *connection)
 {
-    if (connection->is_cut) return;
+    list_remove(&connection->link);
+    admin->n--;
+    admin_counters.admin_connections--;
+}
+
+/* libmicrohttpd sees the end of its socket and closes it, soon but not always at once: it counts no more from here on.
+ */
+static void cut(struct admin *admin, struct connection *connection)
+{
+    forget(admin, connection);
     connection->is_cut = true;
     admin_counters.admin_connections_cut++;
     shutdown(connection->fd, SHUT_RDWR);
+}
+
+static struct connection *oldest(const struct admin *admin)
+{
+    return list_empty(&admin->connections) ? NULL : LIST_ITEM(admin->connections.next, struct connection, link);
 }
 
 static void on_connection(void *cls, struct MHD_Connection *mhd_connection, void **context,
@@ -66,10 +78,8 @@ static void on_connection(void *cls, struct MHD_Connection *mhd_connection, void
     struct connection *connection = *context;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
         if (connection == NULL) return;
-        list_remove(&connection->link);
+        if (!connection->is_cut) forget(admin, connection);
         mem_free(connection);
-        admin->n--;
-        admin_counters.admin_connections--;
         return;
     }
 
@@ -79,17 +89,13 @@ static void on_connection(void *cls, struct MHD_Connection *mhd_connection, void
         shutdown(fd, SHUT_RDWR);
         return;
     }
-    *connection = (struct connection){.admin = admin, .fd = fd, .accepted_us = admin->clock->mono_us};
+    while (admin->n >= admin->routes.options.max_connections) cut(admin, oldest(admin));
+    *connection = (struct connection){.fd = fd, .accepted_us = admin->clock->mono_us};
     list_init(&connection->link);
     list_push_back(&admin->connections, &connection->link);
     *context = connection;
     admin->n++;
     admin_counters.admin_connections++;
-}
-
-static struct connection *oldest(const struct admin *admin)
-{
-    return list_empty(&admin->connections) ? NULL : LIST_ITEM(admin->connections.next, struct connection, link);
 }
 
 /* ---- libmicrohttpd's work, and when there is more of it ---- */
@@ -107,7 +113,7 @@ static void arm(struct admin *admin)
     const struct connection *first = oldest(admin);
     int64_t at_us = INT64_MAX, now_us = admin->clock->mono_us;
     if (MHD_get_timeout(admin->mhd, &ms) == MHD_YES) at_us = now_us + (int64_t)(ms < 60000 ? ms : 60000) * 1000;
-    if (first != NULL && !first->is_cut && ends_us(admin, first) < at_us) at_us = ends_us(admin, first);
+    if (first != NULL && ends_us(admin, first) < at_us) at_us = ends_us(admin, first);
     if (admin->accept_at_us > 0 && admin->accept_at_us < at_us) at_us = admin->accept_at_us;
 
     if (at_us == INT64_MAX)
@@ -120,11 +126,8 @@ static void arm(struct admin *admin)
  */
 static void run(struct admin *admin)
 {
-    LIST_FOREACH (link, &admin->connections) {
-        struct connection *connection = LIST_ITEM(link, struct connection, link);
-        if (ends_us(admin, connection) > admin->clock->mono_us) break;
-        cut(connection);
-    }
+    struct connection *first;
+    while ((first = oldest(admin)) != NULL && ends_us(admin, first) <= admin->clock->mono_us) cut(admin, first);
     MHD_run(admin->mhd);
     arm(admin);
 }
@@ -139,27 +142,13 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 
 /* ---- accepting ---- */
 
-/* With as many connections as there may be, the oldest makes place. False: libmicrohttpd has not let it go yet. */
-static bool make_place(struct admin *admin)
-{
-    if (admin->n < admin->routes.options.max_connections) return true;
-    LIST_FOREACH (link, &admin->connections) {
-        struct connection *connection = LIST_ITEM(link, struct connection, link);
-        if (connection->is_cut) continue;
-        cut(connection);
-        break;
-    }
-    MHD_run(admin->mhd);
-    return admin->n < admin->routes.options.max_connections;
-}
-
 static void on_acceptable(uv_poll_t *poll, int status, int events)
 {
     struct admin *admin = poll->data;
     (void)status, (void)events;
     clock_update(admin->clock);
 
-    for (int i = 0; i < ACCEPTS_PER_TICK && make_place(admin); i++) {
+    for (int i = 0; i < ACCEPTS_PER_TICK; i++) {
         struct sockaddr_storage peer = {0};
         socklen_t len = sizeof peer;
         int fd = accept4(admin->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);

@@ -121,6 +121,27 @@ def test_idle_connections_keep_no_probe_waiting(ratelimitd):
         connection.close()
 
 
+def test_with_one_connection_allowed_each_request_is_answered(ratelimitd):
+    """The only connection was cut before it was known whether another one waited: no request was ever answered."""
+    daemon = ratelimitd('admin: {listen: "127.0.0.1:0", max_connections: 1}\n' + POLICIES)
+    for _ in range(20):
+        assert ask(daemon, "/livez").text == "ok\n"
+        assert ask(daemon, "/metrics").text.endswith("\n")
+
+
+def test_as_many_connections_as_are_allowed_stay(ratelimitd, connect):
+    """At the cap one was cut for a newer one that did not come: of 16 that are allowed 15 stayed."""
+    daemon = ratelimitd('admin: {listen: "127.0.0.1:0", timeout: 60s}\n' + POLICIES)
+    client = connect(daemon)
+    connections = []
+    for n in range(1, 17):
+        connections.append(connect_http(daemon))
+        eventually(lambda n=n: client.call("stats")["admin_connections"] == n, f"connection {n} is accepted, and all stay")
+    for connection in connections:
+        assert ask(daemon, "/livez", connection=connection).text == "ok\n"
+    assert client.call("stats")["admin_connections_cut"] == 0
+
+
 def test_a_connection_lives_no_longer_than_its_time_whatever_it_does(ratelimitd):
     daemon = ratelimitd('admin: {listen: "127.0.0.1:0", timeout: 100ms}\n' + POLICIES)
     with connect_http(daemon) as slow_writer, connect_http(daemon) as idle:

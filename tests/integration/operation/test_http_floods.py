@@ -4,8 +4,10 @@ import random
 import socket
 
 from harness import eventually
-from http_client import ADMIN, ask, connect as connect_http, read_all
+from http_client import ask, connect as connect_http, read_all
 
+# A page may take longer than the default time on a busy machine.
+ADMIN = 'admin: {listen: "127.0.0.1:0", timeout: 60s}\n'
 POLICIES = "policies:\n  open: {algorithm: token_bucket, limit: 1000000, window: 1s}\n"
 CORPUS = [
     b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -51,8 +53,8 @@ def test_no_bytes_harm_the_daemon(ratelimitd, connect):
                 pass
         if seed % 50 == 0:
             assert client.check("open", "k")["allowed"], seed
-            assert ask(daemon, "/livez").status == 200, seed
-    eventually(lambda: ask(daemon, "/status.json").json()["stats"]["admin_connections"] == 1, "all connections have ended")
+            eventually(lambda: ask(daemon, "/livez").status == 200, f"a probe is answered after seed {seed}")
+    eventually(lambda: client.call("stats")["admin_connections"] == 0, "all connections have ended")
 
 
 def test_checks_go_on_next_to_idle_and_slow_peers(ratelimitd, connect):

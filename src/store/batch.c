@@ -160,8 +160,7 @@ static int64_t n_log_units(const struct op *op, const struct op_member *member)
     return op->kind == OP_PEEK || op->kind == OP_RESET ? 0 : n < member->limit->limit ? n : member->limit->limit;
 }
 
-/* A log has an element for each unit: Redis pays for it about 1/32 of a plain check of its own key, and with 4096 of
- * them a millisecond or so. */
+/* A log has an element for each unit. This is what they cost Redis; op_units() says what they cost this process. */
 uint32_t batch_weight(struct op *op)
 {
     if (op->weight > 0) return op->weight;
@@ -336,15 +335,9 @@ static bool is_merged(const struct batch *batch, const struct script_op *last, c
            last->op->at_most == 0;
 }
 
-static struct script_op *last_script_op(const struct batch *batch, const struct op *op)
+/* May a plain check join `last`, its key's last script op? `count` is what it asks for. */
+static bool may_join(const struct batch *batch, const struct script_op *last, const struct op *op, int64_t count)
 {
-    return &batch->script_ops[batch->keys[op->members[0].batch_key].last_script_op];
-}
-
-/* May a plain check, which has its key, join that key's last script op? `count` is what it asks for. */
-static bool may_join(const struct batch *batch, const struct op *op, int64_t count)
-{
-    const struct script_op *last = last_script_op(batch, op);
     if (last->kind != KIND_CHECK) return false;
 
     const struct limit *limit = op->members[0].limit;
@@ -360,7 +353,7 @@ static bool may_join(const struct batch *batch, const struct op *op, int64_t cou
 static void join(struct batch *batch, struct op *op, int64_t count)
 {
     struct batch_key *key = &batch->keys[op->members[0].batch_key];
-    struct script_op *last = last_script_op(batch, op);
+    struct script_op *last = &batch->script_ops[key->last_script_op];
     const struct limit *limit = op->members[0].limit;
     if (last->count == 0 && !needs_wait(limit, last->op->members[0].cost)) {
         if (count > 0 || needs_wait(limit, op->members[0].cost)) last->op = op;
@@ -416,7 +409,9 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
     struct script_op *asked = &batch->script_ops[batch->n_script_ops];
     *asked = script_op_of(op);
     bool is_known = status == BATCH_ADDED && op->members[0].batch_key < n_known;
-    bool joins = is_known && asked->kind == KIND_CHECK && may_join(batch, op, asked->count);
+    const struct script_op *last =
+        is_known ? &batch->script_ops[batch->keys[op->members[0].batch_key].last_script_op] : NULL;
+    bool joins = is_known && asked->kind == KIND_CHECK && may_join(batch, last, op, asked->count);
     if (status == BATCH_ADDED) status = judge_fit(batch, asked, weight, joins);
     if (status != BATCH_ADDED) {
         forget_keys(batch, n_known, n_limits);
@@ -444,9 +439,9 @@ enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
     uint8_t number = batch->table[find_key(batch, member, key_hash(member))];
     if (number == 0) return BATCH_UNRELATED;
 
-    const struct script_op asked = script_op_of(op);
-    member->batch_key = number - 1;
-    bool joins = is_same_limit(batch, &batch->keys[number - 1], member) && asked.kind == KIND_CHECK &&
-                 asked.count > 0 && last_script_op(batch, op)->count > 0 && may_join(batch, op, asked.count);
+    const struct batch_key *key = &batch->keys[number - 1];
+    const struct script_op asked = script_op_of(op), *last = &batch->script_ops[key->last_script_op];
+    bool joins = is_same_limit(batch, key, member) && asked.kind == KIND_CHECK && asked.count > 0 && last->count > 0 &&
+                 may_join(batch, last, op, asked.count);
     return joins && judge_fit(batch, &asked, batch_weight(op), true) == BATCH_ADDED ? BATCH_MERGES : BATCH_BEHIND;
 }

@@ -35,8 +35,8 @@ void batch_free(struct batch *batch);
 void batch_clear(struct batch *batch); /* must hold no ops */
 void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge);
 
-/* How much work the op is for Redis: 1 is a plain check, BATCH_WEIGHT_MAX (a millisecond or so) the most. Kept in
- * op->weight. */
+/* How much work the op is for Redis: 1 is an element of a log, BATCH_WEIGHT_MAX (a millisecond or so) the most. A plain
+ * check is 1, too: it takes some 32 times as long, but the number of keys bounds these. Kept in op->weight. */
 uint32_t batch_weight(struct op *op);
 
 enum batch_status {
@@ -46,7 +46,7 @@ enum batch_status {
     BATCH_CLASHES,        /* what is inside and it cannot go together (resets, a key's settings); other ops may */
 };
 enum batch_status batch_add(struct batch *batch, struct op *op);
-/* What a batch that is full is for an op that waits. */
+/* What a batch that is full is for an op that waits; a question, but the op keeps the hash and the weight. */
 enum batch_merge {
     BATCH_MERGES,    /* has an equal check: batch_add() takes it, and Redis has nothing more to do */
     BATCH_UNRELATED, /* has none of its keys: an op behind it may go before it */

@@ -36,7 +36,7 @@ uint32_t op_version(const struct op *op)
 
 uint32_t op_units(const struct op *op)
 {
-    enum { LOG_UNITS = 64 }; /* elements of a log that are as much work as a check */
+    enum { LOG_UNITS = 64 }; /* elements of a log that are as much work as a check here (in Redis: batch_weight()) */
     int64_t n = op->n_members;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];

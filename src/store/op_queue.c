@@ -83,7 +83,7 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     return 0;
 }
 
-struct op *op_queue_first(struct op_queue *queue)
+struct op *op_queue_next(struct op_queue *queue)
 {
     if (list_empty(&queue->ring)) return NULL;
 

@@ -35,7 +35,8 @@ void op_queue_fini(struct op_queue *queue); /* must be empty */
 int op_queue_add(struct op_queue *queue, struct op *op);
 /* Back where it was taken from: before its client's other ops, and the client is next. 0, or -1 without memory. */
 int op_queue_put_back(struct op_queue *queue, struct op *op);
-struct op *op_queue_first(struct op_queue *queue); /* the op that is next; NULL if none waits */
+/* The op that is next, which stays; NULL if none waits. Clients that owe go to the end. */
+struct op *op_queue_next(struct op_queue *queue);
 /* The first client's ops are left out, as if none waited, until op_queue_resume(): then the clients that were left out
  * are next, in their order. */
 void op_queue_pass(struct op_queue *queue);

@@ -3,9 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/assert.h"
-#include "base/hash.h"
 #include "base/latency.h"
 #include "base/log.h"
 #include "policy/policy.h"
@@ -19,114 +17,34 @@ enum {
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     ERRORS_PER_SECOND = 20,             /* that are logged */
-    SEEN_BITS = 1 << 16,
-};
-
-/* One EVALSHA: its batch, and what is known of it. */
-struct call {
-    struct list link; /* in idle or in_flight; in none while it is filled */
-    struct redis_call redis_call;
-    struct redis_batches *batches; /* not owned */
-    struct batch *batch;           /* owned */
-    uint32_t nonce;
-    int64_t longest_us;       /* of its ops, from submit to deadline */
-    int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
-    int64_t sent_us;
-    int64_t until_us;            /* it certainly does not begin any later */
-    bool is_sent;                /* it may have run */
-    bool is_doubtful;            /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
-    const struct policy *policy; /* is_doubtful: that one, alive while its ops are here; NULL: one op has several */
 };
 
 /* ---- one call ---- */
 
-static void call_free(struct call *call)
-{
-    batch_free(call->batch);
-    mem_free(call);
-}
-
 /* With an empty batch; NULL without memory. */
-static struct call *call_begin(struct redis_batches *batches)
+static struct batch_call *call_begin(struct redis_batches *batches)
 {
-    const struct redis_options *options = batches->options;
     struct list *idle = list_pop_front(&batches->idle);
-    struct call *call;
-    if (idle != NULL) {
-        batches->n_idle--;
-        call = LIST_ITEM(idle, struct call, link);
-        batch_set_merge(call->batch, options->batch_max_keys, options->merge); /* they may have changed */
-    } else {
-        call = mem_zalloc(sizeof *call);
-        if (call == NULL) return NULL;
-        call->batch = batch_new(options->key_prefix, options->batch_max_keys, options->merge);
-        if (call->batch == NULL) {
-            mem_free(call);
-            return NULL;
-        }
-        call->batches = batches;
-        list_init(&call->link);
-    }
+    batches->n_idle -= idle != NULL;
+    struct batch_call *call = idle != NULL
+                                  ? LIST_ITEM(idle, struct batch_call, link)
+                                  : batch_call_new(batches, batches->options, &batches->doubtful, batches->clock);
+    if (call == NULL) return NULL;
 
     batches->n_calls++;
-    call->nonce = ++batches->last_nonce;
-    call->is_doubtful = call->is_sent = false;
-    call->policy = NULL;
-    call->last_deadline_us = call->longest_us = call->until_us = 0;
+    batch_call_begin(call, batches->options, ++batches->last_nonce);
     return call;
 }
 
-/* The policy of all the op's limits; NULL if they have several. */
-static const struct policy *policy_of(const struct op *op)
-{
-    const struct policy *policy = op->members[0].limit->policy;
-    for (uint16_t i = 1; i < op->n_members; i++)
-        if (op->members[i].limit->policy != policy) return NULL;
-    return policy;
-}
-
-/* May the op share the call with those inside? An op of a doubtful policy only with others of that policy. */
-static bool may_share(struct call *call, const struct op *op)
-{
-    bool op_is_doubtful = doubtful_policies_has(&call->batches->doubtful, op);
-    if (batch_n_ops(call->batch) == 0) {
-        call->is_doubtful = op_is_doubtful;
-        call->policy = op_is_doubtful ? policy_of(op) : NULL;
-        return true;
-    }
-    return call->is_doubtful ? call->policy != NULL && call->policy == policy_of(op) : !op_is_doubtful;
-}
-
-/* As batch_would_merge(): BATCH_MERGES only if call_add() lacks nothing but memory. */
-static enum batch_merge call_would_merge(struct call *call, struct op *op)
-{
-    if (call->batches->doubtful.n > 0 && !may_share(call, op)) return BATCH_BEHIND;
-    return batch_would_merge(call->batch, op);
-}
-
-/* As batch_add(). */
-static enum batch_status call_add(struct call *call, struct op *op)
-{
-    if (call->batches->doubtful.n > 0 && !may_share(call, op)) return BATCH_CLASHES;
-    enum batch_status status = batch_add(call->batch, op);
-    if (status != BATCH_ADDED) return status;
-
-    op->sent = true;
-    latency_sent(op->read_us, call->batches->clock->mono_us); /* in this tick it is */
-    if (op->deadline_us > call->last_deadline_us) call->last_deadline_us = op->deadline_us;
-    if (op->deadline_us - op->submitted_us > call->longest_us) call->longest_us = op->deadline_us - op->submitted_us;
-    return status;
-}
-
 /* Its ops to `to`; the call is kept for another batch, or freed if a burst has left too many. */
-static void call_release(struct call *call, struct list *to)
+static void call_release(struct batch_call *call, struct list *to)
 {
     struct redis_batches *batches = call->batches;
     batch_take_ops(call->batch, to);
     batch_clear(call->batch);
     batches->n_calls--;
     if (batches->n_idle >= IDLE_MAX) {
-        call_free(call);
+        batch_call_free(call);
         return;
     }
     list_push_back(&batches->idle, &call->link);
@@ -138,7 +56,7 @@ static void end_op(struct redis_batches *batches, struct op *op, enum op_outcome
     batches->events.on_end(batches->events.arg, op, outcome);
 }
 
-static void call_end(struct call *call, enum op_outcome outcome)
+static void call_end(struct batch_call *call, enum op_outcome outcome)
 {
     struct redis_batches *batches = call->batches;
     bool is_sent = call->is_sent;
@@ -158,7 +76,7 @@ static void call_end(struct call *call, enum op_outcome outcome)
 static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply);
 
 /* Its batch is complete. If it is empty or cannot be sent it ends here; it was certainly not executed. */
-static void call_send(struct call *call)
+static void call_send(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
     /* The latest time at which the batch may begin. An op without a deadline counts as one that came now. */
@@ -214,7 +132,7 @@ static bool window_has_space(const struct redis_batches *batches)
     if (is_at_cap(batches)) return false;
     const struct list *oldest = batches->in_flight.next;
     bool is_idle = list_empty(&batches->in_flight);
-    int64_t oldest_us = is_idle ? 0 : LIST_ITEM(oldest, struct call, link)->sent_us;
+    int64_t oldest_us = is_idle ? 0 : LIST_ITEM(oldest, struct batch_call, link)->sent_us;
     return redis_window_has_space(&batches->window, is_idle ? 0 : batches->n_calls, oldest_us, batches->clock->mono_us,
                                   usual_deadline_us(batches));
 }
@@ -242,7 +160,7 @@ void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome ou
 {
     for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
         end_op(batches, LIST_ITEM(it, struct op, link), outcome);
-    for (struct op *op; (op = op_queue_first(&batches->waiting)) != NULL;) {
+    for (struct op *op; (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
         end_op(batches, op, outcome);
     }
@@ -250,18 +168,18 @@ void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome ou
 
 /* Adds waiting ops, as many as fit, each client's in their order: if the next one goes with nothing inside, the client
  * waits for the next batch. */
-static void fill(struct redis_batches *batches, struct call *call)
+static void fill(struct redis_batches *batches, struct batch_call *call)
 {
     size_t n_ops = 0, n_passed = 0;
     bool is_full = false;
-    for (struct op *op; !is_full && (op = op_queue_first(&batches->waiting)) != NULL;) {
+    for (struct op *op; !is_full && (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
         if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) {
             end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
             continue;
         }
 
-        enum batch_status status = call_add(call, op);
+        enum batch_status status = batch_call_add(call, op);
         if (status == BATCH_ADDED) {
             is_full = ++n_ops == OPS_MAX;
         } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
@@ -277,7 +195,7 @@ static void fill(struct redis_batches *batches, struct call *call)
 
 /* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
  * no longer than one does. No op goes before an earlier one of its client that asks for the same key. */
-static void fill_by_merging(struct redis_batches *batches, struct call *call)
+static void fill_by_merging(struct redis_batches *batches, struct batch_call *call)
 {
     struct op *ops[MERGE_LOOKS];
     size_t n = op_queue_list(&batches->waiting, ops, MERGE_LOOKS);
@@ -287,12 +205,12 @@ static void fill_by_merging(struct redis_batches *batches, struct call *call)
         if (behind != NULL && op->client == behind->client) continue;
 
         bool is_late = op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
-        enum batch_merge merge = is_late ? BATCH_UNRELATED : call_would_merge(call, op);
+        enum batch_merge merge = is_late ? BATCH_UNRELATED : batch_call_would_merge(call, op);
         if (merge == BATCH_BEHIND) behind = op;
         if (merge != BATCH_MERGES) continue;
 
         op_queue_take(&batches->waiting, op);
-        if (call_add(call, op) != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory */
+        if (batch_call_add(call, op) != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory */
     }
 }
 
@@ -325,7 +243,7 @@ void redis_batches_send(struct redis_batches *batches)
     if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
 
     while (batches->waiting.n > 0 && window_has_space(batches)) {
-        struct call *call = call_begin(batches);
+        struct batch_call *call = call_begin(batches);
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill(batches, call);
@@ -376,7 +294,7 @@ static void go_on_when_drained(struct redis_batches *batches)
 
 /* Nothing of the call was executed: its ops wait again, once all that is in flight has been answered. Where Redis
  * refused it, each op once for each reason. */
-static void call_refused(struct call *call, enum redis_remedy remedy)
+static void call_refused(struct batch_call *call, enum redis_remedy remedy)
 {
     struct redis_batches *batches = call->batches;
     struct list ops;
@@ -402,52 +320,26 @@ static void call_refused(struct call *call, enum redis_remedy remedy)
     if (batches->phase == BATCHES_HOLDING && needs_script) batches->phase = BATCHES_RELOADING;
 }
 
-/* A number of client and key below SEEN_BITS; batch_add() has left the key's hash. */
-static uint32_t bit_of(const struct op *op, const struct op_member *member)
-{
-    return (uint32_t)(hash_stable(member->batch_hash, &op->client, sizeof op->client) % SEEN_BITS);
-}
-
 /* The call may have run, and all that was refused was sent before it. What has a client and key of its ops may not run
- * any more. (Two keys of one number are one here, so that an op may end that could have been sent: hardly ever.) */
-static void end_overtaken(struct call *call)
+ * any more. (Two of one number are one here, so that an op may end that could have been sent: hardly ever.) */
+static void end_overtaken(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
     if (list_empty(&batches->refused)) return;
 
-    uint64_t seen[SEEN_BITS / 64] = {0};
-    const struct list *ops = batch_ops(call->batch);
-    LIST_FOREACH (it, ops) {
-        const struct op *op = LIST_ITEM(it, struct op, link);
-        for (uint16_t i = 0; i < op->n_members; i++) {
-            uint32_t bit = bit_of(op, &op->members[i]);
-            seen[bit / 64] |= UINT64_C(1) << bit % 64;
-        }
-    }
-
+    struct batch_call_asked asked;
+    batch_call_asked(call, &asked);
     LIST_FOREACH (it, &batches->refused) {
         struct op *op = LIST_ITEM(it, struct op, link);
-        bool is_overtaken = false;
-        for (uint16_t i = 0; i < op->n_members; i++) {
-            uint32_t bit = bit_of(op, &op->members[i]);
-            is_overtaken |= seen[bit / 64] >> bit % 64 & 1;
-        }
-        if (!is_overtaken) continue;
+        if (!batch_call_asked_has(&asked, op)) continue;
         list_remove(it);
         op->sent = false;
         end_op(batches, op, OP_STORE_ERROR);
     }
 }
 
-/* All its ops have been answered by their deadlines, and had they not waited here, it would be the same. */
-static bool is_past_deadlines(const struct call *call)
-{
-    int64_t now_us = call->batches->clock->mono_us;
-    return call->last_deadline_us > 0 && now_us >= call->last_deadline_us && now_us - call->sent_us >= call->longest_us;
-}
-
 /* For people. `call`: the ops that end with it. */
-static void note_error(const struct call *call, const char *text)
+static void note_error(const struct batch_call *call, const char *text)
 {
     struct redis_batches *batches = call->batches;
     snprintf(batches->last_error, sizeof batches->last_error, "%.*s", (int)sizeof batches->last_error - 1, text);
@@ -456,7 +348,7 @@ static void note_error(const struct call *call, const char *text)
     batches->last_error_us = batches->clock->mono_us;
 }
 
-static void on_error_reply(struct call *call, const struct redis_reader *reply)
+static void on_error_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
     struct slice text = redis_reader_text(reply);
@@ -494,7 +386,7 @@ static void on_error_reply(struct call *call, const struct redis_reader *reply)
         redis_link_drop(batches->link, remedy, batches->last_error);
 }
 
-static void on_value_reply(struct call *call, const struct redis_reader *reply)
+static void on_value_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
     int status = -1;
@@ -523,7 +415,7 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
 
     end_overtaken(call);
     bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
-    redis_breaker_answered(batches->breaker, is_past_deadlines(call), has_written);
+    redis_breaker_answered(batches->breaker, batch_call_is_past_deadlines(call), has_written);
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
@@ -535,12 +427,12 @@ static void on_value_reply(struct call *call, const struct redis_reader *reply)
 
 static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply)
 {
-    struct call *call = CONTAINER_OF(redis_call, struct call, redis_call);
+    struct batch_call *call = CONTAINER_OF(redis_call, struct batch_call, redis_call);
     struct redis_batches *batches = call->batches;
     list_remove(&call->link);
     redis_counters.redis_inflight--;
     if (reply == NULL) {
-        bool was_late = is_past_deadlines(call);
+        bool was_late = batch_call_is_past_deadlines(call);
         call_end(call, OP_DOWN);
         redis_breaker_lost(batches->breaker, was_late);
         return;
@@ -608,7 +500,8 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
 void redis_batches_fini(struct redis_batches *batches)
 {
     CHECK(list_empty(&batches->in_flight) && list_empty(&batches->refused));
-    for (struct list *it; (it = list_pop_front(&batches->idle)) != NULL;) call_free(LIST_ITEM(it, struct call, link));
+    for (struct list *it; (it = list_pop_front(&batches->idle)) != NULL;)
+        batch_call_free(LIST_ITEM(it, struct batch_call, link));
     batch_free(batches->canary);
     op_queue_fini(&batches->waiting);
 }

@@ -37,8 +37,7 @@
 #ifndef RL_STORE_REDIS_BATCHES_H
 #define RL_STORE_REDIS_BATCHES_H
 
-#include "store/batch.h"
-#include "store/doubtful_policies.h"
+#include "store/batch_call.h"
 #include "store/op_queue.h"
 #include "store/redis_breaker.h"
 #include "store/redis_link.h"
@@ -69,7 +68,7 @@ struct redis_batches {
     struct redis_batches_events events;
 
     struct op_queue waiting; /* ops that are in no batch yet */
-    struct list in_flight;   /* calls, oldest first */
+    struct list in_flight;   /* struct batch_call, oldest first */
     struct list refused;     /* ops that were not executed: they wait again once in_flight is answered, before others */
     struct list idle;        /* calls kept for later batches */
     uint32_t n_calls;        /* in_flight, and one that is filled */

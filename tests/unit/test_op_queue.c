@@ -30,7 +30,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    for (struct op *op; (op = op_queue_first(&suite.queue)) != NULL;) op_queue_take(&suite.queue, op);
+    for (struct op *op; (op = op_queue_next(&suite.queue)) != NULL;) op_queue_take(&suite.queue, op);
     op_queue_fini(&suite.queue);
     return 0;
 }
@@ -46,7 +46,7 @@ static struct op *add(uint64_t client)
 
 static struct op *take(void)
 {
-    struct op *op = op_queue_first(&suite.queue);
+    struct op *op = op_queue_next(&suite.queue);
     if (op != NULL) op_queue_take(&suite.queue, op);
     return op;
 }
@@ -126,7 +126,7 @@ static void a_party_that_is_passed_over_is_next_when_that_ends(void **state)
     (void)state;
     struct op *ops[] = {add(1), add(2), add(3), add(1)};
     op_queue_pass(&suite.queue);
-    assert_ptr_equal(op_queue_first(&suite.queue), ops[1]);
+    assert_ptr_equal(op_queue_next(&suite.queue), ops[1]);
     op_queue_pass(&suite.queue);
     assert_ptr_equal(take(), ops[2]);
     assert_null(take());
@@ -189,7 +189,7 @@ static void without_memory_nothing_is_added(void **state)
     mem_fail_nth(1);
     assert_int_equal(op_queue_add(&suite.queue, &op), -1);
     mem_fail_nth(0);
-    assert_null(op_queue_first(&suite.queue));
+    assert_null(op_queue_next(&suite.queue));
     assert_true(list_empty(&op.link));
 }
 

@@ -1,0 +1,55 @@
+/*
+ * batch_call.h: one EVALSHA: the batch that it brings, and what is known of both until the reply. redis_batches.c sends
+ * it, and decides what becomes of its ops.
+ */
+#ifndef RL_STORE_BATCH_CALL_H
+#define RL_STORE_BATCH_CALL_H
+
+#include "store/batch.h"
+#include "store/doubtful_policies.h"
+#include "store/redis_link.h"
+
+struct policy;
+struct redis_batches;
+
+struct batch_call {
+    struct list link; /* in idle or in_flight; in none while it is filled */
+    struct redis_call redis_call;
+    struct redis_batches *batches;            /* whose it is; not owned, as the next two */
+    const struct doubtful_policies *doubtful; /* whose ops go in batches of their own */
+    const struct clock *clock;
+    struct batch *batch; /* owned */
+    uint32_t nonce;
+    int64_t longest_us;       /* of its ops, from submit to deadline */
+    int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
+    int64_t sent_us;
+    int64_t until_us;            /* it certainly does not begin any later */
+    bool is_sent;                /* it may have run */
+    bool is_doubtful;            /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
+    const struct policy *policy; /* is_doubtful: that one, alive while its ops are here; NULL: one op has several */
+};
+
+/* NULL without memory. */
+struct batch_call *batch_call_new(struct redis_batches *batches, const struct redis_options *options,
+                                  const struct doubtful_policies *doubtful, const struct clock *clock);
+void batch_call_free(struct batch_call *call);
+/* It has no ops: for another batch, under these options. */
+void batch_call_begin(struct batch_call *call, const struct redis_options *options, uint32_t nonce);
+
+/* As batch_add() and batch_would_merge(), and an op of a doubtful policy goes only with others of that policy. */
+enum batch_status batch_call_add(struct batch_call *call, struct op *op);
+enum batch_merge batch_call_would_merge(const struct batch_call *call, struct op *op);
+
+/* All its ops have been answered by their deadlines, and had they not waited here, it would be the same. */
+bool batch_call_is_past_deadlines(const struct batch_call *call);
+
+/* Clients and keys that ops have asked for, as bits: two of one number are one here. */
+enum { ASKED_BITS = 1 << 16 };
+struct batch_call_asked {
+    uint64_t bits[ASKED_BITS / 64];
+};
+void batch_call_asked(const struct batch_call *call, struct batch_call_asked *ret);
+/* Has the op, which was in a batch once, client and key of one of them? */
+bool batch_call_asked_has(const struct batch_call_asked *asked, const struct op *op);
+
+#endif

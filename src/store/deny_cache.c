@@ -22,7 +22,8 @@ struct entry {
     uint8_t bytes[DENY_CACHE_BYTES_MAX]; /* the head of the key, and the limit's id */
 };
 
-/* The hashes lie next to each other, so that a check without an entry reads one line of memory. */
+/* The hashes lie next to each other, so that a check without an entry reads one line of memory. A `way` is one of a
+ * set's: it points to the hash there, whose entry is entry_at(). */
 struct deny_table {
     struct entry *entries; /* behind the hashes, in the same allocation */
     uint64_t hashes[];     /* 0 = no entry */
@@ -39,7 +40,7 @@ void deny_cache_fini(struct deny_cache *cache)
     cache->table = NULL;
 }
 
-static uint64_t n_places(const struct deny_cache *cache)
+static uint64_t n_entries(const struct deny_cache *cache)
 {
     return cache->n_sets * cache->n_ways;
 }
@@ -47,7 +48,7 @@ static uint64_t n_places(const struct deny_cache *cache)
 void deny_cache_clear(struct deny_cache *cache)
 {
     cache->epoch++;
-    if (cache->table != NULL) memset(cache->table->hashes, 0, n_places(cache) * sizeof cache->table->hashes[0]);
+    if (cache->table != NULL) memset(cache->table->hashes, 0, n_entries(cache) * sizeof cache->table->hashes[0]);
 }
 
 void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t max_age_us)
@@ -99,7 +100,7 @@ static bool may_give_back(const struct op *op)
     return false;
 }
 
-/* ---- places ---- */
+/* ---- the table ---- */
 
 static uint64_t deny_hash(const struct op_member *member)
 {
@@ -112,56 +113,56 @@ static uint32_t *givers_of(struct deny_cache *cache, uint64_t hash)
     return &cache->givers[hash >> (HASH_BITS - GROUP_BITS)];
 }
 
-/* Of the set of that hash. */
-static uint64_t first_place(const struct deny_cache *cache, uint64_t hash)
+/* The number of the first way of the hash's set. */
+static uint64_t first_way(const struct deny_cache *cache, uint64_t hash)
 {
     return (uint64_t)(((unsigned __int128)hash * cache->n_sets) >> HASH_BITS) * cache->n_ways;
 }
 
-static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *place)
+static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *way)
 {
-    return &cache->table->entries[place - cache->table->hashes];
+    return &cache->table->entries[way - cache->table->hashes];
 }
 
-/* The entry's hash in the table, or NULL. */
+/* The way of the entry, or NULL. */
 static uint64_t *find_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
 {
     if (cache->table == NULL) return NULL;
 
     const struct limit *limit = member->limit;
-    uint64_t *first = &cache->table->hashes[first_place(cache, hash)];
-    for (uint64_t *place = first; place < first + cache->n_ways; place++) {
-        const struct entry *entry = entry_at(cache, place);
-        if (*place == hash && entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
+    uint64_t *first = &cache->table->hashes[first_way(cache, hash)];
+    for (uint64_t *way = first; way < first + cache->n_ways; way++) {
+        const struct entry *entry = entry_at(cache, way);
+        if (*way == hash && entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
             memcmp(entry->bytes, limit->key_head, entry->head_len) == 0 &&
             memcmp(entry->bytes + entry->head_len, member->key.data, entry->key_len) == 0)
-            return place;
+            return way;
     }
     return NULL;
 }
 
-/* A place for a new entry: an empty one, or that of the oldest. NULL without memory. */
-static uint64_t *make_place(struct deny_cache *cache, uint64_t hash)
+/* An empty one of the hash's set, or that of the oldest entry. NULL without memory. */
+static uint64_t *way_for_new(struct deny_cache *cache, uint64_t hash)
 {
-    size_t n = n_places(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
+    size_t n = n_entries(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
     if (cache->table == NULL) {
         cache->table = mem_zalloc(before + n * sizeof(struct entry));
         if (cache->table == NULL) return NULL;
         cache->table->entries = (struct entry *)((uint8_t *)cache->table + before);
     }
 
-    uint64_t *first = &cache->table->hashes[first_place(cache, hash)], *oldest = first;
-    for (uint64_t *place = first; place < first + cache->n_ways; place++) {
-        if (*place == 0) return place;
-        if (entry_at(cache, place)->sent_us < entry_at(cache, oldest)->sent_us) oldest = place;
+    uint64_t *first = &cache->table->hashes[first_way(cache, hash)], *oldest = first;
+    for (uint64_t *way = first; way < first + cache->n_ways; way++) {
+        if (*way == 0) return way;
+        if (entry_at(cache, way)->sent_us < entry_at(cache, oldest)->sent_us) oldest = way;
     }
     return oldest;
 }
 
 static void remove_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
 {
-    uint64_t *place = find_entry(cache, member, hash);
-    if (place != NULL) *place = 0;
+    uint64_t *way = find_entry(cache, member, hash);
+    if (way != NULL) *way = 0;
 }
 
 /* ---- a check's answer ---- */
@@ -194,14 +195,14 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
 
     const struct op_member *member = &op->members[0];
     op->deny_hash = deny_hash(member);
-    uint64_t *place = find_entry(cache, member, op->deny_hash);
-    if (place == NULL) return false;
+    uint64_t *way = find_entry(cache, member, op->deny_hash);
+    if (way == NULL) return false;
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
-    const struct entry *entry = entry_at(cache, place);
+    const struct entry *entry = entry_at(cache, way);
     bool asks_less = asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us;
     if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
-        *place = 0;
+        *way = 0;
         return false;
     }
     /* Of a log only the time is known at which this very cost fits this very limit. */
@@ -218,7 +219,7 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
         limit_view(&view, &state);
     bool is_over = is_log && view.wait_us <= 0;
     if (is_over || limit_fits(&view, member->cost, 1) > 0) {
-        *place = 0;
+        *way = 0;
         return false;
     }
 
@@ -264,8 +265,8 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
     /* What asks for less says as much as this denial would, but of a log, which answers only its own cost and limit. So
      * does one of as much in the same call. */
     bool is_log = limit_ops(limit)->has_wait;
-    uint64_t *place = find_entry(cache, member, hash);
-    const struct entry *old = place != NULL ? entry_at(cache, place) : NULL;
+    uint64_t *way = find_entry(cache, member, hash);
+    const struct entry *old = way != NULL ? entry_at(cache, way) : NULL;
     bool is_comparable =
         old != NULL && is_current(cache, old, member, sent_us) && old->max_wait_us >= member->max_wait_us;
     if (is_comparable && !is_log && asks_less_by(member, old) < 0) return;
@@ -296,10 +297,10 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
     memcpy(entry.bytes, limit->key_head, entry.head_len);
     memcpy(entry.bytes + entry.head_len, member->key.data, entry.key_len);
 
-    if (place == NULL) place = make_place(cache, hash);
-    if (place == NULL) return;
-    *place = hash;
-    *entry_at(cache, place) = entry;
+    if (way == NULL) way = way_for_new(cache, hash);
+    if (way == NULL) return;
+    *way = hash;
+    *entry_at(cache, way) = entry;
 }
 
 void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)

@@ -16,7 +16,7 @@
  * Kept are denials of plain checks by policies of one limit, if a denial changes nothing in Redis. An entry is found
  * by the bytes of its key and belongs to one version of the policy.
  *
- * The table has sets of a few places, so a look-up takes the same time however many keys there are; the oldest entry of
+ * The table has sets of a few ways, so a look-up takes the same time however many keys there are; the oldest entry of
  * a full set goes. Its memory is taken at the first denial. Nothing here reads a clock.
  */
 #ifndef RL_STORE_DENY_CACHE_H
@@ -29,7 +29,7 @@
 #include "store/store.h"
 
 enum {
-    DENY_CACHE_WAYS = 8, /* places of a set */
+    DENY_CACHE_WAYS = 8, /* of a set */
     DENY_CACHE_GROUPS = 1024,
     DENY_CACHE_KEY_MAX = 128,                       /* bytes of a limit's id; longer ones are not kept */
     DENY_CACHE_BYTES_MAX = DENY_CACHE_KEY_MAX + 64, /* with the head of the key */

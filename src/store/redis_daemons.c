@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/units.h"
+#include "store/store_key.h"
 
 enum {
     LIVE_MS = 30000, /* a member that was not refreshed for this time does not count */
@@ -19,10 +20,9 @@ enum {
 /* What every member begins with, and no other. */
 #define MEMBER_HEAD "ratelimitd:"
 
-static const char *key_of(const struct redis_daemons *daemons, char out[DAEMONS_KEY_MAX])
+static const char *key_of(const struct redis_daemons *daemons, char out[STORE_OWN_KEY_MAX])
 {
-    snprintf(out, DAEMONS_KEY_MAX, "%s:{b000}:daemons", daemons->options->key_prefix);
-    return out;
+    return store_key_own(daemons->options->key_prefix, "daemons", out);
 }
 
 static bool is_young(const struct redis_daemons *daemons)
@@ -46,7 +46,7 @@ static void take_time(struct redis_daemons *daemons, const struct redis_reader *
 
 static void take_members(struct redis_daemons *daemons, const struct redis_reader *reply)
 {
-    char key[DAEMONS_KEY_MAX];
+    char key[STORE_OWN_KEY_MAX];
     for (size_t at = 0; at < reply->text_len; at += strlen(reply->text + at) + 1) {
         const char *member = reply->text + at;
         if (strncmp(member, MEMBER_HEAD, strlen(MEMBER_HEAD)) == 0) continue;
@@ -65,7 +65,7 @@ static void take_count(struct redis_daemons *daemons, const struct redis_reader 
 
 static void take_error(struct redis_daemons *daemons, const struct redis_reader *reply)
 {
-    char key[DAEMONS_KEY_MAX];
+    char key[STORE_OWN_KEY_MAX];
     struct slice text = redis_reader_text(reply);
     daemons->has_failed = true;
     if (text.len >= strlen("WRONGTYPE") && memcmp(text.data, "WRONGTYPE", strlen("WRONGTYPE")) == 0)
@@ -127,7 +127,7 @@ static void end_if_unsent(struct redis_daemons *daemons, enum daemons_phase phas
 /* Foreign members are at an end where their scores are no times of now. */
 static void look_at_members(struct redis_daemons *daemons)
 {
-    char buffer[DAEMONS_KEY_MAX];
+    char buffer[STORE_OWN_KEY_MAX];
     const char *key = key_of(daemons, buffer);
     daemons->has_failed = false;
     daemons->found[0] = '\0';
@@ -139,7 +139,7 @@ static void look_at_members(struct redis_daemons *daemons)
 
 static void refresh(struct redis_daemons *daemons)
 {
-    char buffer[DAEMONS_KEY_MAX], now[24], oldest[24], before[26], newest[24];
+    char buffer[STORE_OWN_KEY_MAX], now[24], oldest[24], before[26], newest[24];
     const char *key = key_of(daemons, buffer);
     int64_t now_ms = daemons->now_us / MS_US;
     snprintf(now, sizeof now, "%" PRId64, now_ms);
@@ -163,7 +163,7 @@ static void on_left(struct redis_call *call, const struct redis_reader *reply)
 
 void redis_daemons_leave(struct redis_daemons *daemons)
 {
-    char key[DAEMONS_KEY_MAX];
+    char key[STORE_OWN_KEY_MAX];
     daemons->is_wanted = false;
     if (!daemons->is_member || daemons->is_leaving) return;
 

@@ -18,7 +18,7 @@
 
 #include "store/redis_link.h"
 
-enum { DAEMONS_STEPS_MAX = 4, DAEMONS_NAME_MAX = 160, DAEMONS_KEY_MAX = 96, DAEMONS_FAULT_MAX = 512 };
+enum { DAEMONS_STEPS_MAX = 4, DAEMONS_NAME_MAX = 160, DAEMONS_FAULT_MAX = 512 };
 
 struct redis_daemons;
 

@@ -4,8 +4,9 @@
 
 #include "base/assert.h"
 #include "store/redis_counters.h"
+#include "store/store_key.h"
 
-enum { SCRATCH_KEY_SIZE = 96, SCRATCH_LIFE_MS = 1000 };
+enum { SCRATCH_LIFE_MS = 1000 };
 
 /* ---- the breaker's probe ---- */
 
@@ -72,11 +73,11 @@ static int send_probe(struct redis_node *node)
     node->is_probe_empty = node->breaker.cause == BREAKER_LATE;
     if (node->is_probe_empty) return redis_batches_send_empty(&node->batches, &node->probe);
 
-    char key[SCRATCH_KEY_SIZE], life[16];
-    snprintf(key, sizeof key, "%s:{b000}:scratch", node->options->key_prefix);
+    char buffer[STORE_OWN_KEY_MAX], life[16];
+    const char *key = store_key_own(node->options->key_prefix, "scratch", buffer);
     snprintf(life, sizeof life, "%d", SCRATCH_LIFE_MS);
     const struct slice set[] = {slice_of("SET"), slice_of(key), slice_of("1"), slice_of("PX"), slice_of(life)};
-    return redis_link_send(node->link, &node->probe, set, 5);
+    return redis_link_send(node->link, &node->probe, set, N_OF(set));
 }
 
 static void begin_probe(struct redis_node *node)
@@ -202,9 +203,9 @@ enum submit redis_node_can_submit(const struct redis_node *node)
     return redis_breaker_is_open(&node->breaker) ? SUBMIT_BREAKER : SUBMIT_PENDING;
 }
 
-enum submit redis_node_submit(struct redis_node *node, struct op *op)
+int redis_node_add(struct redis_node *node, struct op *op)
 {
-    return redis_batches_add(&node->batches, op) == 0 ? SUBMIT_PENDING : SUBMIT_OVERLOAD;
+    return redis_batches_add(&node->batches, op);
 }
 
 bool redis_node_withdraw(struct redis_node *node, struct op *op)

@@ -1,7 +1,7 @@
 /*
  * redis_node.h: one Redis server: its connection, the ops on their way to it, its window, clock offset and breaker.
  *
- *   submit ──▶ redis_batches.h ──▶ redis_link.h ──▶ the server ──▶ on_answers or on_end, exactly once for every op
+ *   add ──▶ redis_batches.h ──▶ redis_link.h ──▶ the server ──▶ on_answers or on_end, exactly once for every op
  *
  * While the breaker is open, ops are refused at once (SUBMIT_BREAKER), and what waits ends with OP_BREAKER. Every
  * probe_every the node asks by itself: a server that was late by the handshake's empty batch, which must be answered
@@ -56,11 +56,12 @@ int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *cloc
 /* What waits ends with OP_DOWN, what is in flight as well; on_closed runs once, later. Then the node is gone. */
 void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), void *arg);
 
-/* May an op be submitted? SUBMIT_PENDING = yes, else why not. */
+/* May an op be added? SUBMIT_PENDING = yes, else why not. */
 enum submit redis_node_can_submit(const struct redis_node *node);
-enum submit redis_node_submit(struct redis_node *node, struct op *op); /* SUBMIT_PENDING, or refused */
-bool redis_node_withdraw(struct redis_node *node, struct op *op);
-void redis_node_flush(struct redis_node *node); /* end of the tick */
+/* If so: the op waits for the next batch. 0, or -1: too much waits, or no memory. */
+int redis_node_add(struct redis_node *node, struct op *op);
+bool redis_node_withdraw(struct redis_node *node, struct op *op); /* false: it does not wait any more */
+void redis_node_flush(struct redis_node *node);                   /* end of the tick */
 
 bool redis_node_is_ready(const struct redis_node *node);
 const char *redis_node_status(const struct redis_node *node); /* of the connection: "ready", or what went wrong last */

@@ -6,8 +6,9 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "store/redis_handshake.h"
+#include "store/store_key.h"
 
-enum { ARGS_MAX = 5, KEY_SIZE = 120, SCRATCH_MS = 60000 };
+enum { ARGS_MAX = 5, SCRATCH_MS = 60000 };
 
 /* `@s`, `@l` and `@z` are scratch keys of one type each, `@t` is a time a minute from now. A command of one row needs
  * no other to succeed: only a refusal for want of a right counts. */
@@ -104,14 +105,13 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
                           const struct redis_options *options, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
 {
-    char keys[3][KEY_SIZE], until[24];
-    static const char types[] = "slz";
+    char keys[3][STORE_OWN_KEY_MAX], until[24];
+    static const char types[] = "slz", *const names[] = {"scratch:s", "scratch:l", "scratch:z"};
     if (test->n_answered < test->n_sent) return -1;
     *test = (struct redis_self_test){.clock = clock, .on_done = on_done, .arg = arg};
     snprintf(test->facts.user, sizeof test->facts.user, "%s",
              options->username != NULL ? options->username : "default");
-    for (size_t i = 0; i < N_OF(keys); i++)
-        snprintf(keys[i], sizeof keys[i], "%s:{b000}:scratch:%c", options->key_prefix, types[i]);
+    for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, names[i], keys[i]);
     snprintf(until, sizeof until, "%lld", (long long)(clock->wall_us / MS_US + SCRATCH_MS));
 
     for (size_t i = 0; i < N_OF(commands); i++) {

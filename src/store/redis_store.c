@@ -1,8 +1,8 @@
 /*
  * redis_store.c: the store as the engine sees it: ops in, their ends out.
  *
- *   submit ──▶ deny_cache.h, which may know the answer ──▶ node_of(), the op's server (redis_node.h) ──▶ done of every
- * op
+ *   submit ──▶ node_of(): may its server be asked? ──▶ deny_cache.h, which may know the answer ──▶ the op waits at the
+ * node ──▶ done of every op
  *
  * done runs from a reply's callback or from the `soon` handle, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended`. The handle is an idle one, so that there is one
@@ -135,10 +135,10 @@ static void on_attempt(void *arg)
 
 /* ---- store.h ---- */
 
-/* The server that has the op's keys. */
-static struct redis_node *node_of(struct redis_store *store, const struct op *op)
+/* The server that has an op's keys. One server has them all; with several, this is where the op's shard
+ * (store_key_hash()) would choose. */
+static struct redis_node *node_of(struct redis_store *store)
 {
-    (void)op;
     return &store->node;
 }
 
@@ -146,11 +146,11 @@ static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
     if (store->is_closing) return SUBMIT_DOWN;
-    struct redis_node *node = node_of(store, op);
+    struct redis_node *node = node_of(store);
     enum submit can = redis_node_can_submit(node);
     if (can != SUBMIT_PENDING) return can;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
-    if (redis_node_submit(node, op) == SUBMIT_OVERLOAD) return SUBMIT_OVERLOAD;
+    if (redis_node_add(node, op) < 0) return SUBMIT_OVERLOAD;
 
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
@@ -159,7 +159,7 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!redis_node_withdraw(node_of(store, op), op)) return false;
+    if (!redis_node_withdraw(node_of(store), op)) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }

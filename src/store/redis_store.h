@@ -1,8 +1,14 @@
 /*
  * redis_store.h: counters in Redis or Valkey, one EVALSHA per tick.
  *
- * The store gathers a tick's ops into a batch (batch.h), sends it on its one connection (redis_link.h), and gives every
- * op its answer out of the reply. Rules and reasons: the heads of redis_store.c and redis_batches.h.
+ * Who does what, each for the one above it:
+ *
+ *   redis_store     what the engine asks of a store: the deny cache, the op's server, `done`
+ *   redis_node      one server: may it be asked (connection, breaker)? Is it well again (probe)?
+ *   redis_batches   its ops: which wait, which are on their way, and what becomes of them
+ *   batch_call      one EVALSHA with its batch (batch.h)
+ *   redis_link      its address: connect, handshake (redis_handshake), backoff, another address after a reload
+ *   redis_conn      one connection: bytes out, replies in (redis_reader)
  *
  * The Redis user needs (a lint check holds the rights against lua/):
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha

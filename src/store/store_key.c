@@ -1,5 +1,6 @@
 #include "store/store_key.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -37,4 +38,12 @@ size_t store_key_pieces(const struct op_member *member, const struct view *view,
     ops->name_window(view, space->window);
     ret[n++] = slice_of(space->window);
     return n;
+}
+
+const char *store_key_own(const char *prefix, const char *name, char out[STORE_OWN_KEY_MAX])
+{
+    char tag[STORE_TAG_LEN];
+    store_key_tag(0, tag);
+    snprintf(out, STORE_OWN_KEY_MAX, "%s%.*s%s", prefix, STORE_TAG_LEN, tag, name);
+    return out;
 }

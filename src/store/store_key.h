@@ -1,13 +1,13 @@
 /*
  * store_key.h: what a limit's state is called in Redis: `prefix:{bNNN}:head id`, but for compat keys, which
- * are the foreign ones: `head id`, and for some the window's name behind it.
+ * are the foreign ones: `head id`, and for some the window's name behind it. And what the keys of no policy are called.
  */
 #ifndef RL_STORE_STORE_KEY_H
 #define RL_STORE_STORE_KEY_H
 
 #include "store/store.h"
 
-enum { STORE_SHARDS = 256, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5 };
+enum { STORE_SHARDS = 256, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5, STORE_OWN_KEY_MAX = 96 };
 
 /* What decides the shard of a member's key: it spreads a policy's keys over a cluster's hash slots, and keeps together
  * what one check asks for. */
@@ -25,5 +25,8 @@ struct store_key_space {
  * many pieces. */
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,
                         struct store_key_space *space, struct slice ret[STORE_KEY_PIECES]);
+
+/* A key that the daemons have for themselves: `prefix:{b000}:name`. Returns `out`. */
+const char *store_key_own(const char *prefix, const char *name, char out[STORE_OWN_KEY_MAX]);
 
 #endif

@@ -100,7 +100,6 @@ void limit_set_key_head(struct limit *limit, const char *owner)
 void limit_share(struct limit *ret, const struct limit *limit, int64_t n)
 {
     struct diag diag;
-    int64_t window_us;
     *ret = *limit;
     if (n <= 1 || limit->limit == 0) return;
 
@@ -109,12 +108,17 @@ void limit_share(struct limit *ret, const struct limit *limit, int64_t n)
     if (limit_prepare(ret, &diag) == 0) return;
 
     /* Only a bucket refuses a smaller number: one that has no divisor in common with the window. */
+    __int128 windows_us = (__int128)limit->window_us * n;
     ret->limit = limit->limit;
-    if (!__builtin_mul_overflow(limit->window_us, n, &window_us)) {
-        ret->window_us = window_us;
-        if (limit_prepare(ret, &diag) == 0) return;
-    }
-    *ret = *limit;
+    ret->window_us = windows_us <= WINDOW_MAX_US ? (int64_t)windows_us : 0;
+    if (limit_prepare(ret, &diag) == 0) return;
+
+    /* Then one unit in so long, rounded up, and of the burst what can be counted so: one unit always can. */
+    __int128 unit_us = (windows_us + limit->limit - 1) / limit->limit;
+    int64_t most_us = (WINDOW_MAX_US - limit->max_wait_us) / 2;
+    ret->limit = 1;
+    ret->window_us = unit_us < most_us ? (int64_t)unit_us : most_us > 0 ? most_us : 1;
+    while (limit_prepare(ret, &diag) != 0 && ret->burst > 1) ret->burst /= 2;
 }
 
 int64_t limit_phase(const struct limit *limit, struct slice key)

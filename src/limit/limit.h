@@ -248,7 +248,7 @@ int compat_of_name(const char *name);
 int limit_prepare(struct limit *limit, struct diag *diag);
 /* `limit` divided among n: limit, burst and slots, rounded up, with the same keys. What they share out once is never
  * more than n - 1 above the whole. A rate that cannot be counted exactly when it is rounded up is divided without
- * rounding. */
+ * rounding, or rounded down, and then the burst may be, too. */
 void limit_share(struct limit *ret, const struct limit *limit, int64_t n);
 /* Sets key_head and its hash. `owner`: what the policy's counters go by, or the prefix of a compat limit. */
 void limit_set_key_head(struct limit *limit, const char *owner);

@@ -471,6 +471,43 @@ static void a_rate_that_cannot_be_counted_exactly_rounded_up_is_shared_without_r
     one_limit_fini(&one);
 }
 
+/* A million a year among 33 daemons: no way to count that was tried, so each had the whole million. */
+static void a_bucket_that_is_hard_to_count_is_shared_too(void **state)
+{
+    (void)state;
+    struct diag diag;
+    size_t n_shared = 0;
+    for (int i = 0; i < 200000; i++) {
+        struct limit share, whole = {.algo = ALGO_BUCKET};
+        int64_t n = 2 + draw(INT64_C(1) << draw(20));
+        whole.window_us = 1 + draw(INT64_C(1) << draw(50));
+        whole.limit = 1 + draw(INT64_C(1) << draw(40));
+        whole.burst = draw(2) > 0 ? 0 : 1 + draw(INT64_C(1) << draw(35));
+        whole.debt = draw(4) == 0;
+        if (!whole.debt && draw(4) == 0) whole.algo = ALGO_LEAKY_BUCKET;
+        if (whole.algo == ALGO_LEAKY_BUCKET) whole.max_wait_us = draw(INT64_C(1) << draw(50));
+        if (limit_prepare(&whole, &diag) != 0) continue;
+
+        limit_share(&share, &whole, n);
+        n_shared++;
+        assert_true(share.full >= 1 && share.full <= div_up(whole.full, n));
+        assert_int_equal(share.constants.bucket.admitted,
+                         share.full * share.constants.bucket.per_us + share.max_wait_us * share.constants.bucket.tokens);
+        bool is_rare = (__int128)whole.window_us * n / whole.limit >= INT64_C(100000000000000); /* 3 years a unit */
+        __int128 rate = (__int128)share.limit * whole.window_us;
+        assert_true(is_rare || rate <= (__int128)div_up(whole.limit, n) * share.window_us);
+    }
+    assert_true(n_shared > 10000);
+
+    struct limit share;
+    struct one_limit one = one_limit(ALGO_BUCKET, 1000000, INT64_C(31536000000000), 0, false);
+    for (int64_t n = 2; n < 1000; n++) {
+        limit_share(&share, one.limit, n);
+        assert_int_equal(share.full, div_up(1000000, n));
+    }
+    one_limit_fini(&one);
+}
+
 static void a_time_ring_keeps_the_newest(void **state)
 {
     (void)state;
@@ -518,6 +555,7 @@ int main(void)
         cmocka_unit_test(the_first_checks_that_fit_are_admitted),
         cmocka_unit_test(a_share_is_the_nth_part_rounded_up),
         cmocka_unit_test(a_rate_that_cannot_be_counted_exactly_rounded_up_is_shared_without_rounding),
+        cmocka_unit_test(a_bucket_that_is_hard_to_count_is_shared_too),
         cmocka_unit_test(a_time_ring_keeps_the_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

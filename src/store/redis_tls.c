@@ -46,20 +46,29 @@ static const char *reason(void)
 
 /* ---- what the files hold ---- */
 
-static BIO *open_text(struct slice text)
+/* PEM is never read without it: OpenSSL's own asks the terminal. */
+static int on_passphrase(char *buf, int size, int is_write, void *was_asked)
 {
-    return text.len <= INT32_MAX ? BIO_new_mem_buf(text.data, (int)text.len) : NULL;
+    (void)buf, (void)size, (void)is_write;
+    *(bool *)was_asked = true;
+    return -1;
 }
 
-/* The next certificate, for X509_free(). NULL: there is none, or *ret_is_damaged. */
-static X509 *next_certificate(BIO *bio, bool *ret_is_damaged)
+/* The n-th certificate of a file, for X509_free(). True with NULL: there are no more. */
+static bool read_certificate(BIO *bio, size_t nth, enum redis_tls_part part, X509 **ret, struct redis_tls_fault *fault)
 {
+    bool was_asked = false;
     ERR_clear_error();
-    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    *ret = PEM_read_bio_X509(bio, NULL, on_passphrase, &was_asked);
     unsigned long error = ERR_peek_last_error();
     bool is_end = ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
-    *ret_is_damaged = certificate == NULL && !is_end;
-    return certificate;
+    if (*ret != NULL || is_end) return true;
+    if (was_asked)
+        return refuse(fault, part,
+                      "certificate %zu in it has a passphrase, which a daemon cannot ask for; write it without one: "
+                      "openssl x509 -in OLD -out NEW",
+                      nth);
+    return refuse(fault, part, "certificate %zu in it is damaged: %s", nth, reason());
 }
 
 static bool has_expired(const X509 *certificate)
@@ -77,74 +86,65 @@ static const char *time_text(const ASN1_TIME *time, char *out, size_t size)
     return out;
 }
 
-static bool trust(SSL_CTX *context, struct slice text, struct redis_tls_fault *fault)
+static bool trust(SSL_CTX *context, BIO *bio, struct redis_tls_fault *fault)
 {
-    BIO *bio = open_text(text);
+    const enum redis_tls_part part = REDIS_TLS_CA_FILE;
     size_t n_valid = 0, n_all = 0;
-    bool is_damaged = bio == NULL;
-    for (X509 *certificate; !is_damaged && (certificate = next_certificate(bio, &is_damaged)) != NULL; n_all++) {
+    for (X509 *certificate; read_certificate(bio, n_all + 1, part, &certificate, fault);) {
+        if (certificate == NULL && n_all == 0)
+            return refuse(fault, part, "holds no certificate; write the path of a PEM file");
+        if (certificate == NULL && n_valid == 0)
+            return refuse(fault, part, "holds only certificates that have expired; write a present one into it");
+        if (certificate == NULL) return true;
+
+        n_all++;
         n_valid += !has_expired(certificate);
-        is_damaged = X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) != 1;
+        bool is_added = X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
         X509_free(certificate);
+        if (!is_added) return refuse(fault, part, "certificate %zu in it cannot be used: %s", n_all, reason());
     }
-    BIO_free(bio);
-
-    if (is_damaged)
-        return refuse(fault, REDIS_TLS_CA_FILE, "certificate %zu in it is damaged: %s", n_all + 1, reason());
-    if (n_all == 0) return refuse(fault, REDIS_TLS_CA_FILE, "holds no certificate; write the path of a PEM file");
-    if (n_valid == 0)
-        return refuse(fault, REDIS_TLS_CA_FILE,
-                      "holds only certificates that have expired; write a present one into it");
-    return true;
+    return false;
 }
 
-/* Our own certificate, for X509_free(), and those behind it. NULL: refused. */
-static X509 *use_certificate(SSL_CTX *context, struct slice text, struct redis_tls_fault *fault)
+static bool use_own(SSL_CTX *context, X509 *own, struct redis_tls_fault *fault)
 {
+    const enum redis_tls_part part = REDIS_TLS_CERT_FILE;
     char when[64];
-    BIO *bio = open_text(text);
-    bool is_damaged = bio == NULL;
-    X509 *own = bio != NULL ? next_certificate(bio, &is_damaged) : NULL;
-    bool is_good = false;
+    if (own == NULL) return refuse(fault, part, "holds no certificate; write the path of a PEM file");
+    if (has_expired(own))
+        return refuse(fault, part, "its certificate expired on %s; write a present one into it",
+                      time_text(X509_get0_notAfter(own), when, sizeof when));
+    if (X509_cmp_current_time(X509_get0_notBefore(own)) > 0)
+        return refuse(fault, part, "its certificate is not valid before %s; check this host's clock",
+                      time_text(X509_get0_notBefore(own), when, sizeof when));
+    if (SSL_CTX_use_certificate(context, own) == 1) return true;
+    return refuse(fault, part, "its certificate cannot be used: %s; write another one into it", reason());
+}
 
-    if (is_damaged) {
-        refuse(fault, REDIS_TLS_CERT_FILE, "the certificate in it is damaged: %s", reason());
-    } else if (own == NULL) {
-        refuse(fault, REDIS_TLS_CERT_FILE, "holds no certificate; write the path of a PEM file");
-    } else if (has_expired(own)) {
-        refuse(fault, REDIS_TLS_CERT_FILE, "its certificate expired on %s; write a present one into it",
-               time_text(X509_get0_notAfter(own), when, sizeof when));
-    } else if (X509_cmp_current_time(X509_get0_notBefore(own)) > 0) {
-        refuse(fault, REDIS_TLS_CERT_FILE, "its certificate is not valid before %s; check this host's clock",
-               time_text(X509_get0_notBefore(own), when, sizeof when));
-    } else if (SSL_CTX_use_certificate(context, own) != 1) {
-        refuse(fault, REDIS_TLS_CERT_FILE, "its certificate cannot be used: %s", reason());
-    } else {
-        for (X509 *next; (next = next_certificate(bio, &is_damaged)) != NULL; X509_free(next))
-            is_damaged |= SSL_CTX_add1_chain_cert(context, next) != 1;
-        is_good = !is_damaged;
-        if (is_damaged) refuse(fault, REDIS_TLS_CERT_FILE, "a certificate behind the first is damaged: %s", reason());
+/* Our own certificate, which the context keeps, and those behind it. */
+static bool use_certificates(SSL_CTX *context, BIO *bio, struct redis_tls_fault *fault)
+{
+    const enum redis_tls_part part = REDIS_TLS_CERT_FILE;
+    X509 *certificate;
+    if (!read_certificate(bio, 1, part, &certificate, fault)) return false;
+    bool is_good = use_own(context, certificate, fault);
+    X509_free(certificate);
+
+    for (size_t nth = 2; is_good && read_certificate(bio, nth, part, &certificate, fault); nth++) {
+        if (certificate == NULL) return true;
+        is_good = SSL_CTX_add1_chain_cert(context, certificate) == 1;
+        X509_free(certificate);
+        if (!is_good)
+            refuse(fault, part, "certificate %zu in it cannot be used: %s; write another one into it", nth, reason());
     }
-
-    BIO_free(bio);
-    if (is_good) return own;
-    X509_free(own);
-    return NULL;
+    return false;
 }
 
-static int on_passphrase(char *buf, int size, int is_write, void *was_asked)
+static bool use_key(SSL_CTX *context, BIO *bio, struct redis_tls_fault *fault)
 {
-    (void)buf, (void)size, (void)is_write;
-    *(bool *)was_asked = true;
-    return -1;
-}
-
-static bool use_key(SSL_CTX *context, const X509 *certificate, struct slice text, struct redis_tls_fault *fault)
-{
-    BIO *bio = open_text(text);
     bool was_asked = false, is_good = false;
     ERR_clear_error();
-    EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, on_passphrase, &was_asked) : NULL;
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, on_passphrase, &was_asked);
 
     if (was_asked)
         refuse(
@@ -153,17 +153,15 @@ static bool use_key(SSL_CTX *context, const X509 *certificate, struct slice text
             "-out NEW");
     else if (key == NULL)
         refuse(fault, REDIS_TLS_KEY_FILE, "holds no private key; write the path of a PEM file");
-    else if (X509_check_private_key(certificate, key) != 1)
+    else if (X509_check_private_key(SSL_CTX_get0_certificate(context), key) != 1)
         refuse(fault, REDIS_TLS_KEY_FILE,
                "is the key of another certificate than that of cert_file; write the two that "
                "belong together");
     else if (SSL_CTX_use_PrivateKey(context, key) != 1)
-        refuse(fault, REDIS_TLS_KEY_FILE, "its key cannot be used: %s", reason());
+        refuse(fault, REDIS_TLS_KEY_FILE, "its key cannot be used: %s; write another pair", reason());
     else
         is_good = true;
-
     EVP_PKEY_free(key);
-    BIO_free(bio);
     return is_good;
 }
 
@@ -206,14 +204,21 @@ static SSL_CTX *new_context(enum redis_tls_verify verify)
     return context;
 }
 
+/* Passes the text of a file on. */
+static bool use(bool (*part)(SSL_CTX *, BIO *, struct redis_tls_fault *), SSL_CTX *context, struct slice text,
+                struct redis_tls_fault *fault)
+{
+    BIO *bio = text.len <= INT32_MAX ? BIO_new_mem_buf(text.data, (int)text.len) : NULL;
+    bool is_good = bio != NULL && part(context, bio, fault);
+    BIO_free(bio);
+    return is_good;
+}
+
 static bool use_files(SSL_CTX *context, const struct redis_tls_options *options, struct redis_tls_fault *fault)
 {
-    if (options->verify != REDIS_TLS_NONE && !trust(context, options->ca, fault)) return false;
-    if (options->cert.len == 0) return true;
-    X509 *certificate = use_certificate(context, options->cert, fault);
-    bool is_good = certificate != NULL && use_key(context, certificate, options->key, fault);
-    X509_free(certificate);
-    return is_good;
+    if (options->verify != REDIS_TLS_NONE && !use(trust, context, options->ca, fault)) return false;
+    return options->cert.len == 0 ||
+           (use(use_certificates, context, options->cert, fault) && use(use_key, context, options->key, fault));
 }
 
 struct redis_tls *redis_tls_new(const struct redis_tls_options *options, struct redis_tls_fault *ret_fault)

@@ -21,11 +21,23 @@
 
 enum { PATIENCE = 100000, KEYS = 200, BIG = 300 * 1024 };
 
-static struct tls_identity ca, other_ca, server, expired, not_yet;
+static struct tls_identity ca, other_ca, server, expired, not_yet, weak;
 static struct tls_peer peer;
 static struct redis_tls *tls;
 static struct redis_tls_session *session;
 static char received[BIG];
+
+/* After a change to the certificate. */
+static void sign_again(struct tls_identity *identity)
+{
+    X509_sign(identity->certificate, ca.key, EVP_sha256());
+    BIO *bio = BIO_new(BIO_s_mem());
+    PEM_write_bio_X509(bio, identity->certificate);
+    int len = BIO_read(bio, identity->certificate_pem, sizeof identity->certificate_pem - 1);
+    assert_true(len > 0);
+    identity->certificate_pem[len] = '\0';
+    BIO_free(bio);
+}
 
 static int set_up_identities(void **state)
 {
@@ -37,19 +49,20 @@ static int set_up_identities(void **state)
     tls_identity_init(&expired, "expired", "DNS:redis.example", &ca, -1);
     tls_identity_init(&not_yet, "not-yet", NULL, &ca, 30);
     X509_gmtime_adj(X509_getm_notBefore(not_yet.certificate), 24 * 3600);
-    X509_sign(not_yet.certificate, ca.key, EVP_sha256());
-    BIO *bio = BIO_new(BIO_s_mem());
-    PEM_write_bio_X509(bio, not_yet.certificate);
-    int len = BIO_read(bio, not_yet.certificate_pem, sizeof not_yet.certificate_pem - 1);
-    not_yet.certificate_pem[len] = '\0';
-    BIO_free(bio);
+    sign_again(&not_yet);
+
+    EVP_PKEY *small = EVP_RSA_gen(512);
+    tls_identity_init(&weak, "weak", NULL, &ca, 30);
+    X509_set_pubkey(weak.certificate, small);
+    EVP_PKEY_free(small);
+    sign_again(&weak);
     return 0;
 }
 
 static int tear_down_identities(void **state)
 {
     (void)state;
-    struct tls_identity *all[] = {&ca, &other_ca, &server, &expired, &not_yet};
+    struct tls_identity *all[] = {&ca, &other_ca, &server, &expired, &not_yet, &weak};
     for (size_t i = 0; i < N_OF(all); i++) tls_identity_fini(all[i]);
     return 0;
 }
@@ -115,6 +128,46 @@ static void a_key_with_a_passphrase_is_refused_and_none_is_asked_for(void **stat
     options.cert = slice_of(server.certificate_pem);
     options.key = (struct slice){(const uint8_t *)pem, (size_t)len};
     expect_refused(options, REDIS_TLS_KEY_FILE, "has a passphrase");
+}
+
+static void a_certificate_with_a_passphrase_is_refused_and_none_is_asked_for(void **state)
+{
+    (void)state;
+    char pem[4096];
+    BIO *bio = BIO_new(BIO_s_mem());
+    assert_int_equal(PEM_ASN1_write_bio((i2d_of_void *)i2d_X509, PEM_STRING_X509, bio, server.certificate,
+                                        EVP_aes_128_cbc(), (const unsigned char *)"secret", 6, NULL, NULL),
+                     1);
+    int len = BIO_read(bio, pem, sizeof pem);
+    BIO_free(bio);
+    const struct slice secret = {(const uint8_t *)pem, (size_t)len};
+
+    struct redis_tls_options options = {.ca = secret};
+    expect_refused(options, REDIS_TLS_CA_FILE, "certificate 1 in it has a passphrase");
+    options = options_of(ca.certificate_pem);
+    options.cert = secret;
+    options.key = slice_of(server.key_pem);
+    expect_refused(options, REDIS_TLS_CERT_FILE, "certificate 1 in it has a passphrase");
+
+    char chain[sizeof server.certificate_pem + sizeof pem];
+    snprintf(chain, sizeof chain, "%s%.*s", server.certificate_pem, len, pem);
+    options.cert = slice_of(chain);
+    expect_refused(options, REDIS_TLS_CERT_FILE, "certificate 2 in it has a passphrase");
+}
+
+static void a_weak_certificate_behind_ours_is_refused_and_not_left_out(void **state)
+{
+    (void)state;
+    char chain[sizeof ca.certificate_pem * 3];
+    struct redis_tls_options options = options_of(ca.certificate_pem);
+    options.key = slice_of(server.key_pem);
+    snprintf(chain, sizeof chain, "%s%s%s", server.certificate_pem, weak.certificate_pem, ca.certificate_pem);
+    options.cert = slice_of(chain);
+    expect_refused(options, REDIS_TLS_CERT_FILE, "certificate 2 in it cannot be used: ca key too small");
+    snprintf(chain, sizeof chain, "%s%s", weak.certificate_pem, ca.certificate_pem);
+    expect_refused(options, REDIS_TLS_CERT_FILE, "its certificate cannot be used: ee key too small");
+    snprintf(chain, sizeof chain, "%s%s", server.certificate_pem, ca.certificate_pem);
+    redis_tls_unref(must_make(&options));
 }
 
 static void a_bundle_may_have_an_expired_certificate_and_comments(void **state)
@@ -518,6 +571,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wrong_file_is_refused_with_what_is_wrong),
         cmocka_unit_test(a_key_with_a_passphrase_is_refused_and_none_is_asked_for),
+        cmocka_unit_test(a_certificate_with_a_passphrase_is_refused_and_none_is_asked_for),
+        cmocka_unit_test(a_weak_certificate_behind_ours_is_refused_and_not_left_out),
         cmocka_unit_test(a_bundle_may_have_an_expired_certificate_and_comments),
         cmocka_unit_test(equal_files_are_equal_and_others_are_not),
         cmocka_unit_test(without_memory_nothing_is_made),

@@ -270,6 +270,7 @@ static void read_tls(struct loader *loader)
 {
     struct config *config = loader->config;
     const struct tls_files files = {.server_name = config->store_redis_tls_server_name,
+                                    .server_name_line = loader->lines[SETTING_AT_store_redis_tls_server_name],
                                     .verify = (enum redis_tls_verify)config->store_redis_tls_verify,
                                     .ca = tls_file(loader, SETTING_AT_store_redis_tls_ca_file),
                                     .cert = tls_file(loader, SETTING_AT_store_redis_tls_cert_file),

@@ -1,5 +1,6 @@
 #include "config/tls_files.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,9 +36,26 @@ static bool is_pair(const struct tls_files *files, struct faults *faults)
     return false;
 }
 
+/* OpenSSL takes a dot at the start for "and every host below", and a * for a part of the name. */
+static bool is_host(const char *name)
+{
+    uint8_t numeric[sizeof(struct in6_addr)];
+    if (inet_pton(AF_INET6, name, numeric) == 1) return true;
+    size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
+    return name[len] == '\0' && name[0] != '.' && strstr(name, "..") == NULL;
+}
+
 struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, struct faults *faults)
 {
+    char shown[FAULTS_SHOWN_MAX];
     if (!is_pair(files, faults)) return NULL;
+    if (files->server_name != NULL && !is_host(files->server_name)) {
+        faults_add(
+            faults, files->server_name_line, "store.redis.tls.server_name",
+            "%s is no host; write its whole name or its address, without *, port or brackets, as in redis.example",
+            faults_shown(shown, files->server_name));
+        return NULL;
+    }
     const bool checks = files->verify != REDIS_TLS_NONE;
     struct tls_file of[] = {
         [REDIS_TLS_CA_FILE] = files->ca, [REDIS_TLS_CERT_FILE] = files->cert, [REDIS_TLS_KEY_FILE] = files->key};

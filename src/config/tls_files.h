@@ -18,6 +18,7 @@ struct tls_file {
 struct tls_files {
     struct tls_file ca, cert, key;
     const char *server_name; /* NULL = not set */
+    uint32_t server_name_line;
     enum redis_tls_verify verify;
     bool is_dry_run;
 };

@@ -87,6 +87,7 @@ const char *redis_address_parse(const char *text, struct redis_address *ret)
         return "an IPv6 address needs brackets, as in [::1]:6379";
     }
     if (len == 0) return "no host before the port; write host:port";
+    if (host[0] == '.') return "the host begins with a dot; write its whole name";
     if (len > REDIS_HOST_MAX) return "the host's name is longer than 253 bytes";
     memcpy(address.host, host, len);
 

@@ -200,7 +200,7 @@ static SSL_CTX *new_context(enum redis_tls_verify verify)
     SSL_CTX_set_verify(context, verify == REDIS_TLS_NONE ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
     X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
     X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN); /* what ca_file holds is trusted, a root or not */
-    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return context;
 }
 
@@ -262,10 +262,20 @@ bool redis_tls_equal(const struct redis_tls *a, const struct redis_tls *b)
     return memcmp(a->digest, b->digest, DIGEST_SIZE) == 0;
 }
 
+/* A numeric address comes out as certificates have it: without its zone, and 127.1 in full. */
+static bool normalize_address(char *name, size_t size)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    char plain[HOST_SIZE];
+    snprintf(plain, sizeof plain, "%.*s", (int)strcspn(name, "%"), name);
+    if (inet_pton(AF_INET6, plain, &v6) == 1) return inet_ntop(AF_INET6, &v6, name, (socklen_t)size) != NULL;
+    return inet_aton(name, &v4) == 1 && inet_ntop(AF_INET, &v4, name, (socklen_t)size) != NULL;
+}
+
 struct ssl_st *redis_tls_connection(const struct redis_tls *tls, const char *host)
 {
     char name[HOST_SIZE];
-    uint8_t numeric[sizeof(struct in6_addr)];
     snprintf(name, sizeof name, "%s", tls->server_name != NULL ? tls->server_name : host);
     size_t len = strlen(name);
     if (len > 1 && name[len - 1] == '.') name[len - 1] = '\0'; /* absolute in the DNS, but not so in certificates */
@@ -275,7 +285,7 @@ struct ssl_st *redis_tls_connection(const struct redis_tls *tls, const char *hos
     if (ssl == NULL) return NULL;
     SSL_set_connect_state(ssl);
     X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
-    bool is_address = inet_pton(AF_INET, name, numeric) == 1 || inet_pton(AF_INET6, name, numeric) == 1;
+    bool is_address = normalize_address(name, sizeof name);
     bool is_good = is_address || SSL_set_tlsext_host_name(ssl, name) == 1; /* addresses are not for SNI */
     if (is_good && tls->verify == REDIS_TLS_FULL)
         is_good = is_address ? X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1

@@ -2,12 +2,15 @@
 
 import re
 import shutil
+import socket
+import ssl
+import struct
 import threading
 
 import pytest
 
 from certificates import Authority
-from harness import eventually, free_port, run_ratelimitd
+from harness import ROOT, eventually, free_port, run_ratelimitd
 
 CONFIG = """
 defaults: {deadline: 5s, on_failure: deny}
@@ -99,7 +102,7 @@ def test_a_server_is_accepted(start_server, start_daemon, server, host, tls):
     ("other-server", "127.0.0.1", "{ca_file: FILES/ca.crt}", "is not trusted .*; write its CA into the file of store.redis.tls.ca_file"),
     ("other-server", "127.0.0.1", "{ca_file: FILES/ca.crt, verify: ca}", "is not trusted"),
     ("server", "127.0.0.1", "{ca_file: system}", "is not trusted"),
-    ("expired", "127.0.0.1", "{ca_file: FILES/ca.crt}", "certificate has expired; renew it there"),
+    ("expired", "127.0.0.1", "{ca_file: FILES/ca.crt}", r"the certificate of the server \(CN=expired\) has expired; renew it there"),
 ])
 def test_a_server_is_refused_and_learns_no_password(start_server, start_daemon, files, monkeypatch, server, host, tls, line):
     if "system" in tls:
@@ -162,6 +165,120 @@ def test_plain_text_on_the_port_for_tls_is_reported(start_server, start_daemon):
     daemon = start_daemon(start_server().tls_address, None, wait=False)
     daemon.wait_for_log("warning: Redis: (Server closed the connection|Connection reset)")
     assert stats(daemon)["redis_up"] == 0
+
+
+# ---- what the document says of the log -----------------------------------------------------------------------------
+
+
+class Peer:
+    """A server that fails every connection in the same way: `fail(socket)` does, in a thread for each."""
+
+    def __init__(self, fail):
+        self.fail, self.listener, self.threads = fail, socket.create_server(("127.0.0.1", 0)), []
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.acceptor = threading.Thread(target=self._accept)
+        self.acceptor.start()
+
+    def _accept(self):
+        while True:
+            try:
+                one, _ = self.listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(one,))
+            thread.start()
+            self.threads.append(thread)
+
+    def _serve(self, one):
+        with one:
+            try:
+                self.fail(one)
+            except OSError:  # the daemon has left
+                pass
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for thread in (self.acceptor, *self.threads):
+            thread.join()
+
+
+def read_to_the_end(one):
+    while one.recv(4096):
+        pass
+
+
+def shows(name, clients=None):
+    """Shakes hands with the certificate `name`; asks for one that the CA `clients` has signed."""
+    def fail(one, files):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files / f"{name}.crt", files / f"{name}.key")
+        if clients is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(files / f"{clients}.crt")
+        with context.wrap_socket(one.dup(), server_side=True, do_handshake_on_connect=False) as secure:
+            try:
+                secure.do_handshake()
+            except ssl.SSLError:
+                read_to_the_end(one)  # a close with bytes unread would take back the alert
+
+    return fail
+
+
+def sends(data):
+    def fail(one, files):
+        one.recv(4096)
+        one.sendall(data)
+        read_to_the_end(one)
+
+    return fail
+
+
+def says_nothing(one, files):
+    read_to_the_end(one)
+
+
+def closes(one, files):
+    one.recv(4096)
+    one.shutdown(socket.SHUT_WR)
+    read_to_the_end(one)
+
+
+def resets(one, files):
+    one.recv(1)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+CAUSES = {  # text of the log: what the server does
+    "the certificate of the server is not trusted": shows("other-server"),
+    "the certificate of the server has another name": shows("elsewhere"),
+    "the certificate of the server has no subjectAltName": shows("client"),
+    "has expired": shows("expired"),
+    "the server refuses": shows("server", clients="ca"),
+    "the server does not speak it here": sends(b"-ERR unknown command\r\n"),
+    "no handshake of TLS in time": says_nothing,
+    "Connection reset by peer": resets,
+    "Server closed the connection": closes,
+}
+
+
+def documented_texts():
+    rows = (ROOT / "docs/redis.md").read_text().partition("| log | what to do |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [text for row in rows for text in re.findall("`([^`]+)`", row.split("|")[1])]
+
+
+def test_each_text_of_the_document_has_a_cause_here():
+    assert sorted(documented_texts()) == sorted(CAUSES)
+
+
+@pytest.mark.parametrize("text", CAUSES)
+def test_the_log_has_the_text_of_the_document(start_daemon, files, text):
+    peer = Peer(lambda one: CAUSES[text](one, files))
+    try:
+        tls = None if text in ("Connection reset by peer", "Server closed the connection") else "{ca_file: FILES/ca.crt}"
+        start_daemon(peer.address, tls, wait=False).wait_for_log(f"warning: Redis: .*{re.escape(text)}")
+    finally:
+        peer.close()
 
 
 # ---- files that change ----------------------------------------------------------------------------------------------

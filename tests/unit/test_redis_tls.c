@@ -21,7 +21,7 @@
 
 enum { PATIENCE = 100000, KEYS = 200, BIG = 300 * 1024 };
 
-static struct tls_identity ca, other_ca, server, expired, not_yet, weak;
+static struct tls_identity ca, other_ca, server, expired, not_yet, weak, nameless;
 static struct tls_peer peer;
 static struct redis_tls *tls;
 static struct redis_tls_session *session;
@@ -51,10 +51,12 @@ static int set_up_identities(void **state)
     X509_gmtime_adj(X509_getm_notBefore(not_yet.certificate), 24 * 3600);
     sign_again(&not_yet);
 
-    EVP_PKEY *small = EVP_RSA_gen(512);
-    tls_identity_init(&weak, "weak", NULL, &ca, 30);
-    X509_set_pubkey(weak.certificate, small);
-    EVP_PKEY_free(small);
+    tls_identity_init(&nameless, "redis.example", NULL, &ca, 30);
+    tls_identity_init(&weak, "weak", NULL, NULL, 30);
+    EVP_PKEY_free(weak.key);
+    weak.key = EVP_RSA_gen(512);
+    X509_set_pubkey(weak.certificate, weak.key);
+    X509_set_issuer_name(weak.certificate, X509_get_subject_name(ca.certificate));
     sign_again(&weak);
     return 0;
 }
@@ -62,7 +64,7 @@ static int set_up_identities(void **state)
 static int tear_down_identities(void **state)
 {
     (void)state;
-    struct tls_identity *all[] = {&ca, &other_ca, &server, &expired, &not_yet, &weak};
+    struct tls_identity *all[] = {&ca, &other_ca, &server, &expired, &not_yet, &weak, &nameless};
     for (size_t i = 0; i < N_OF(all); i++) tls_identity_fini(all[i]);
     return 0;
 }
@@ -337,7 +339,9 @@ static const struct {
     {&ca, &server, "redis.example", NULL, REDIS_TLS_FULL, NULL},
     {&ca, &server, "redis.example.", NULL, REDIS_TLS_FULL, NULL},
     {&ca, &server, "127.0.0.1", NULL, REDIS_TLS_FULL, NULL},
+    {&ca, &server, "127.1", NULL, REDIS_TLS_FULL, NULL},
     {&ca, &server, "::1", NULL, REDIS_TLS_FULL, NULL},
+    {&ca, &server, "::1%eth0", NULL, REDIS_TLS_FULL, NULL},
     {&ca, &server, "10.0.0.7", "redis.example", REDIS_TLS_FULL, NULL},
     {&ca, &server, "redis.example", "127.0.0.1", REDIS_TLS_FULL, NULL},
     {&server, &server, "redis.example", NULL, REDIS_TLS_FULL, NULL}, /* the certificate itself is trusted */
@@ -347,11 +351,18 @@ static const struct {
     {&ca, &server, "elsewhere.example", NULL, REDIS_TLS_FULL, "has another name"},
     {&ca, &server, "example", NULL, REDIS_TLS_FULL, "has another name"},
     {&ca, &server, "127.0.0.2", NULL, REDIS_TLS_FULL, "has another name"},
+    {&ca, &server, "::2%eth0", NULL, REDIS_TLS_FULL, "has another name"},
     {&ca, &server, "redis.example", "127.0.0.2", REDIS_TLS_FULL, "has another name"},
     {&other_ca, &server, "redis.example", NULL, REDIS_TLS_FULL, "is not trusted"},
     {&other_ca, &server, "redis.example", NULL, REDIS_TLS_CA, "is not trusted"},
-    {&ca, &expired, "redis.example", NULL, REDIS_TLS_FULL, "certificate has expired"},
-    {&ca, &expired, "redis.example", NULL, REDIS_TLS_CA, "certificate has expired"},
+    {&ca, &expired, "redis.example", NULL, REDIS_TLS_FULL,
+     "the certificate of the server (CN=expired) has expired; renew it there"},
+    {&ca, &expired, "redis.example", NULL, REDIS_TLS_CA, "the certificate of the server (CN=expired) has expired"},
+    {&ca, &not_yet, "redis.example", NULL, REDIS_TLS_CA,
+     "the certificate of the server (CN=not-yet) is not valid yet; check the clocks of both hosts"},
+    {&ca, &nameless, "redis.example", NULL, REDIS_TLS_CA, NULL},
+    {&ca, &nameless, "redis.example", NULL, REDIS_TLS_FULL, "has no subjectAltName"}, /* its CN is that name */
+    {&ca, &nameless, "127.0.0.1", NULL, REDIS_TLS_FULL, "has no subjectAltName"},
 };
 
 static void a_server_is_accepted_or_refused_by_its_certificate(void **state)
@@ -373,6 +384,49 @@ static void a_server_is_accepted_or_refused_by_its_certificate(void **state)
     }
 }
 
+/* Of a server whose certificate `of` has issued. */
+static void expect_fault_of_ca(const struct redis_tls_options *options, const struct tls_identity *of, bool is_sent,
+                               const char *fault)
+{
+    struct tls_identity below;
+    tls_identity_init(&below, "server", "DNS:redis.example", of, 30);
+    open_session(options, &below, TLS1_3_VERSION, "redis.example");
+    SSL_set_security_level(peer.ssl, 0);
+    if (is_sent) assert_int_equal(SSL_add1_chain_cert(peer.ssl, of->certificate), 1);
+    assert_int_equal(shake_hands(), -1);
+    assert_string_equal(session->fault, fault);
+    assert_true(session->is_refused);
+    close_session();
+    tls_identity_fini(&below);
+}
+
+static void a_certificate_at_fault_is_named_and_a_cas_not_taken_for_the_servers(void **state)
+{
+    (void)state;
+    struct tls_identity old_ca, between;
+    char bundle[sizeof ca.certificate_pem * 2];
+    tls_identity_init(&old_ca, "old-ca", NULL, NULL, -1);
+    tls_identity_init(&between, "between", NULL, NULL, -1);
+    X509_set_issuer_name(between.certificate, X509_get_subject_name(ca.certificate));
+    sign_again(&between);
+
+    snprintf(bundle, sizeof bundle, "%s%s", old_ca.certificate_pem, ca.certificate_pem);
+    const struct redis_tls_options both = options_of(bundle), present = options_of(ca.certificate_pem);
+    expect_fault_of_ca(
+        &both, &old_ca, false,
+        "TLS: a certificate in store.redis.tls.ca_file (CN=old-ca) has expired; write its successor into "
+        "the file");
+    expect_fault_of_ca(
+        &present, &between, true,
+        "TLS: a certificate that the server sends with its own (CN=between) has expired; renew it there");
+    expect_fault_of_ca(
+        &present, &weak, true,
+        "TLS: a certificate that the server sends with its own (CN=weak) is too weak (CA certificate key "
+        "too weak); make a stronger one");
+    tls_identity_fini(&old_ca);
+    tls_identity_fini(&between);
+}
+
 static const char *asked_name; /* SNI, as the server has seen it */
 
 static int on_name(SSL *ssl, int *alert, void *arg)
@@ -391,7 +445,9 @@ static void the_server_is_asked_for_a_name_and_never_for_an_address(void **state
     const char *const cases[][3] = {{"redis.example", NULL, "redis.example"},
                                     {"redis.example.", NULL, "redis.example"},
                                     {"127.0.0.1", NULL, ""},
+                                    {"127.1", NULL, ""},
                                     {"::1", NULL, ""},
+                                    {"::1%eth0", NULL, ""},
                                     {"127.0.0.1", "redis.example", "redis.example"}};
     for (size_t i = 0; i < N_OF(cases); i++) {
         struct redis_tls_options options = options_of(ca.certificate_pem);
@@ -579,6 +635,7 @@ int main(void)
         cmocka_unit_test(both_versions_pass_bytes_both_ways),
         cmocka_unit_test(an_old_version_of_tls_is_refused),
         cmocka_unit_test(a_server_is_accepted_or_refused_by_its_certificate),
+        cmocka_unit_test(a_certificate_at_fault_is_named_and_a_cas_not_taken_for_the_servers),
         cmocka_unit_test(the_server_is_asked_for_a_name_and_never_for_an_address),
         cmocka_unit_test(an_error_of_another_connection_does_not_end_a_healthy_one),
         cmocka_unit_test(a_new_key_asked_for_by_the_server_loses_no_byte),

@@ -25,7 +25,7 @@ def secure(start_redis, tmp_path):
 
 @proves(24)
 @pytest.mark.parametrize(("name", "text"), [("foreign", "is not trusted"), ("elsewhere", "has another name"),
-                                            ("expired", "certificate has expired")])
+                                            ("expired", "has expired; renew it there")])
 def test_the_server_shows_another_certificate(under_load, secure, tmp_path, name, text):
     server, address, options = secure
     with under_load(server, address=address, options=options) as trial, server.client() as admin:

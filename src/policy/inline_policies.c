@@ -16,7 +16,7 @@ COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 
 enum {
     SPELLINGS_MAX = 4,      /* of one policy, by clients: those in several languages write it each in its own way */
-    FORMS_EXPECTED = 2,     /* of one policy, for the width of the table: more make its chains longer */
+    SPELLINGS_EXPECTED = 2, /* of one policy, for the width of the table: more make its chains longer */
     EVICTION_TRIES = 1000,  /* policies looked at for one that no check holds */
     FREED_FOR_EACH_NEW = 2, /* replaced ones, so that they become fewer faster than new ones come */
 };
@@ -153,7 +153,7 @@ static int widen(struct inline_policies *policies, size_t max)
     struct map by_name, by_label, by_spelling;
     if (map_init(&by_name, max) < 0) return -1;
     if (map_init(&by_label, max) < 0) goto err_fini_names;
-    if (map_init(&by_spelling, max * FORMS_EXPECTED) < 0) goto err_fini_labels;
+    if (map_init(&by_spelling, max * SPELLINGS_EXPECTED) < 0) goto err_fini_labels;
 
     map_fini(&policies->by_name);
     map_fini(&policies->by_label);

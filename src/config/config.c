@@ -27,9 +27,9 @@ enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE 
 enum { RESTART = 0, RELOAD = USE_RELOAD };
 
 const struct setting daemon_settings[N_SETTINGS] = {
-#define SETTING(kind, field, path, default_, min, max, choices, reloads, help)                                         \
+#define SETTING(kind_, field, path, default_, min_, max_, words, reloads, help)                                        \
     {.name = path,                                                                                                     \
-     .type = {VALUE_##kind, min, max, choices},                                                                        \
+     .type = {.kind = VALUE_##kind_, .min = min_, .max = max_, words},                                                 \
      .offset = offsetof(struct config, field),                                                                         \
      .size = sizeof((struct config *)0)->field,                                                                        \
      .fallback = default_,                                                                                             \

@@ -39,7 +39,7 @@ def rows(table, macro):
     source = re.sub(r"/\*.*?\*/", "", (SRC / table).read_text(), flags=re.S)
     found = []
     eval("(" + re.sub(rf"^(?={macro}\()", ",", source, flags=re.M).strip().lstrip(",") + ",)", {},
-         Names({macro: lambda *row: found.append(row)}))
+         Names({macro: lambda *row: found.append(row), "ZERO_IS": str, "INSTEAD": str}))
     return found
 
 
@@ -59,8 +59,8 @@ def amount(kind, value):
 
 def settings():
     lines = []
-    for kind, _field, path, default, low, high, choices, when, text in rows("config/settings.def", "SETTING"):
-        words = choices.split() if kind in ("CHOICE", "COUNT") else []
+    for kind, _field, path, default, low, high, words, when, text in rows("config/settings.def", "SETTING"):
+        words = words.split() if kind in ("CHOICE", "COUNT") else []
         what = " | ".join(words if kind == "CHOICE" else [*words, KINDS[kind]])
         bounds = f", {amount(kind, low)} to {amount(kind, high)}" if kind in ("SIZE", "DURATION", "COUNT") else ""
         lines += [f".It Cm {path} : Ar {what}", roff(text),

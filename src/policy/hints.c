@@ -12,15 +12,12 @@
 
 /* ---- What has another name here ---- */
 
-/* `setting` is the last part of the path. */
+/* For the settings that have `meant` among their choices. */
 static const struct {
-    const char *setting;
     const char *word;
     const char *meant;
-} values[] = {
-    {"on_failure", "open", "allow"},  {"on_failure", "fail_open", "allow"},
-    {"on_failure", "closed", "deny"}, {"on_failure", "fail_closed", "deny"},
-    {"type", "valkey", "redis"},      {"algorithm", "sliding_window", "sliding_counter or sliding_log"},
+} words[] = {
+    {"open", "allow"}, {"fail_open", "allow"}, {"closed", "deny"}, {"fail_closed", "deny"}, {"valkey", "redis"},
 };
 
 static const struct {
@@ -31,23 +28,22 @@ static const struct {
     {"minute", "1m"}, {"h", "1h"},   {"hour", "1h"},   {"d", "1d"}, {"day", "1d"},
 };
 
-static const char *last_part(const char *path)
+static const char *meant_by(const char *word)
 {
-    const char *dot = strrchr(path, '.');
-    return dot != NULL ? dot + 1 : path;
+    for (size_t i = 0; i < N_OF(words); i++)
+        if (strcmp(words[i].word, word) == 0) return words[i].meant;
+    return NULL;
 }
 
-const char *hint_value(const char *path, const char *word, const char *choices, char *out)
+const char *hint_choice(const char *word, const char *choices, char *out)
 {
-    const char *setting = last_part(path);
-    for (size_t i = 0; i < N_OF(values); i++)
-        if (strcmp(values[i].setting, setting) == 0 && strcmp(values[i].word, word) == 0) return values[i].meant;
-
+    const char *meant = meant_by(word);
     struct nearest nearest = nearest_to(word);
     char name[HINT_MAX];
-    while (choices != NULL && *choices != '\0') {
+    while (*choices != '\0') {
         size_t len = strcspn(choices, " "), distance = nearest.distance;
         snprintf(name, sizeof name, "%.*s", (int)len, choices);
+        if (meant != NULL && strcmp(name, meant) == 0) return meant;
         nearest_offer(&nearest, name);
         if (nearest.distance < distance) strcpy(out, name);
         choices += len + (choices[len] == ' ');
@@ -55,11 +51,11 @@ const char *hint_value(const char *path, const char *word, const char *choices, 
     return nearest.name != NULL ? out : NULL;
 }
 
-const char *hint_rate(const char *path, const char *text, char *out)
+const char *hint_rate(const char *text, char *out)
 {
     int64_t us;
     size_t digits = strspn(text, "0123456789");
-    if (strcmp(last_part(path), "limit") != 0 || digits == 0 || digits > 15 || text[digits] != '/') return NULL;
+    if (digits == 0 || digits > 15 || text[digits] != '/') return NULL;
 
     const char *per = text + digits + 1, *window = NULL;
     for (size_t i = 0; i < N_OF(rates); i++)

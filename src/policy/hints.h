@@ -9,14 +9,13 @@
 
 #include "limit/calendar.h"
 
-/* What to write in place of `word` as the value of the setting at `path`, or NULL. `choices` (names separated by one
- * space each; may be NULL) are looked through for a slip of the pen. At most one guess: valid until the next call with
- * the same `out`, which has HINT_MAX bytes. */
 enum { HINT_MAX = 128 };
-const char *hint_value(const char *path, const char *word, const char *choices, char *out);
+/* Which of the choices (names separated by one space each) to write in place of `word`: that which other systems call
+ * so, or the nearest one; or NULL. Valid until the next call with the same `out`, which has HINT_MAX bytes. */
+const char *hint_choice(const char *word, const char *choices, char *out);
 
-/* "5/m" as the `limit` at `path`, which other systems call a rate: as the two settings it is, into `out`; or NULL. */
-const char *hint_rate(const char *path, const char *text, char *out);
+/* "5/m", which other systems write as a limit: as the two settings it is, into `out`; or NULL. */
+const char *hint_rate(const char *text, char *out);
 
 /* The zone of the system's zone.tab with the same city ("Berlin", "europe/berlin"), or the one with the most similar
  * name. False if no name is similar. */

@@ -35,13 +35,12 @@ static const char *known_names(enum policy_field field, char *out, size_t size)
 
 static void refuse_name(struct reading *reading, enum policy_field field, const char *text)
 {
-    char shown[FAULTS_SHOWN_MAX], known[256], near[HINT_MAX];
-    const char *meant = hint_value(reading->path, text, NULL, near);
-
+    char shown[FAULTS_SHOWN_MAX], known[256];
+    bool is_either = field == FIELD_ALGORITHM && strcmp(text, "sliding_window") == 0;
     struct nearest nearest = nearest_to(text);
     for (int i = 0; i < N_ALGOS; i++)
         if (algo_table[i]->is_compat == (field == FIELD_COMPAT)) nearest_offer(&nearest, algo_table[i]->name);
-    if (meant == NULL) meant = nearest.name;
+    const char *meant = is_either ? "sliding_counter or sliding_log" : nearest.name;
 
     faults_shown(shown, text);
     if (meant != NULL)
@@ -248,7 +247,7 @@ static void prepare_limit(struct reading *reading, struct limit *limit, const ch
     for (;;) {
         stand_in(limit, bad);
         if (policy_prepare_limit(limit, prefix, &diag) == 0) return;
-        const enum policy_field field = policy_field_of(diag.setting);
+        const enum policy_field field = policy_field_at_fault(&diag);
         if (bad & bit(field)) return; /* reported before: no other value helps */
         if (reading->given[field] == NULL) {
             faults_add(reading->faults, reading->node->line, reading_path_to(reading, NULL), "%s %s", diag.setting,

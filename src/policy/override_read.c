@@ -179,7 +179,7 @@ static void read_variant(struct entry *entry, struct policy *variant)
         struct diag diag;
         if (limit_prepare(limit, &diag) == 0) continue; /* its keys begin as the base's */
 
-        const enum policy_field field = policy_field_of(diag.setting);
+        const enum policy_field field = policy_field_at_fault(&diag);
         const struct tree_node *node = entry->given[i][field];
         if (node != NULL)
             faults_add(faults, node->line, path_of_number(entry, field, limit), "%s", diag.text);

@@ -34,11 +34,11 @@
 #define OVERRIDE   USE_OVERRIDE
 
 const struct setting policy_settings[N_POLICY_FIELDS] = {
-#define POLICY_SETTING(NAME, name_, level_, kind, held, algos_, min, max, fallback_, choices, uses_, required_,        \
+#define POLICY_SETTING(NAME, name_, level_, kind_, held, algos_, min_, max_, fallback_, words, uses_, required_,       \
                        takers_, help)                                                                                  \
     {.name = name_,                                                                                                    \
      .level = level_,                                                                                                  \
-     .type = {VALUE_##kind, min, max, choices},                                                                        \
+     .type = {.kind = VALUE_##kind_, .min = min_, .max = max_, words},                                                 \
      held,                                                                                                             \
      .algos = algos_,                                                                                                  \
      .fallback = fallback_,                                                                                            \
@@ -54,6 +54,13 @@ enum policy_field policy_field_of(const char *name)
     size_t i = 0;
     while (i < N_POLICY_FIELDS && strcmp(policy_settings[i].name, name) != 0) i++;
     return (enum policy_field)i;
+}
+
+enum policy_field policy_field_at_fault(const struct diag *diag)
+{
+    enum policy_field field = policy_field_of(diag->setting);
+    CHECK(field < N_POLICY_FIELDS);
+    return field;
 }
 
 bool policy_setting_takes(enum policy_field field, const struct limit *limit)
@@ -143,9 +150,9 @@ size_t policy_setting_values(const struct policy *policy, const struct limit *li
         } else if (value->kind == VALUE_CHOICE) {
             value->kind = VALUE_WORD;
             value->text = value_choice(setting->type.choices, value->number);
-        } else if (value->kind == VALUE_COUNT && value->number == 0 && setting->type.choices[0] != '\0') {
+        } else if (value->number == 0 && setting->type.zero_word != NULL) {
             value->kind = VALUE_WORD;
-            value->text = slice_of(setting->type.choices);
+            value->text = slice_of(setting->type.zero_word);
         }
         n += setting->uses & use || (setting->uses & use_set && value->number != 0);
     }

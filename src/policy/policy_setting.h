@@ -23,11 +23,13 @@ enum policy_field {
 
 extern const struct setting policy_settings[N_POLICY_FIELDS];
 
+struct diag;
 struct limit;
 struct policy;
 
 /* The field of that name, or N_POLICY_FIELDS. */
 enum policy_field policy_field_of(const char *name);
+enum policy_field policy_field_at_fault(const struct diag *diag); /* an algorithm names none but the table's */
 bool policy_setting_takes(enum policy_field field, const struct limit *limit); /* does its algorithm? */
 int64_t policy_setting_number(enum policy_field field, const void *holder);    /* a limit's, or a policy's */
 

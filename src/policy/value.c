@@ -37,7 +37,7 @@ bool value_parse_list(const struct value_type *type, const char *path, const str
     int64_t n = (int64_t)tree_count(node);
     if (node->kind == TREE_REFUSED) return false;
     if (node->kind != TREE_LIST)
-        faults_add(faults, node->line, path, "is not a list; write %s", type->choices);
+        faults_add(faults, node->line, path, "is not a list; write %s", type->instead);
     else if (n >= type->min && n <= type->max)
         return true;
     else if (type->min == type->max)
@@ -58,12 +58,6 @@ struct slice value_choice(const char *choices, int64_t index)
     return (struct slice){(const uint8_t *)choices, strcspn(choices, " ")};
 }
 
-/* May a word be written in place of the number? */
-static bool has_word(const struct value_type *type)
-{
-    return type->kind == VALUE_COUNT && type->choices != NULL && type->choices[0] != '\0';
-}
-
 const char *value_print(const struct value_type *type, int64_t number, char *out)
 {
     struct slice word;
@@ -74,7 +68,7 @@ const char *value_print(const struct value_type *type, int64_t number, char *out
     case VALUE_SPAN: return units_print_duration(out, number);
     case VALUE_BOOL: return number != 0 ? "true" : "false";
     case VALUE_COUNT:
-        if (number == 0 && has_word(type)) return type->choices;
+        if (number == 0 && type->zero_word != NULL) return type->zero_word;
         snprintf(out, UNITS_TEXT_MAX, "%" PRId64, number);
         return out;
     case VALUE_CHOICE:
@@ -85,7 +79,7 @@ const char *value_print(const struct value_type *type, int64_t number, char *out
     }
 }
 
-/* ---- Numbers ---- */
+/* ---- From text ---- */
 
 /* The index of `text` among the choices, or -1. */
 static int64_t choice_index(const char *text, const char *choices)
@@ -100,15 +94,53 @@ static int64_t choice_index(const char *text, const char *choices)
     return -1;
 }
 
+static bool parse_choice(const struct value_type *type, const char *path, const struct tree_node *node,
+                         struct faults *faults, int64_t *ret)
+{
+    char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
+    int64_t index = choice_index(node->text, type->choices);
+    if (index >= 0) {
+        *ret = index;
+        return true;
+    }
+
+    const char *guess = hint_choice(node->text, type->choices, near);
+    faults_shown(shown, node->text);
+    if (guess != NULL)
+        faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
+    else
+        faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
+                   strchr(type->choices, ' ') != NULL ? "one of: " : "", type->choices);
+    return false;
+}
+
+static bool parse_count_or_word(const struct value_type *type, const char *path, const struct tree_node *node,
+                                struct faults *faults, int64_t *ret)
+{
+    char shown[FAULTS_SHOWN_MAX];
+    int64_t count = 0;
+    bool is_word = strcmp(node->text, type->zero_word) == 0;
+    if (is_word || (units_count(node->text, &count) == NULL && count >= type->min && count <= type->max)) {
+        *ret = count;
+        return true;
+    }
+
+    faults_add(faults, node->line, path,
+               "%s is neither %s nor a number from %" PRId64 " to %" PRId64 "; write one of the two",
+               faults_shown(shown, node->text), type->zero_word, type->min, type->max);
+    return false;
+}
+
 /* NULL, or what is wrong with it. */
-static const char *parse_number(const struct value_type *type, const char *text, int64_t *ret)
+static const char *read_number(const struct value_type *type, const char *text, int64_t *ret)
 {
     const char *wrong;
 
     switch (type->kind) {
     case VALUE_MODE: return units_mode(text, ret);
     case VALUE_SIZE: return units_size(text, ret);
-    case VALUE_COUNT: return units_count(text, ret);
+    case VALUE_COUNT:
+    case VALUE_UNITS: return units_count(text, ret);
     case VALUE_BOOL: return units_bool(text, ret);
     case VALUE_SPAN:
         wrong = units_duration(text, ret);
@@ -124,58 +156,35 @@ static const char *parse_number(const struct value_type *type, const char *text,
     }
 }
 
+static bool parse_number(const struct value_type *type, const char *path, const struct tree_node *node,
+                         struct faults *faults, int64_t *ret)
+{
+    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
+    int64_t number = 0;
+    const char *wrong = read_number(type, node->text, &number);
+    if (wrong == NULL && number >= type->min && number <= type->max) {
+        *ret = number;
+        return true;
+    }
+
+    const char *rate = wrong != NULL && type->kind == VALUE_UNITS ? hint_rate(node->text, near) : NULL;
+    faults_shown(shown, node->text);
+    if (rate != NULL)
+        faults_add(faults, node->line, path, "%s is a rate; write %s", shown, rate);
+    else if (wrong != NULL)
+        faults_add(faults, node->line, path, "%s is %s", shown, wrong);
+    else
+        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", shown,
+                   number < type->min ? "small" : "large", value_print(type, type->min, low),
+                   value_print(type, type->max, high));
+    return false;
+}
+
 bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret)
 {
-    char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
-    int64_t value = 0;
-    const char *text = value_parse_text(path, node, faults);
-    if (text == NULL) return false;
-    faults_shown(shown, text);
-
-    if (type->kind == VALUE_CHOICE) {
-        value = choice_index(text, type->choices);
-        if (value >= 0) {
-            *ret = value;
-            return true;
-        }
-        const char *guess = hint_value(path, text, type->choices, near);
-        if (guess != NULL)
-            faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
-        else
-            faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
-                       strchr(type->choices, ' ') != NULL ? "one of: " : "", type->choices);
-        return false;
-    }
-
-    if (has_word(type)) {
-        if (strcmp(text, type->choices) == 0) {
-            *ret = 0;
-            return true;
-        }
-        if (units_count(text, &value) == NULL && value >= type->min && value <= type->max) {
-            *ret = value;
-            return true;
-        }
-        faults_add(faults, node->line, path,
-                   "%s is neither %s nor a number from %" PRId64 " to %" PRId64 "; write one of the two", shown,
-                   type->choices, type->min, type->max);
-        return false;
-    }
-
-    const char *wrong = parse_number(type, text, &value);
-    const char *meant = wrong != NULL ? hint_rate(path, text, near) : NULL;
-    if (meant != NULL)
-        faults_add(faults, node->line, path, "%s is a rate; write %s", shown, meant);
-    else if (wrong != NULL)
-        faults_add(faults, node->line, path, "%s is %s", shown, wrong);
-    if (wrong != NULL) return false;
-    if (value < type->min || value > type->max) {
-        faults_add(faults, node->line, path, "%s is too %s; write %s to %s", shown,
-                   value < type->min ? "small" : "large", value_print(type, type->min, low),
-                   value_print(type, type->max, high));
-        return false;
-    }
-    *ret = value;
-    return true;
+    if (value_parse_text(path, node, faults) == NULL) return false;
+    if (type->kind == VALUE_CHOICE) return parse_choice(type, path, node, faults, ret);
+    if (type->zero_word != NULL) return parse_count_or_word(type, path, node, faults, ret);
+    return parse_number(type, path, node, faults, ret);
 }

@@ -14,13 +14,14 @@
 
 enum value_kind {
     VALUE_COUNT,
+    VALUE_UNITS,    /* of a window: a COUNT, which other systems write as a rate */
     VALUE_SIZE,     /* bytes */
     VALUE_MODE,     /* permission bits */
     VALUE_DURATION, /* milliseconds */
     VALUE_SPAN,     /* microseconds */
     VALUE_BOOL,
     VALUE_CHOICE, /* the index in choices, from 0 */
-    VALUE_WORD,   /* one that needs no quotes */
+    VALUE_WORD,   /* one that needs no quotes; whoever reads it may read it as a CHOICE */
     VALUE_TEXT,
     VALUE_PARTS, /* of the policy's key_format: a key_parts */
     VALUE_LIST,
@@ -28,15 +29,19 @@ enum value_kind {
 
 struct value_type {
     enum value_kind kind;
-    int64_t min, max;    /* of a number; of a text its length, of a list its entries */
-    const char *choices; /* separated by one space each; of a list, what to write instead of anything else; of a COUNT
-                            the word that stands for 0, "" = none */
+    int64_t min, max;      /* of a number; of a text its length, of a list its entries */
+    const char *choices;   /* words, separated by one space each */
+    const char *zero_word; /* of a COUNT: what stands for 0, which is then not among the numbers; NULL: none */
+    const char *instead;   /* of a list: what to write instead of anything else */
 };
+/* In the table of settings, in place of choices. */
+#define ZERO_IS(word) .zero_word = (word)
+#define INSTEAD(text) .instead = (text)
 
 /* The name number `index` of choices. */
 struct slice value_choice(const char *choices, int64_t index);
 
-/* A COUNT, SIZE, MODE, DURATION, SPAN, BOOL or CHOICE. False: the fault is recorded, as that of `path`. */
+/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL or CHOICE. False: the fault is recorded, as that of `path`. */
 bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret);
 /* The text of a node, or NULL with the fault recorded (it is a list, a map or empty). Valid as long as the node. */

@@ -226,7 +226,7 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
         if (denials_find(&client->denials, question, request, client->clock.mono_us))
             return exchange_repeat(client, request);
     }
-    return submit(client, request, request_pack(request, question, client->features & FEATURE_NAME));
+    return submit(client, request, request_pack(request, question, client->features));
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,

@@ -270,9 +270,43 @@ static void end_verified(struct ratelimit_async *client, struct request *request
     }
 }
 
-static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
+/* What this kind of request is answered with, into `answer`: a decision, which `decision` has space for, decisions of
+ * the members, an id, or a flag. 0, or -1: the answer is not valid. */
+static int decode_answer(struct ratelimit_async *client, const struct request *request, struct pull result,
+                         struct ratelimit_decision *decision, struct ratelimit_answer *answer)
 {
     const struct decode_order *order = &client->order;
+    switch (request->kind) {
+    case REQUEST_DECISION: answer->decision = decision; return decode_decision(&result, order, request->cost, decision);
+    case REQUEST_ID:
+        answer->decision = decision;
+        if (decode_with_id(&result, order, request->cost, decision, &client->id) != 0) return -1;
+        if (buffer_len(&client->id) > 0) answer->id = (const char *)buffer_data(&client->id);
+        return 0;
+    case REQUEST_MANY: return decode_many(&result, order, request->members, request->n_members);
+    case REQUEST_ALL:
+        answer->decision = decision;
+        return decode_all(&result, order, request->cost, decision, request->members, request->n_members);
+    case REQUEST_FLAG: return decode_flag(result, request->flag, &answer->done);
+    case REQUEST_HELLO:
+    case REQUEST_ABANDON:
+    case REQUEST_REPEAT:
+    case REQUEST_VERIFY:
+    case REQUEST_OTHER: break;
+    }
+    return 0;
+}
+
+static void count_slots(struct ratelimit_async *client, const struct request *request,
+                        const struct ratelimit_answer *answer)
+{
+    bool has_id = answer->id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
+    if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
+    if (request->effect == EFFECT_SLOT_ENDED && answer->done && client->n_slots > 0) client->n_slots--;
+}
+
+static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
+{
     struct ratelimit_decision decision;
     struct ratelimit_answer answer = {.code = "",
                                       .message = "",
@@ -280,40 +314,20 @@ static void end_answered(struct ratelimit_async *client, struct request *request
                                       .result_len = (size_t)(result.end - result.at),
                                       .members = request->n_members > 0 ? request->members : NULL,
                                       .n_members = request->n_members};
-
-    int rc = 0;
-    switch (request->kind) {
-    case REQUEST_DECISION: rc = decode_decision(&result, order, request->cost, &decision); break;
-    case REQUEST_ID: rc = decode_with_id(&result, order, request->cost, &decision, &client->id); break;
-    case REQUEST_MANY: rc = decode_many(&result, order, request->members, request->n_members); break;
-    case REQUEST_ALL:
-        rc = decode_all(&result, order, request->cost, &decision, request->members, request->n_members);
-        break;
-    case REQUEST_FLAG: rc = decode_flag(result, request->flag, &answer.done); break;
-    case REQUEST_HELLO:
-    case REQUEST_ABANDON:
-    case REQUEST_REPEAT:
-    case REQUEST_VERIFY:
-    case REQUEST_OTHER: break;
-    }
-    if (rc != 0) {
+    if (decode_answer(client, request, result, &decision, &answer) != 0) {
         end_failed(client, request, RATELIMIT_PROTOCOL, "", "the answer is not valid for this method");
         return;
     }
 
-    if (request->kind == REQUEST_DECISION || request->kind == REQUEST_ID || request->kind == REQUEST_ALL)
-        answer.decision = &decision;
+    /* The names of inline policies, which the daemon does not know. */
     if (answer.members != NULL)
         names_put_members(&request->names, request->members, request->n_members,
                           answer.decision != NULL ? &decision : NULL);
     else if (answer.decision != NULL)
         names_put(&request->names, &decision);
-    if (answer.decision != NULL) denials_put(&client->denials, request, &decision, client->clock.mono_us);
-    if (request->kind == REQUEST_ID && buffer_len(&client->id) > 0) answer.id = (const char *)buffer_data(&client->id);
-    bool has_id = answer.id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
-    if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
-    if (request->effect == EFFECT_SLOT_ENDED && answer.done && client->n_slots > 0) client->n_slots--;
 
+    if (answer.decision != NULL) denials_put(&client->denials, request, &decision, client->clock.mono_us);
+    count_slots(client, request, &answer);
     end_call(client, request, &answer);
 }
 
@@ -342,7 +356,7 @@ static void undo(struct ratelimit_async *client, struct request *request, const 
                   buffer_len(&client->id) > 0;
     struct question undoing = {.method = request->effect == EFFECT_SLOT ? "release" : "cancel"};
     if (is_yes) undoing.id = (const char *)buffer_data(&client->id);
-    if (!is_yes || request_pack(request, &undoing, false) != 0) {
+    if (!is_yes || request_pack(request, &undoing, client->features) != 0) {
         request_release(&client->pool, request);
         return;
     }

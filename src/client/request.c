@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "client/decode.h"
 #include "client/flow.h"
 #include "client/long_key.h"
 #include "client/names.h"
@@ -203,13 +204,13 @@ static int pack_list(struct request *request, struct packer *packer, const struc
     return 0;
 }
 
-int request_pack(struct request *request, const struct question *question, bool sends_names)
+int request_pack(struct request *request, const struct question *question, unsigned features)
 {
     bool is_one = question->id == NULL && !question->is_list, has_units = question->units != NULL;
     struct packer packer =
         start_message(request, question->method, 1U + is_one + has_units + (question->options != NULL));
     request->cost = question->granted;
-    request->sends_names = sends_names;
+    request->sends_names = question->id == NULL && features & FEATURE_NAME;
 
     if (is_one)
         pack_target(request, &packer, question->items, 0);

@@ -107,9 +107,9 @@ void request_release(struct request_pool *pool, struct request *request); /* mus
 
 int request_reserve_members(struct request *request, size_t n); /* space for so many; 0, or -1 without memory */
 
-/* Each packs a whole request, with its `msgid`. 0, or -1 without memory; `wrong` is set where a policy's settings
- * cannot be read. */
-int request_pack(struct request *request, const struct question *question, bool sends_names);
+/* Each packs a whole request, with its `msgid`. 0, or -1 without memory; `wrong` is set if a policy's settings cannot
+ * be read. `features`: a set of FEATURE_*, of the daemon that it is for. */
+int request_pack(struct request *request, const struct question *question, unsigned features);
 /* `params` are a whole packed array, or empty */
 int request_pack_other(struct request *request, const char *method, struct slice params);
 int request_pack_hello(struct request *request, bool as_maps, bool describes);

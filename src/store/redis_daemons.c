@@ -56,11 +56,22 @@ static void take_members(struct redis_daemons *daemons, const struct redis_reade
     }
 }
 
+static void begin_counting(struct redis_daemons *daemons)
+{
+    daemons->highest = 0;
+    daemons->fall_us = daemons->clock->mono_us + (int64_t)LIVE_MS * MS_US;
+}
+
 static void take_count(struct redis_daemons *daemons, const struct redis_reader *reply)
 {
     if (reply->type != REDIS_INTEGER || reply->integers[0] < 1 || reply->integers[0] > UINT32_MAX) return;
     uint32_t n = (uint32_t)reply->integers[0];
-    if (n > daemons->n || !is_young(daemons)) daemons->n = n;
+    if (daemons->clock->mono_us >= daemons->fall_us) {
+        if (daemons->highest > 0) daemons->n = daemons->highest;
+        begin_counting(daemons);
+    }
+    if (n > daemons->highest) daemons->highest = n;
+    if (n > daemons->n) daemons->n = n;
 }
 
 static void take_error(struct redis_daemons *daemons, const struct redis_reader *reply)
@@ -191,6 +202,7 @@ void redis_daemons_on_ready(struct redis_daemons *daemons)
 {
     daemons->since_us = daemons->clock->mono_us;
     daemons->next_us = 0;
+    begin_counting(daemons);
 }
 
 void redis_daemons_look(struct redis_daemons *daemons, bool is_wanted)

@@ -6,7 +6,8 @@
  * Each daemon is a member of one sorted set, PREFIX:{b000}:daemons, whose score is the time of its last refresh by
  * Redis' clock, in ms. A member that is older than 30 s does not count, and the set expires with its last one. A daemon
  * refreshes its own every 10 s; every 3 s in the first 30 s of a connection, because others may come (or come back) at
- * the same time. In these 30 s the number only rises: those that are not back yet are not gone.
+ * the same time. The number rises at once, and falls once in 30 s to the highest that was counted in them: after a
+ * return, a lost set or a step of Redis' clock, those that are not back yet are not gone.
  *
  * A set with members that no daemon wrote is left alone, and so is a value of another type: then nothing is counted,
  * and `fault` says why. What Redis refuses for another reason, or does not answer, changes nothing.
@@ -40,6 +41,8 @@ struct redis_daemons {
     bool is_wanted;
     bool is_member;            /* it may be in the set */
     int64_t since_us, next_us; /* CLOCK_MONOTONIC: of this connection, or of being wanted; of the next refresh */
+    int64_t fall_us;           /* the same: `n` falls to `highest`, which begins anew */
+    uint32_t highest;          /* counted since then */
 
     enum daemons_phase phase;
     size_t n_waiting;              /* steps on their way */

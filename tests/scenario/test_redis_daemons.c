@@ -43,6 +43,12 @@ static void add(const char *member, long long age_ms)
     assert_int_equal(real_redis_command(&redis, "ZADD " KEY " %lld %s", now_ms() - age_ms, member), 1);
 }
 
+static void add_again(const char *member, long long age_ms)
+{
+    real_redis_command(&redis, "ZREM " KEY " %s", member);
+    add(member, age_ms);
+}
+
 static long long n_members(void)
 {
     return real_redis_command(&redis, "ZCARD " KEY);
@@ -59,6 +65,14 @@ static void look(bool is_counting)
 {
     redis_store_look(store_fixture->redis, is_counting);
     store_fixture_until(is_idle);
+}
+
+static void look_for_30_s(void)
+{
+    for (int i = 0; i < 3; i++) {
+        store_fixture->clock.mono_us += 10 * S_US;
+        look(true);
+    }
 }
 
 static void open_frozen(void)
@@ -180,7 +194,56 @@ static void what_redis_refuses_changes_nothing(void **state)
     real_redis_command(&redis, "CONFIG SET maxmemory 0");
     store_fixture->clock.mono_us += 10 * S_US;
     look(true);
+    assert_int_equal(n_members(), 1);
+    assert_int_equal(seen(), 2);
+    look_for_30_s();
     assert_int_equal(seen(), 1);
+}
+
+static void it_sees_two(void)
+{
+    open_frozen();
+    add("ratelimitd:other:1:0", 0);
+    look(true);
+    look_for_30_s();
+    add_again("ratelimitd:other:1:0", 0);
+    look_for_30_s();
+    assert_int_equal(seen(), 2);
+}
+
+/* FLUSHALL under four daemons: the first one to look saw itself alone, and had the whole limit in the next outage. */
+static void a_lost_set_is_no_sign_that_the_others_are_gone(void **state)
+{
+    (void)state;
+    it_sees_two();
+    real_redis_command(&redis, "FLUSHALL");
+    store_fixture->clock.mono_us += 10 * S_US;
+    look(true);
+    assert_int_equal(n_members(), 1);
+    assert_int_equal(seen(), 2);
+    store_fixture->clock.mono_us += 10 * S_US;
+    add_again("ratelimitd:other:1:0", 0);
+    look(true);
+    look_for_30_s();
+    assert_int_equal(seen(), 2);
+    add_again("ratelimitd:other:1:0", 31000);
+    look_for_30_s();
+    look_for_30_s();
+    assert_int_equal(seen(), 1);
+}
+
+/* The others' times are in the future until they refresh them. */
+static void a_redis_whose_clock_is_set_back_has_not_lost_the_others(void **state)
+{
+    (void)state;
+    it_sees_two();
+    add_again("ratelimitd:other:1:0", -3600000);
+    store_fixture->clock.mono_us += 10 * S_US;
+    look(true);
+    assert_int_equal(seen(), 2);
+    add_again("ratelimitd:other:1:0", 0);
+    look_for_30_s();
+    assert_int_equal(seen(), 2);
 }
 
 /* Those that are not back yet are not gone. */
@@ -207,8 +270,9 @@ static void after_a_return_the_number_falls_only_when_30_s_are_over(void **state
     look(true);
     assert_int_equal(seen(), 3);
     real_redis_command(&redis, "ZREM " KEY " ratelimitd:b:1:0 ratelimitd:c:1:0");
-    store_fixture->clock.mono_us += 30 * S_US;
-    look(true);
+    look_for_30_s();
+    assert_int_equal(seen(), 3);
+    look_for_30_s();
     assert_int_equal(seen(), 1);
 }
 
@@ -240,6 +304,8 @@ int main(void)
         SERVED_STORE_TEST(a_value_of_another_type_is_left_alone),
         SERVED_STORE_TEST(a_missing_right_is_said_in_redis_words),
         SERVED_STORE_TEST(what_redis_refuses_changes_nothing),
+        SERVED_STORE_TEST(a_lost_set_is_no_sign_that_the_others_are_gone),
+        SERVED_STORE_TEST(a_redis_whose_clock_is_set_back_has_not_lost_the_others),
         SERVED_STORE_TEST(after_a_return_the_number_falls_only_when_30_s_are_over),
         SERVED_STORE_TEST(a_redis_that_hangs_is_asked_once),
     };

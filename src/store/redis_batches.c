@@ -409,6 +409,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     batches->has_wall = true;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
+        redis_breaker_lost(batches->breaker, is_past_deadlines(call));
         call_refused(call, REMEDY_KEEP);
         return;
     }
@@ -420,8 +421,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
     call_release(call, &ops);
-    const struct op *first = LIST_ITEM(ops.next, struct op, link);
-    if (is_doubtful) doubtful_policies_remove(&batches->doubtful, first);
+    if (is_doubtful) doubtful_policies_remove(&batches->doubtful, LIST_ITEM(ops.next, struct op, link));
     batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
 

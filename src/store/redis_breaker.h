@@ -37,7 +37,7 @@ void redis_breaker_refused(struct redis_breaker *breaker);
 /* was_late: as above; what waited here until its deadline was near shows nothing. has_written: on a server that refuses
  * writes, a batch that only reads is answered well and shows nothing. */
 void redis_breaker_answered(struct redis_breaker *breaker, bool was_late, bool has_written);
-/* No reply came: it shows nothing but that it was late, if it was. */
+/* No reply came, or that it was not begun in time: this shows nothing but that it was late, if it was. */
 void redis_breaker_lost(struct redis_breaker *breaker, bool was_late);
 
 #endif

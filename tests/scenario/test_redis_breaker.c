@@ -163,6 +163,35 @@ static void a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_
     assert_int_equal(check_now("k")->outcome, OP_DECIDED);
 }
 
+/* Sent so early that Redis finds it too late and does nothing, and answered after its deadline. */
+static void check_begun_too_late(void)
+{
+    const int64_t long_us = 10000000;
+    store_fixture->clock.mono_us -= long_us;
+    store_fixture->deadline_us = store_fixture->clock.mono_us + 1000;
+    struct ask *ask = store_fixture_check("k");
+    store_flush(&store_fixture->store);
+    store_fixture->clock.mono_us += long_us;
+    store_fixture_settle();
+    assert_int_equal(ask->outcome, OP_EXPIRED);
+}
+
+/* With a long store.redis.stall, a Redis two seconds behind began no batch in time. Each check cost its deadline. */
+static void a_redis_so_late_that_it_begins_nothing_in_time_opens_it(void **state)
+{
+    (void)state;
+    store_fixture->options.deadline_ms = 1;
+    open_with(0, 3);
+    store_fixture->clock.frozen = true;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(redis_counters.breaker_opens, 0);
+        check_begun_too_late();
+    }
+    assert_int_equal(redis_counters.redis_batches_too_late, 3);
+    assert_int_equal(redis_counters.breaker_opens, 1);
+    store_fixture_until(is_closed_again);
+}
+
 /* How many of ten batches are on the wire at once. */
 static size_t n_at_once(void)
 {
@@ -263,6 +292,7 @@ int main(void)
         SERVED_STORE_TEST(a_policy_without_a_right_never_opens_it),
         SERVED_STORE_TEST(checks_that_waited_here_until_their_deadline_never_open_it),
         SERVED_STORE_TEST(a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time),
+        SERVED_STORE_TEST(a_redis_so_late_that_it_begins_nothing_in_time_opens_it),
         SERVED_STORE_TEST(the_window_begins_at_one_after_each_return),
         SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),
         SERVED_STORE_TEST(a_server_that_has_lost_its_master_is_left_by_the_probe),

@@ -300,25 +300,12 @@ static void sweep(struct engine *engine, struct reservation *reservation)
 
 /* ---- what the store is asked ---- */
 
-/* The store is done with the check's op: updates its slot. */
-static void note_slot(struct check *check, enum op_outcome outcome)
-{
-    struct slot *slot = check->slot;
-    slot->n_out--;
-    if (outcome == OP_DECIDED && check->op.kind == OP_RELEASE) slot->lease = LEASE_NONE;
-    if (outcome == OP_DECIDED && check->op.kind == OP_ACQUIRE && check->op.members[0].decision.granted > 0)
-        slot_taken(slot);
-    slot_settle(slot);
-}
-
 /* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer. */
 static void follow_up(struct check *check, enum op_outcome outcome)
 {
-    enum op_kind kind = check->op.kind;
     if (outcome == OP_DECIDED) reserving_decided(check);
-    if (kind == OP_RESERVE) follow_up_reserve(check, outcome);
-    if (kind == OP_ACQUIRE && outcome == OP_DOWN && check->op.sent) slot_doubt(check->slot);
-    if (check->slot != NULL) note_slot(check, outcome);
+    if (check->op.kind == OP_RESERVE) follow_up_reserve(check, outcome);
+    if (check->slot != NULL) slot_op_done(check->slot, &check->op, outcome);
     if (check->state != CHECK_WAITING) reserving_let_go(check);
 }
 
@@ -390,7 +377,7 @@ static void ask_store(struct check *check)
                                                [SUBMIT_BREAKER] = OP_BREAKER,
                                                [SUBMIT_OVERLOAD] = OP_OVERLOAD};
     enum op_outcome outcome = outcomes[status];
-    if (check->slot != NULL) note_slot(check, outcome);
+    if (check->slot != NULL) slot_op_done(check->slot, op, outcome);
     if (outcome == OP_DECIDED && check->is_special) reserving_decided(check);
     end_waiting(check, outcome);
 }
@@ -411,7 +398,7 @@ static void submit_release(struct check *check)
         return;
     }
 
-    note_slot(check, OP_DOWN);
+    slot_op_done(slot, &check->op, OP_DOWN);
     answer(check);
 }
 

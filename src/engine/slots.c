@@ -304,6 +304,8 @@ static void become(struct slot *slot, enum slot_state state)
 
 /* ---- what the store is asked ---- */
 
+static void settle(struct slot *slot); /* after n_out or lease has changed: a slot that is LEFT may end */
+
 /* The store has renewed what it still had of the slot's leases. */
 static void note_renewed(struct slot *slot)
 {
@@ -337,7 +339,7 @@ static void note_outcome(struct slot *slot, enum op_outcome outcome)
     }
 
     if (outcome != OP_DECIDED && slot->state == SLOT_LEFT && slot->slots->leaving) slot->lease = LEASE_NONE;
-    slot_settle(slot);
+    settle(slot);
 }
 
 static void on_op_done(struct op *op, enum op_outcome outcome)
@@ -381,13 +383,13 @@ static void ask_store(struct slot *slot)
         slot->n_out++;
     } else if (is_left && slots->leaving) { /* it ends by itself */
         slot->lease = LEASE_NONE;
-        slot_settle(slot);
+        settle(slot);
     } else {
         set_due(slot, slots->resume_us);
     }
 }
 
-void slot_settle(struct slot *slot)
+static void settle(struct slot *slot)
 {
     if (slot->state != SLOT_LEFT || slot->n_out > 0) return;
     bool has_ended = slot->leased_us + ttl_us(slot) <= slot->slots->clock->mono_us;
@@ -400,15 +402,17 @@ void slot_settle(struct slot *slot)
 
 /* ---- what becomes of a slot ---- */
 
-void slot_taken(struct slot *slot)
+void slot_op_done(struct slot *slot, const struct op *op, enum op_outcome outcome)
 {
-    slot->lease = LEASE_TAKEN;
-    if (slot->state == SLOT_HELD) renew_later(slot);
-}
-
-void slot_doubt(struct slot *slot)
-{
-    if (slot->lease == LEASE_NONE) slot->lease = LEASE_DOUBTFUL;
+    bool is_asked = op->kind == OP_ACQUIRE, is_lost = outcome == OP_DOWN && op->sent;
+    slot->n_out--;
+    if (outcome == OP_DECIDED && op->kind == OP_RELEASE) slot->lease = LEASE_NONE;
+    if (outcome == OP_DECIDED && is_asked && op->members[0].decision.granted > 0) { /* however late */
+        slot->lease = LEASE_TAKEN;
+        if (slot->state == SLOT_HELD) renew_later(slot);
+    }
+    if (is_lost && is_asked && slot->lease == LEASE_NONE) slot->lease = LEASE_DOUBTFUL;
+    settle(slot);
 }
 
 void slot_held(struct slot *slot, const struct decision *decision)
@@ -426,7 +430,7 @@ void slot_leave(struct slot *slot)
 {
     slots_counters.slots_released += slot->state == SLOT_HELD;
     become(slot, SLOT_LEFT);
-    slot_settle(slot);
+    settle(slot);
 }
 
 void slots_end(struct slot_owner *owner)
@@ -435,7 +439,7 @@ void slots_end(struct slot_owner *owner)
         struct slot *slot = LIST_ITEM(it, struct slot, link);
         slots_counters.slots_ended_by_close++;
         become(slot, SLOT_LEFT);
-        slot_settle(slot);
+        settle(slot);
     }
 }
 
@@ -518,7 +522,7 @@ void slots_run(struct slots *slots)
         struct slot *slot = CONTAINER_OF(first, struct slot, due);
         set_due(slot, INT64_MAX);
         if (slot->state == SLOT_LEFT)
-            slot_settle(slot);
+            settle(slot);
         else
             ask_store(slot);
     }
@@ -551,5 +555,5 @@ void slots_close(struct slots *slots)
     slots->leaving = true;
     slots->closed = true;
     CHECK(list_empty(&slots->held));
-    LIST_FOREACH (it, &slots->left) slot_settle(LIST_ITEM(it, struct slot, all_link));
+    LIST_FOREACH (it, &slots->left) settle(LIST_ITEM(it, struct slot, all_link));
 }

@@ -11,10 +11,12 @@
  *
  * What the store has of it is its lease, as far as is known:
  *
- *   NONE ─┬ slot_taken: the store has admitted it, however late ─▶ TAKEN     renewed every third of slot_ttl while
- * HELD, │                                                                  given back once LEFT └ slot_doubt: its
- * answer is lost ─▶ DOUBTFUL                       not renewed, given back once LEFT TAKEN, DOUBTFUL ── given back,
- * ended by time, or found gone ─▶ NONE
+ *   NONE ─┬ the store has admitted it, however late ─▶ TAKEN
+ *         └ the store's answer is lost ─▶ DOUBTFUL
+ *   TAKEN, DOUBTFUL ── given back, ended by time, or found gone ─▶ NONE
+ *
+ * A TAKEN lease is renewed every third of slot_ttl while its slot is HELD, and given back once that is LEFT. A DOUBTFUL
+ * one is given back then, too, and is not renewed.
  *
  * While the store is away renewals wait and follow as soon as it is back; what has been left is tried until its lease
  * must have ended. A failure answer may allow a slot that the store knows nothing of: it is HELD without a lease
@@ -135,11 +137,10 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
 
 /* For `check`, a sealed OP_ACQUIRE. NULL: a bound is reached, or memory is short. */
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
-void slot_taken(struct slot *slot); /* the store has admitted it, however late */
-void slot_doubt(struct slot *slot); /* the store may have admitted it: its answer is lost */
 void slot_held(struct slot *slot, const struct decision *decision); /* its owner learns that it is allowed */
-void slot_leave(struct slot *slot);  /* its owner does not have it any more, or never will */
-void slot_settle(struct slot *slot); /* after n_out or lease has changed: a slot that is LEFT may end */
+void slot_leave(struct slot *slot); /* its owner does not have it any more, or never will */
+/* The store is done with a check's op about it, an OP_ACQUIRE or OP_RELEASE that n_out counts. The slot may be gone. */
+void slot_op_done(struct slot *slot, const struct op *op, enum op_outcome outcome);
 
 /* check_seal() of an OP_RELEASE, whose members are its slot's. 0, or -1 without memory. */
 int slot_seal_release(struct check *check);

@@ -9,11 +9,6 @@
 
 COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
-enum {
-    SWEEPS_PER_TICK = 64,
-    SWEEP_RETRY_US = 5000000,
-};
-
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
 {
@@ -195,9 +190,8 @@ static inline void end_waiting(struct check *check, enum op_outcome outcome)
 
 /* ---- reservations ---- */
 
-/* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
-static struct check *new_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
-                                        struct slice key, enum op_kind kind, void (*done)(struct check *check))
+struct check *engine_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
+                                    struct slice key, enum op_kind kind, void (*done)(struct check *check))
 {
     struct check *check = engine->closing ? NULL : engine_check_new(engine, kind, 0);
     if (check == NULL) return NULL;
@@ -209,8 +203,7 @@ static struct check *new_internal_check(struct engine *engine, struct policy_set
     return check;
 }
 
-/* False without memory: the check is released. */
-static bool seal_and_submit(struct check *check)
+bool engine_submit_internal(struct check *check)
 {
     if (check_seal(check) < 0) {
         check_release(check);
@@ -232,7 +225,7 @@ static void on_cancelled(struct check *check)
 void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t client)
 {
-    struct check *check = new_internal_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
+    struct check *check = engine_internal_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
     if (check != NULL) {
         check->op.client = client;
         check->local_reason = local_reason;
@@ -240,7 +233,7 @@ void engine_cancel(struct engine *engine, struct policy_set *set, const struct p
                                                      .units = reservation->units,
                                                      .made_us = reservation->made_us,
                                                      .ttl_ms = reservation->ttl_ms};
-        if (seal_and_submit(check)) return;
+        if (engine_submit_internal(check)) return;
     }
     if (local_reason == REASON_NONE)
         reservations_cancel_later(&engine->reservations, reservation->id, engine->clock->mono_us + SWEEP_RETRY_US);
@@ -262,40 +255,6 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 
     /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
     if (reserving_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
-}
-
-static void on_swept(struct check *check)
-{
-    struct engine *engine = check->engine;
-    struct reservation *reservation = check->owner;
-    if (check->error != ERROR_NONE && !engine->closing)
-        reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
-    else
-        reservation_free(reservation);
-    check_release(check);
-}
-
-/* Gives back a reservation that is due: it has ended, or could not be cancelled before. */
-static void sweep(struct engine *engine, struct reservation *reservation)
-{
-    struct slice key = {reservation->key, reservation->key_len};
-    int64_t now_us = engine->clock->mono_us;
-    bool has_ended = !reservation->is_abandoned || reservation->is_doubtful || now_us >= reservation->end_us;
-    struct policy_set *set;
-    const struct plan *plan = reservation->is_made ? reserving_plan(engine, reservation, &set) : NULL;
-    if (plan == NULL) {
-        reservation_free(reservation);
-        return;
-    }
-
-    struct check *check = new_internal_check(engine, set, plan, key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
-    if (check != NULL) {
-        check->owner = reservation;
-        check->reservation = reservation->made;
-        check->reservation.actual = 0;
-        if (seal_and_submit(check)) return;
-    }
-    reservations_retry(&engine->reservations, reservation, now_us + SWEEP_RETRY_US);
 }
 
 /* ---- what the store is asked ---- */
@@ -483,6 +442,15 @@ void engine_give_up(struct check *check)
     if (in_store && store_withdraw(&engine->store, op)) on_op_done(op, OP_EXPIRED);
 }
 
+void engine_too_late(struct check *check)
+{
+    struct op *op = &check->op;
+    if (op->deadline_us > 0 && check->in_store && store_withdraw(&check->engine->store, op))
+        on_op_done(op, OP_EXPIRED); /* it was not sent by then, and never will be */
+    else
+        fail(check, REASON_DEADLINE);
+}
+
 struct policy_set *engine_policies(struct engine *engine)
 {
     return engine->set;
@@ -534,39 +502,6 @@ void engine_set_time(struct engine *engine, int64_t wall_us)
 void engine_decide_ahead(struct engine *engine)
 {
     store_decide_ahead(&engine->store);
-}
-
-int64_t engine_next_deadline(const struct engine *engine)
-{
-    const struct deadline *first = deadlines_first(&engine->deadlines);
-    int64_t next_us = reservations_next_us(&engine->reservations), due_us = slots_next_due(&engine->slots);
-    if (due_us < next_us) next_us = due_us;
-    return first != NULL && first->at_us < next_us ? first->at_us : next_us;
-}
-
-/* What exceeds the budget of a tick is due again in engine_next_deadline(), so that the loop can read and write in
- * between. */
-void engine_expire(struct engine *engine)
-{
-    int64_t now_us = engine->clock->mono_us;
-    for (uint32_t before = engine->work; engine->work - before < ENGINE_EXPIRED_UNITS;) {
-        struct deadline *first = deadlines_first(&engine->deadlines);
-        if (first == NULL || first->at_us > now_us) break;
-
-        struct check *check = CONTAINER_OF(first, struct check, deadline);
-        struct op *op = &check->op;
-        if (op->deadline_us > 0 && check->in_store && store_withdraw(&engine->store, op))
-            on_op_done(op, OP_EXPIRED); /* it was not sent by then, and never will be */
-        else
-            fail(check, REASON_DEADLINE);
-    }
-
-    for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.n > 0 && !engine->closing; n++) {
-        struct reservation *ended = reservations_take(&engine->reservations, now_us);
-        if (ended == NULL) break;
-        sweep(engine, ended);
-    }
-    slots_run(&engine->slots);
 }
 
 uint32_t engine_take_work(struct engine *engine)

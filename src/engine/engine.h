@@ -48,8 +48,7 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
 struct policy_set *engine_policies(struct engine *engine);               /* borrowed */
 uint64_t engine_policies_generation(const struct engine *engine);        /* another number for each set */
 void engine_set_policies(struct engine *engine, struct policy_set *set); /* reload; takes over the reference */
-/* Where the policies are kept that requests bring, so that their reservations are given back at their end; not owned.
- */
+/* Where the policies that requests bring are kept, so that their reservations are given back; not owned. */
 void engine_set_inline_policies(struct engine *engine, struct inline_policies *inline_policies);
 void engine_set_options(struct engine *engine, const struct engine_options *options);
 
@@ -91,9 +90,9 @@ uint32_t engine_max_inflight(const struct engine *engine);
 size_t engine_n_available(const struct engine *engine); /* how many more checks the cap allows */
 size_t engine_n_live(const struct engine *engine);      /* checks out of the pool */
 
-/* Why the store refused an op (op.is_refused) within its `done`, in the server's own words, any bytes. */
 /* So many daemons share the store now, as it has counted them; 0 = it has not. For on_failure: local. */
 void engine_set_n_daemons(struct engine *engine, uint32_t n);
+/* Why the store refused an op (op.is_refused) within its `done`, in the server's own words, any bytes. */
 const char *engine_store_error(const struct engine *engine);
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
 struct slots *engine_slots(struct engine *engine);                 /* borrowed */

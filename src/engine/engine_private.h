@@ -1,7 +1,8 @@
 /*
  * engine_private.h: the engine's struct, for its own files.
  *
- *   abandon.c    what a connection gives up: on top of
+ *   abandon.c    what a connection gives up, and
+ *   expire.c     what becomes due, both on top of
  *   engine.c     the way of a check, on top of
  *   reserving.c  what becomes of the reservation that an OP_RESERVE makes
  */
@@ -37,8 +38,16 @@ struct engine {
     void *on_closed_arg;
 };
 
-/* ---- engine.c, for abandon.c ---- */
+enum { SWEEP_RETRY_US = 5000000 }; /* until what could not be given back is tried again */
 
+/* ---- engine.c, for abandon.c and expire.c ---- */
+
+/* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
+struct check *engine_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
+                                    struct slice key, enum op_kind kind, void (*done)(struct check *check));
+bool engine_submit_internal(struct check *check); /* seals it, too; false without memory: the check is released */
+/* The deadline of a check that waits has passed. */
+void engine_too_late(struct check *check);
 /* The owner of a check that waits gets an error now; what the store still grants is given back. */
 void engine_give_up(struct check *check);
 /* Gives a reservation of this plan and key back at once; if this fails, later. In the store, or (local_reason) in the

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import ROOT, Notices, Ratelimitd, RpcError, eventually, free_port, program, run_ratelimitd
+from harness import ROOT, Notices, Ratelimitd, RpcError, eventually, on_free_port, program, run_ratelimitd
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
@@ -454,7 +454,8 @@ def test_a_redis_that_is_away_at_the_start_causes_a_warning_with_the_answers_of_
 
 
 def test_the_address_of_a_cluster_node_is_named_at_connect(ratelimitd, connect, start_redis):
-    node = start_redis(tcp=True, arguments=["--cluster-enabled", "yes", "--cluster-port", str(free_port())])
+    node = on_free_port(
+        lambda port: start_redis(tcp=True, arguments=["--cluster-enabled", "yes", "--cluster-port", str(port)]))
     daemon = ratelimitd(POLICIES, redis=node)
     line = daemon.wait_for_log("warning: Redis: this server is a node of a cluster")
     assert "store.redis.addresses" in line and f"127.0.0.1:{node.port}" in line

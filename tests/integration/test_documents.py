@@ -15,7 +15,7 @@ import textwrap
 
 import pytest
 
-from harness import ROOT, algorithms, build_dir, eventually, free_port, program
+from harness import ROOT, algorithms, build_dir, eventually, on_free_port, program
 
 sys.path.insert(0, str(ROOT / "tests"))
 import documents  # noqa: E402
@@ -310,10 +310,14 @@ def test_redis_takes_the_line_about_eviction(start_redis):
 
 def test_the_certificates_of_the_page_suffice_for_redis_and_the_daemon(start_redis, ratelimitd, connect, tmp_path):
     make_certificates(tmp_path, address="127.0.0.1")
-    port = free_port()
-    lines = commands_of("tls of redis").replace("6380", str(port)).splitlines()
-    settings = [(name, value if value.isdigit() else str(tmp_path / value)) for name, value in map(str.split, lines)]
-    start_redis(arguments=[word for name, value in settings for word in (f"--{name}", value)])
+
+    def start(port):
+        lines = commands_of("tls of redis").replace("6380", str(port)).splitlines()
+        settings = [(name, value if value.isdigit() else str(tmp_path / value)) for name, value in map(str.split, lines)]
+        start_redis(arguments=[word for name, value in settings for word in (f"--{name}", value)])
+        return port
+
+    port = on_free_port(start)
     section = next(block.text for block in configurations() if "tls:" in block.text and block.page == "redis.md")
     tls = "tls:" + section.partition("tls:")[2].partition("policies:")[0].replace("/etc/ratelimitd", str(tmp_path))
     config = (f'store:\n  type: redis\n  redis:\n    addresses: ["127.0.0.1:{port}"]\n    {tls}defaults: {{deadline: 5s}}\n'
@@ -325,9 +329,13 @@ def test_the_certificates_of_the_page_suffice_for_redis_and_the_daemon(start_red
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="no redis-cli here")
 def test_the_check_of_the_way_in_the_page_works(start_redis, tmp_path):
     make_certificates(tmp_path, address="127.0.0.1")
-    port = free_port()
-    start_redis(arguments=["--tls-port", str(port), "--tls-cert-file", str(tmp_path / "redis.crt"), "--tls-key-file",
-                           str(tmp_path / "redis.key"), "--tls-ca-cert-file", str(tmp_path / "redis-ca.crt")])
+
+    def start(port):
+        start_redis(arguments=["--tls-port", str(port), "--tls-cert-file", str(tmp_path / "redis.crt"), "--tls-key-file",
+                               str(tmp_path / "redis.key"), "--tls-ca-cert-file", str(tmp_path / "redis-ca.crt")])
+        return port
+
+    port = on_free_port(start)
     command = re.search(r"`(redis-cli -h .* ping)`", DOCS["redis.md"])[1]
     argv = command.replace("redis.example", "127.0.0.1").replace("6380", str(port)).split()
     done = run(argv, cwd=tmp_path)

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from certificates import Authority
-from harness import ROOT, Process, Ratelimitd, build_dir, eventually, free_port, program
+from harness import ROOT, Process, Ratelimitd, build_dir, eventually, on_free_port, program
 
 UNITS = ROOT / "systemd"
 POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 10s}\n"
@@ -128,9 +128,9 @@ def test_the_daemon_calls_nothing_that_the_filter_refuses(tmp_path, start_redis,
     trace = tmp_path / "trace"
     ca = Authority(tmp_path)
     certificate, key = ca.issue("server", "DNS:localhost")
-    tls_port = free_port()
-    redis = start_redis(tcp=True, arguments=["--tls-port", str(tls_port), "--tls-cert-file", str(certificate), "--tls-key-file",
-                                             str(key), "--tls-ca-cert-file", str(ca.certificate)])
+    tls_port, redis = on_free_port(lambda port: (port, start_redis(
+        tcp=True, arguments=["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+                             "--tls-ca-cert-file", str(ca.certificate)])))
     by_name = {"addresses": f'["localhost:{tls_port if with_tls else redis.port}"]'}  # so that it looks up a name too
     if with_tls:
         by_name["tls"] = f"{{ca_file: {ca.certificate}, cert_file: {certificate}, key_file: {key}}}"

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from certificates import Authority
-from harness import ROOT, eventually, free_port, run_ratelimitd
+from harness import ROOT, eventually, on_free_port, run_ratelimitd
 
 CONFIG = """
 defaults: {deadline: 5s, on_failure: deny}
@@ -42,12 +42,14 @@ def files(tmp_path_factory):
 def start_server(start_redis, files):
     """start_server("server", ...): a Redis with a port for TLS that shows this certificate; .tls_address."""
     def start(name="server", clients="no", tcp=False):
-        port = free_port()
-        server = start_redis(tcp=tcp, arguments=[
-            "--tls-port", str(port), "--tls-cert-file", str(files / f"{name}.crt"), "--tls-key-file", str(files / f"{name}.key"),
-            "--tls-ca-cert-file", str(files / "ca.crt"), "--tls-auth-clients", clients])
-        server.tls_address = f"127.0.0.1:{port}"
-        return server
+        def on(port):
+            server = start_redis(tcp=tcp, arguments=[
+                "--tls-port", str(port), "--tls-cert-file", str(files / f"{name}.crt"), "--tls-key-file", str(files / f"{name}.key"),
+                "--tls-ca-cert-file", str(files / "ca.crt"), "--tls-auth-clients", clients])
+            server.tls_address = f"127.0.0.1:{port}"
+            return server
+
+        return on_free_port(on)
 
     return start
 

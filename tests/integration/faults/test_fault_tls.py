@@ -4,7 +4,7 @@ import pytest
 
 from certificates import Authority
 from fault_matrix import proves
-from harness import free_port
+from harness import on_free_port
 
 NAMES = "DNS:localhost,IP:127.0.0.1"
 
@@ -17,10 +17,14 @@ def secure(start_redis, tmp_path):
     ours.issue("elsewhere", "DNS:elsewhere.example")
     ours.issue("expired", NAMES, expired=True)
     Authority(tmp_path, "other-ca").issue("foreign", NAMES)
-    port = free_port()
-    server = start_redis(arguments=["--tls-port", str(port), "--tls-cert-file", str(tmp_path / "server.crt"), "--tls-key-file",
-                                    str(tmp_path / "server.key"), "--tls-ca-cert-file", str(ours.certificate), "--tls-auth-clients", "no"])
-    return server, f"127.0.0.1:{port}", {"tls": f"{{ca_file: {ours.certificate}}}"}
+
+    def start(port):
+        server = start_redis(arguments=[
+            "--tls-port", str(port), "--tls-cert-file", str(tmp_path / "server.crt"), "--tls-key-file", str(tmp_path / "server.key"),
+            "--tls-ca-cert-file", str(ours.certificate), "--tls-auth-clients", "no"])
+        return server, f"127.0.0.1:{port}", {"tls": f"{{ca_file: {ours.certificate}}}"}
+
+    return on_free_port(start)
 
 
 @proves(24)

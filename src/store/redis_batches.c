@@ -409,7 +409,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     batches->has_wall = true;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
-        redis_breaker_lost(batches->breaker, is_past_deadlines(call));
+        redis_breaker_lost(batches->breaker, batch_call_is_past_deadlines(call));
         call_refused(call, REMEDY_KEEP);
         return;
     }

@@ -396,7 +396,7 @@ static int serve(struct daemon *daemon)
     if (config->policies->n == 0 && !config->inline_allow) /* allowed, since a reload may bring some; rarely meant */
         log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
                     daemon->arguments.config_path);
-    if (process_raise_open_files(config->caps_max_connections + config->admin_max_connections) < 0) return EXIT_RUNNING;
+    if (process_raise_open_files(options_open_files(config)) < 0) return EXIT_RUNNING;
 
     clock_update(&daemon->clock);
     daemon->started_us = daemon->clock.mono_us;

@@ -17,127 +17,169 @@
 COUNTERS_DEFINE(admin, ADMIN_COUNTERS);
 
 enum {
-    ACCEPTS_PER_TICK = 8,
-    CONNECTIONS_MOST = 1024,      /* for libmicrohttpd; ours is max_connections */
+    WORK_US = 60,                 /* of a tick's time; a piece that has begun is finished */
+    ACCEPTS_PER_TICK = 2,         /* each takes some 20 us */
     CONNECTION_BYTES = 32 * 1024, /* of a request's header and of what is being sent */
     ACCEPT_AGAIN_MS = 1000,       /* after an error of accept(), such as no descriptor */
 };
 
+/* Each has a libmicrohttpd of its own, which does one piece of work when it is called: a read, a part of an answer. So
+ * it is our loop that says how many pieces a tick has time for, and whose. */
 struct connection {
-    struct list link; /* in admin->connections: the oldest first; not once it is cut */
-    int fd;           /* libmicrohttpd's */
+    struct list link; /* in admin->connections: the oldest first */
+    struct list due;  /* in admin->due: it can go on now; unlinked: it waits for its peer */
+    struct admin *admin;
+    struct MHD_Daemon *mhd; /* owned */
+    uv_poll_t ready;        /* its epoll descriptor */
     int64_t accepted_us;
-    bool is_cut;
 };
 
 struct admin {
     uv_loop_t *loop;
     struct clock *clock;
     struct routes routes;
-    struct MHD_Daemon *mhd;  /* owned */
-    int fd;                  /* that listens; owned; -1: none */
-    uv_poll_t acceptable;    /* that descriptor */
-    uv_poll_t ready;         /* libmicrohttpd's epoll descriptor, of all its connections */
-    uv_timer_t timer;        /* libmicrohttpd has work left over, or the oldest connection's time is over */
-    struct list connections; /* those that are not cut */
-    uint32_t n;              /* of them */
-    int64_t accept_at_us;    /* accepting pauses until then; 0: it does not */
-    unsigned n_open;         /* handles that are not closed yet */
+    int fd;               /* that listens; owned; -1: none */
+    uv_poll_t acceptable; /* that descriptor */
+    uv_idle_t work;       /* active while a connection is due: a little of it in each tick */
+    uv_timer_t timer;     /* the oldest connection's time is over, or accepting goes on */
+    struct list connections;
+    struct list due;
+    uint32_t n;           /* connections */
+    int64_t accept_at_us; /* accepting pauses until then; 0: it does not */
+    unsigned n_open;      /* handles that are not closed yet */
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
 
+static void on_work(uv_idle_t *idle);
+static void arm(struct admin *admin);
+static void handle_closed(struct admin *admin);
+
 /* ---- connections ---- */
-
-static void forget(struct admin *admin, struct connection *connection)
-{
-    list_remove(&connection->link);
-    admin->n--;
-    admin_counters.admin_connections--;
-}
-
-/* libmicrohttpd sees the end of its socket and closes it, soon but not always at once: it counts no more from here on.
- */
-static void cut(struct admin *admin, struct connection *connection)
-{
-    forget(admin, connection);
-    connection->is_cut = true;
-    admin_counters.admin_connections_cut++;
-    shutdown(connection->fd, SHUT_RDWR);
-}
 
 static struct connection *oldest(const struct admin *admin)
 {
     return list_empty(&admin->connections) ? NULL : LIST_ITEM(admin->connections.next, struct connection, link);
 }
 
-static void on_connection(void *cls, struct MHD_Connection *mhd_connection, void **context,
-                          enum MHD_ConnectionNotificationCode code)
+static void on_connection_closed(uv_handle_t *handle)
 {
-    struct admin *admin = cls;
-    struct connection *connection = *context;
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (connection == NULL) return;
-        if (!connection->is_cut) forget(admin, connection);
-        mem_free(connection);
-        return;
-    }
-
-    int fd = MHD_get_connection_info(mhd_connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    connection = mem_zalloc(sizeof *connection);
-    if (connection == NULL) { /* one that could not be cut later */
-        shutdown(fd, SHUT_RDWR);
-        return;
-    }
-    while (admin->n >= admin->routes.options.max_connections) cut(admin, oldest(admin));
-    *connection = (struct connection){.fd = fd, .accepted_us = admin->clock->mono_us};
-    list_init(&connection->link);
-    list_push_back(&admin->connections, &connection->link);
-    *context = connection;
-    admin->n++;
-    admin_counters.admin_connections++;
+    struct connection *connection = handle->data;
+    struct admin *admin = connection->admin;
+    mem_free(connection);
+    handle_closed(admin);
 }
 
-/* ---- libmicrohttpd's work, and when there is more of it ---- */
-
-static void on_timer(uv_timer_t *timer);
-
-static int64_t ends_us(const struct admin *admin, const struct connection *connection)
+/* Whatever it was about; its descriptor is closed when this returns. */
+static void end(struct connection *connection)
 {
-    return connection->accepted_us + (int64_t)admin->routes.options.timeout_ms * 1000;
+    struct admin *admin = connection->admin;
+    list_remove(&connection->link);
+    list_remove(&connection->due);
+    admin->n--;
+    admin_counters.admin_connections--;
+    uv_close((uv_handle_t *)&connection->ready, on_connection_closed);
+    MHD_stop_daemon(connection->mhd);
 }
 
-static void arm(struct admin *admin)
+static void cut(struct connection *connection)
 {
-    MHD_UNSIGNED_LONG_LONG ms;
-    const struct connection *first = oldest(admin);
-    int64_t at_us = INT64_MAX, now_us = admin->clock->mono_us;
-    if (MHD_get_timeout(admin->mhd, &ms) == MHD_YES) at_us = now_us + (int64_t)(ms < 60000 ? ms : 60000) * 1000;
-    if (first != NULL && ends_us(admin, first) < at_us) at_us = ends_us(admin, first);
-    if (admin->accept_at_us > 0 && admin->accept_at_us < at_us) at_us = admin->accept_at_us;
-
-    if (at_us == INT64_MAX)
-        uv_timer_stop(&admin->timer);
-    else
-        uv_timer_start(&admin->timer, on_timer, at_us > now_us ? (uint64_t)(at_us - now_us + 999) / 1000 : 0, 0);
+    admin_counters.admin_connections_cut++;
+    end(connection);
 }
 
-/* A part of what each connection can do: one read, one piece of an answer. The rest is due at once, in the next tick.
- */
-static void run(struct admin *admin)
+static void set_due(struct connection *connection)
 {
-    struct connection *first;
-    while ((first = oldest(admin)) != NULL && ends_us(admin, first) <= admin->clock->mono_us) cut(admin, first);
-    MHD_run(admin->mhd);
-    arm(admin);
+    struct admin *admin = connection->admin;
+    list_remove(&connection->due);
+    list_push_back(&admin->due, &connection->due);
+    uv_idle_start(&admin->work, on_work);
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
-    struct admin *admin = poll->data;
+    struct connection *connection = poll->data;
     (void)status, (void)events;
+    if (list_empty(&connection->due)) set_due(connection);
+}
+
+/* A connection that can begin; NULL without memory or descriptors, and then fd is closed. */
+static struct connection *connection_new(struct admin *admin, int fd, const struct sockaddr *peer, socklen_t len)
+{
+    struct connection *connection = mem_zalloc(sizeof *connection);
+    if (connection == NULL) goto err_close;
+    connection->mhd =
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &admin->routes,
+                         MHD_OPTION_CONNECTION_LIMIT, 1U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+                         MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_END);
+    if (connection->mhd == NULL) goto err_free;
+    if (MHD_add_connection(connection->mhd, fd, peer, len) != MHD_YES) {
+        fd = -1; /* closed by it */
+        goto err_stop;
+    }
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(connection->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+    if (info == NULL || uv_poll_init(admin->loop, &connection->ready, info->epoll_fd) != 0) {
+        fd = -1; /* closed with its daemon */
+        goto err_stop;
+    }
+    return connection;
+
+err_stop:
+    MHD_stop_daemon(connection->mhd);
+err_free:
+    mem_free(connection);
+err_close:
+    if (fd >= 0) close(fd);
+    return NULL;
+}
+
+/* At the cap the oldest make place. */
+static void begin(struct admin *admin, int fd, const struct sockaddr *peer, socklen_t len)
+{
+    while (admin->n >= admin->routes.options.max_connections) cut(oldest(admin));
+    struct connection *connection = connection_new(admin, fd, peer, len);
+    if (connection == NULL) {
+        log_sampled(LOG_LEVEL_WARNING, "admin.listen: no memory or descriptors for a connection");
+        return;
+    }
+
+    connection->admin = admin;
+    connection->accepted_us = admin->clock->mono_us;
+    connection->ready.data = connection;
+    list_init(&connection->due);
+    list_push_back(&admin->connections, &connection->link);
+    admin->n++;
+    admin->n_open++;
+    admin_counters.admin_connections++;
+    uv_poll_start(&connection->ready, UV_READABLE, on_ready);
+    set_due(connection);
+}
+
+/* ---- a tick's work ---- */
+
+static void run_piece(struct connection *connection)
+{
+    MHD_UNSIGNED_LONG_LONG ms;
+    MHD_run(connection->mhd);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(connection->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    if (info == NULL || info->num_connections == 0)
+        end(connection);
+    else if (MHD_get_timeout(connection->mhd, &ms) == MHD_YES && ms == 0)
+        set_due(connection);
+}
+
+/* One connection after another, a piece each, until the time is over: the others go first in the next tick. */
+static void on_work(uv_idle_t *idle)
+{
+    struct admin *admin = idle->data;
     clock_update(admin->clock);
-    run(admin);
+    int64_t until_us = clock_mono_us() + WORK_US;
+    do {
+        struct list *first = list_pop_front(&admin->due);
+        if (first != NULL) run_piece(LIST_ITEM(first, struct connection, due));
+    } while (!list_empty(&admin->due) && clock_mono_us() < until_us);
+    if (list_empty(&admin->due)) uv_idle_stop(idle);
+    arm(admin);
 }
 
 /* ---- accepting ---- */
@@ -159,21 +201,41 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             uv_poll_stop(&admin->acceptable);
             break;
         }
-        if (MHD_add_connection(admin->mhd, fd, (struct sockaddr *)&peer, len) != MHD_YES) /* it has closed fd */
-            log_sampled(LOG_LEVEL_WARNING, "admin.listen: no memory for a connection");
+        begin(admin, fd, (struct sockaddr *)&peer, len);
     }
-    run(admin);
+    arm(admin);
+}
+
+/* ---- the timer ---- */
+
+static int64_t ends_us(const struct admin *admin, const struct connection *connection)
+{
+    return connection->accepted_us + (int64_t)admin->routes.options.timeout_ms * 1000;
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct admin *admin = timer->data;
+    struct connection *first;
     clock_update(admin->clock);
+    while ((first = oldest(admin)) != NULL && ends_us(admin, first) <= admin->clock->mono_us) cut(first);
     if (admin->accept_at_us > 0 && admin->accept_at_us <= admin->clock->mono_us) {
         admin->accept_at_us = 0;
         uv_poll_start(&admin->acceptable, UV_READABLE, on_acceptable);
     }
-    run(admin);
+    arm(admin);
+}
+
+static void arm(struct admin *admin)
+{
+    const struct connection *first = oldest(admin);
+    int64_t at_us = first != NULL ? ends_us(admin, first) : INT64_MAX, now_us = admin->clock->mono_us;
+    if (admin->accept_at_us > 0 && admin->accept_at_us < at_us) at_us = admin->accept_at_us;
+
+    if (at_us == INT64_MAX)
+        uv_timer_stop(&admin->timer);
+    else
+        uv_timer_start(&admin->timer, on_timer, at_us > now_us ? (uint64_t)(at_us - now_us + 999) / 1000 : 0, 0);
 }
 
 /* ---- beginning and end ---- */
@@ -186,26 +248,13 @@ struct admin *admin_new(uv_loop_t *loop, struct clock *clock, const struct admin
     admin->clock = clock;
     admin->fd = -1;
     list_init(&admin->connections);
+    list_init(&admin->due);
     admin->routes.clock = clock;
     admin_set_options(admin, options);
-
-    admin->mhd =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &admin->routes,
-                         MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MOST, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                         (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_NOTIFY_CONNECTION,
-                         on_connection, admin, MHD_OPTION_END);
-    const union MHD_DaemonInfo *info =
-        admin->mhd != NULL ? MHD_get_daemon_info(admin->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-    if (info == NULL || uv_poll_init(loop, &admin->ready, info->epoll_fd) != 0) {
-        if (admin->mhd != NULL) MHD_stop_daemon(admin->mhd);
-        mem_free(admin->routes.allow_hosts);
-        mem_free(admin);
-        return NULL;
-    }
+    uv_idle_init(loop, &admin->work);
     uv_timer_init(loop, &admin->timer);
-    admin->ready.data = admin->timer.data = admin->acceptable.data = admin;
+    admin->work.data = admin->timer.data = admin;
     admin->n_open = 2;
-    uv_poll_start(&admin->ready, UV_READABLE, on_ready);
     return admin;
 }
 
@@ -232,19 +281,21 @@ void admin_set_options(struct admin *admin, const struct admin_options *options)
     admin->routes.options.allow_hosts = NULL;
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void handle_closed(struct admin *admin)
 {
-    struct admin *admin = handle->data;
     if (--admin->n_open > 0) return;
 
     void (*on_closed)(void *arg) = admin->on_closed;
     void *arg = admin->on_closed_arg;
-    MHD_stop_daemon(admin->mhd); /* with all its connections; after the handle of its descriptor */
-    CHECK(admin->n == 0);
     if (admin->fd >= 0) close(admin->fd);
     mem_free(admin->routes.allow_hosts);
     mem_free(admin);
     on_closed(arg);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    handle_closed(handle->data);
 }
 
 void admin_close(struct admin *admin, void (*on_closed)(void *arg), void *arg)
@@ -252,7 +303,8 @@ void admin_close(struct admin *admin, void (*on_closed)(void *arg), void *arg)
     CHECK(admin->on_closed == NULL);
     admin->on_closed = on_closed;
     admin->on_closed_arg = arg;
-    uv_close((uv_handle_t *)&admin->ready, on_handle_closed);
+    while (!list_empty(&admin->connections)) end(oldest(admin));
+    uv_close((uv_handle_t *)&admin->work, on_handle_closed);
     uv_close((uv_handle_t *)&admin->timer, on_handle_closed);
     if (admin->fd >= 0) uv_close((uv_handle_t *)&admin->acceptable, on_handle_closed);
 }

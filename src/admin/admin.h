@@ -1,7 +1,7 @@
 /*
  * admin.h: the door for those who watch: a listener for HTTP that shows numbers and changes nothing.
  *
- *   admin.c     accepting, the cap and the lifetime of connections; libmicrohttpd's loop inside ours
+ *   admin.c     accepting, the cap and the lifetime of connections; a tick's share of their work
  *   routes.c    one request: its method, its Host, its path
  *   host.c      which names a Host may have
  *   pages.c     health, status.json, the page of links
@@ -11,7 +11,8 @@
  * methods other than GET and HEAD are refused, and names in Host that are not known.
  *
  * A connection is for one request. It ends admin.timeout after it was accepted, whatever it does, and a new one takes
- * the place of the oldest if there are admin.max_connections: so neither idle nor slow peers keep a probe waiting.
+ * the place of the oldest if there are admin.max_connections: so neither idle nor slow peers keep a probe waiting. All
+ * of them together have a small part of a tick's time, so that checks do not wait for them either.
  *
  * A build can leave all this out (RL_HTTP=OFF, absent.c).
  */
@@ -55,7 +56,7 @@ struct admin_options {
     void *arg;
 };
 
-/* NULL without memory, descriptors or libmicrohttpd. */
+/* NULL without memory. */
 struct admin *admin_new(uv_loop_t *loop, struct clock *clock, const struct admin_options *options);
 /* Accepts on a listening descriptor, which is taken over. 0, or a libuv error. Once. */
 int admin_listen(struct admin *admin, int fd);

@@ -18,7 +18,10 @@
 #include "base/latency.h"
 #include "limit/limit.h"
 
-enum { LINE_MAX_BYTES = 1024, PIECE_ROWS = 16, PIECE_POLICIES = 16 };
+enum {
+    LINE_MAX_BYTES = 1024,
+    STEPS_MOST = 256, /* of a piece: policies that have no line in a family take time too */
+};
 
 struct metrics {
     struct policy_set *policies; /* one reference */
@@ -53,7 +56,7 @@ static void put_head(struct metrics *metrics, const char *name, const char *type
     put(metrics, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* ---- the parts: each adds a piece, and returns whether it has more ---- */
+/* ---- the parts: each adds the lines of a row or of a policy, and returns whether it has more ---- */
 
 static bool put_daemon(struct metrics *metrics)
 {
@@ -109,15 +112,12 @@ static void put_row(struct metrics *metrics, const struct counter_group *group, 
 
 static bool put_counters(struct metrics *metrics)
 {
-    for (int n = 0; *metrics->group != NULL && n < PIECE_ROWS; n++) {
-        if (metrics->at < (*metrics->group)->n) {
-            put_row(metrics, *metrics->group, metrics->at++);
-        } else {
-            metrics->group++;
-            metrics->at = 0;
-        }
+    if (metrics->at < (*metrics->group)->n) {
+        put_row(metrics, *metrics->group, metrics->at++);
+        return true;
     }
-    return *metrics->group != NULL;
+    metrics->at = 0;
+    return *++metrics->group != NULL;
 }
 
 /* Families of the counters whose label has one of some values. */
@@ -266,7 +266,7 @@ static const struct {
      put_windows},
 };
 
-/* Some policies of a family; after the named ones the two sums. */
+/* One policy of a family; after the named ones the two sums. */
 static bool put_policies(struct metrics *metrics)
 {
     const struct policy_set *set = metrics->policies;
@@ -275,11 +275,11 @@ static bool put_policies(struct metrics *metrics)
     if (metrics->at == 0)
         put_head(metrics, metric, of_policies[metrics->family].type, of_policies[metrics->family].help);
 
-    for (int n = 0; n < PIECE_POLICIES && metrics->at < n_named; n++) {
+    if (metrics->at < n_named) {
         const struct policy *policy = set->in_order[metrics->at++];
         of_policies[metrics->family].put(metrics, metric, &(struct subject){policy->name, policy->counts, policy});
+        return true;
     }
-    if (metrics->at < n_named) return true;
 
     const struct subject other = {"(other)", &policy_counts_other, NULL},
                          inlined = {"(inline)", &policy_counts_inline, NULL};
@@ -386,9 +386,9 @@ void metrics_free(struct metrics *metrics)
     mem_free(metrics);
 }
 
-size_t metrics_read(struct metrics *metrics, char *to, size_t max)
+bool metrics_read(struct metrics *metrics, char *to, size_t max, size_t *ret_n)
 {
-    while (metrics->part < N_OF(parts) && buffer_len(&metrics->text) < max) {
+    for (int n = 0; n < STEPS_MOST && metrics->part < N_OF(parts) && buffer_len(&metrics->text) < max; n++) {
         if (parts[metrics->part](metrics)) continue;
         metrics->part++;
         metrics->at = 0;
@@ -397,5 +397,6 @@ size_t metrics_read(struct metrics *metrics, char *to, size_t max)
     size_t n = buffer_len(&metrics->text) < max ? buffer_len(&metrics->text) : max;
     if (n > 0) memcpy(to, buffer_data(&metrics->text), n);
     buffer_consume(&metrics->text, n);
-    return n;
+    *ret_n = n;
+    return n > 0 || metrics->part < N_OF(parts);
 }

@@ -1,7 +1,7 @@
 /*
  * metrics.h: the page of metrics, in Prometheus' text form, made piece by piece while it is sent.
  *
- * A piece is a family, or a part of one with many lines: it takes some 10 us, and the loop goes on between two of them.
+ * A piece takes some 20 us, and the loop goes on between two of them.
  */
 #ifndef RL_ADMIN_METRICS_H
 #define RL_ADMIN_METRICS_H
@@ -17,7 +17,7 @@ struct metrics;
 /* NULL without memory. It holds the view's policies until it is freed. */
 struct metrics *metrics_new(const struct admin_view *view, const struct clock *clock, const char *hiredis_version);
 void metrics_free(struct metrics *metrics);
-/* The next bytes of the page, at most `max`; 0: there are no more. */
-size_t metrics_read(struct metrics *metrics, char *to, size_t max);
+/* The next bytes of the page, at most `max`, perhaps none yet. False: there are no more. */
+bool metrics_read(struct metrics *metrics, char *to, size_t max, size_t *ret_n);
 
 #endif

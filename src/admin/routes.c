@@ -9,7 +9,7 @@
 #include "admin/pages.h"
 #include "base/log.h"
 
-enum { PAGE_TEXT_MAX = 16384, HOST_SHOWN_MAX = 80, BLOCK_BYTES = 8192 };
+enum { PAGE_TEXT_MAX = 16384, HOST_SHOWN_MAX = 80, PIECE_BYTES = 4096 };
 
 /* ---- an answer ---- */
 
@@ -41,12 +41,14 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
 
 /* ---- the paths ---- */
 
-/* The page is made while it is sent, so a slow reader costs a piece of it and no more. */
+/* The page is made while it is sent, so a slow reader costs a piece of it and no more. libmicrohttpd asks for as much
+ * as its buffer has space for. */
 static ssize_t on_metrics_wanted(void *cls, uint64_t at, char *to, size_t max)
 {
     (void)at;
-    size_t n = metrics_read(cls, to, max);
-    return n > 0 ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+    size_t n;
+    return metrics_read(cls, to, max < PIECE_BYTES ? max : PIECE_BYTES, &n) ? (ssize_t)n
+                                                                            : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
 static void on_metrics_over(void *cls)
@@ -60,7 +62,7 @@ static enum MHD_Result send_metrics(const struct routes *routes, struct MHD_Conn
     struct metrics *metrics = metrics_new(view, routes->clock, routes->options.hiredis_version);
     if (metrics == NULL) return MHD_NO;
     struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, on_metrics_wanted, metrics, on_metrics_over);
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES, on_metrics_wanted, metrics, on_metrics_over);
     if (response == NULL) metrics_free(metrics);
     return send_response(connection, MHD_HTTP_OK, METRICS_TYPE, response);
 }

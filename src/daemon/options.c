@@ -72,3 +72,8 @@ struct memory_options options_memory(const struct config *config, bool test_cloc
                                    .sweep = !test_clock,
                                    .counted = true};
 }
+
+int64_t options_open_files(const struct config *config)
+{
+    return config->caps_max_connections + 2 * config->admin_max_connections; /* each of HTTP has an epoll descriptor */
+}

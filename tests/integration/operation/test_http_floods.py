@@ -1,10 +1,11 @@
 """test_http_floods.py: hostile HTTP next to checks: broken requests, idle peers, slow readers and writers."""
 
 import random
+import re
 import socket
 
 from harness import eventually
-from http_client import ask, connect as connect_http, read_all
+from http_client import Answer, ask, connect as connect_http, read_all
 
 # A page may take longer than the default time on a busy machine.
 ADMIN = 'admin: {listen: "127.0.0.1:0", timeout: 60s}\n'
@@ -85,6 +86,28 @@ def test_many_pages_at_once_are_complete(ratelimitd):
     for connection in connections:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     pages = [read_all(connection) for connection in connections]
-    assert all(page.endswith(b"\r\n0\r\n\r\n") and page.count(b"ratelimitd_limit_units{") == 200 for page in pages)
+    assert all(page.endswith(b"\r\n0\r\n\r\n") for page in pages)
+    assert [Answer(page).text.count("\nratelimitd_limit_units{") for page in pages] == [200] * 16
     for connection in connections:
         connection.close()
+
+
+def ticks_of(page):
+    return int(re.search(r"^ratelimitd_loop_tick_seconds_count (\d+)$", page, re.M)[1])
+
+
+def test_a_page_is_made_in_many_ticks(ratelimitd):
+    """The timer that was to go on with it in the next tick ran in the same one, until the page was whole."""
+    policies = POLICIES + "".join(f"  p{i}: {{algorithm: gcra, limit: 5, window: 1s}}\n" for i in range(1000))
+    daemon = ratelimitd(ADMIN.replace("}", ", metrics_policies: 1000}") + policies)
+    before = ticks_of(ask(daemon, "/metrics").text)
+    assert ticks_of(ask(daemon, "/metrics").text) - before > 20
+
+
+def test_policies_without_lines_in_a_family_do_not_end_the_page(ratelimitd):
+    """They are passed over some hundred at a time, and then there is nothing to send yet."""
+    policies = POLICIES + "".join(f"  p{i}: {{unlimited: true}}\n" for i in range(2000))
+    daemon = ratelimitd(ADMIN.replace("}", ", metrics_policies: 2000}") + policies)
+    page = ask(daemon, "/metrics").text
+    assert page.count("\nratelimitd_limit_units{") == 1 and page.count("\nratelimitd_near_limit_total{") == 2002
+    assert "\nprocess_max_fds " in page

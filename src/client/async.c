@@ -80,7 +80,7 @@ uint64_t ratelimit_async_remembered(const struct ratelimit_async *client)
     return client->denials.n_repeated;
 }
 
-static void destroy(struct ratelimit_async *client)
+static void destroy_client(struct ratelimit_async *client)
 {
     client->busy = client->dying = true;
     exchange_cancel(client);
@@ -100,7 +100,7 @@ void ratelimit_async_free(struct ratelimit_async *client)
     client->dying = true;
     if (client->busy) return;
     exchange_leave_parent(client);
-    destroy(client);
+    destroy_client(client);
 }
 
 void ratelimit_async_process(struct ratelimit_async *client, short revents)
@@ -114,7 +114,7 @@ void ratelimit_async_process(struct ratelimit_async *client, short revents)
     if (client->connection.fd >= 0 && !client->dying) exchange_report_events(client, ratelimit_async_events(client));
 
     client->busy = false;
-    if (client->dying) destroy(client);
+    if (client->dying) destroy_client(client);
 }
 
 /* ---- Calls: checked, packed, submitted ---- */
@@ -127,8 +127,8 @@ struct end {
 };
 
 /* A request from the pool, for the caller to pack. */
-static enum ratelimit_status begin(struct ratelimit_async *client, const char *method, struct end end,
-                                   struct request **ret)
+static enum ratelimit_status begin_call(struct ratelimit_async *client, const char *method, struct end end,
+                                        struct request **ret)
 {
     if (client == NULL || end.callback == NULL) return bad_argument(client, "", "the callback is NULL");
     if (client->dying) return RATELIMIT_CANCELLED;
@@ -153,7 +153,7 @@ static void forget_denials(struct ratelimit_async *client, const struct request 
 }
 
 /* `packed`: 0, or -1 without memory. The request is queued, or back in the pool. */
-static enum ratelimit_status submit(struct ratelimit_async *client, struct request *request, int packed)
+static enum ratelimit_status submit_call(struct ratelimit_async *client, struct request *request, int packed)
 {
     enum ratelimit_status status = RATELIMIT_NO_MEMORY;
     if (request->wrong != NULL)
@@ -218,7 +218,7 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
     struct request *request;
     if (!are_items(question->items, question->n_items))
         return bad_argument(client, "", "a policy or key is NULL, or too long for a request");
-    enum ratelimit_status status = begin(client, question->method, end, &request);
+    enum ratelimit_status status = begin_call(client, question->method, end, &request);
     if (status != RATELIMIT_OK) return status;
 
     if (question->is_check && client->denials.all != NULL) {
@@ -226,7 +226,7 @@ static enum ratelimit_status ask(struct ratelimit_async *client, const struct qu
         if (denials_find(&client->denials, question, request, client->clock.mono_us))
             return exchange_repeat(client, request);
     }
-    return submit(client, request, request_pack(request, question, client->features));
+    return submit_call(client, request, request_pack(request, question, client->features));
 }
 
 enum ratelimit_status ratelimit_async_check(struct ratelimit_async *client, const char *policy, const void *key,
@@ -373,11 +373,11 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     if (method == NULL || (params_len > 0 && !is_array))
         return bad_argument(client, "", "the method is NULL, or the parameters are not one MessagePack array");
 
-    enum ratelimit_status status = begin(client, method, (struct end){timeout_ms, callback, arg}, &request);
+    enum ratelimit_status status = begin_call(client, method, (struct end){timeout_ms, callback, arg}, &request);
     if (status != RATELIMIT_OK) return status;
 
     request->kind = REQUEST_OTHER; /* the caller reads the result; the effect stays, whoever packed the call */
-    return submit(client, request, request_pack_other(request, method, (struct slice){params, params_len}));
+    return submit_call(client, request, request_pack_other(request, method, (struct slice){params, params_len}));
 }
 
 enum ratelimit_status ratelimit_async_verify(struct ratelimit_async *client, const char *const *policies, size_t n,
@@ -387,7 +387,7 @@ enum ratelimit_status ratelimit_async_verify(struct ratelimit_async *client, con
     for (size_t i = 0; i < n; i++) {
         if (policies == NULL || policies[i] == NULL) return bad_argument(client, "", "the name of a policy is NULL");
     }
-    enum ratelimit_status status = begin(client, "policies", (struct end){timeout_ms, callback, arg}, &request);
+    enum ratelimit_status status = begin_call(client, "policies", (struct end){timeout_ms, callback, arg}, &request);
     if (status != RATELIMIT_OK) return status;
 
     request->kind = REQUEST_VERIFY;
@@ -395,7 +395,7 @@ enum ratelimit_status ratelimit_async_verify(struct ratelimit_async *client, con
     for (size_t i = 0; i < n && packed == 0; i++) {
         if (policies[i][0] != '{') packed = buffer_append(&request->names, policies[i], strlen(policies[i]) + 1);
     }
-    return submit(client, request, packed);
+    return submit_call(client, request, packed);
 }
 
 /* ---- What the caller's loop waits for ---- */

@@ -64,7 +64,7 @@ int denials_set(struct denials *denials, int64_t lasts_us)
     return 0;
 }
 
-static void drop(struct denials *denials, struct denial *denial)
+static void drop_denial(struct denials *denials, struct denial *denial)
 {
     map_remove(&denials->by_check, &denial->by_check);
     list_remove(&denial->link);
@@ -112,17 +112,17 @@ static uint64_t hash_of(const struct denials *denials, const struct buffer *chec
 
 /* ---- Repeating ---- */
 
-static void shorten(int64_t *ms, int64_t passed_ms, int64_t least_ms)
+static void shorten_time(int64_t *ms, int64_t passed_ms, int64_t least_ms)
 {
     if (*ms > 0) *ms = *ms - passed_ms > least_ms ? *ms - passed_ms : least_ms;
 }
 
-static void repeat(struct ratelimit_decision *decision, int64_t passed_ms)
+static void repeat_decision(struct ratelimit_decision *decision, int64_t passed_ms)
 {
     if (!decision->allowed) decision->source = RATELIMIT_SOURCE_DENY_CACHE;
-    shorten(&decision->retry_after_ms, passed_ms, 1);
-    shorten(&decision->reset_after_ms, passed_ms, 0);
-    shorten(&decision->of_reset_ms, passed_ms, 0);
+    shorten_time(&decision->retry_after_ms, passed_ms, 1);
+    shorten_time(&decision->reset_after_ms, passed_ms, 0);
+    shorten_time(&decision->of_reset_ms, passed_ms, 0);
 }
 
 bool denials_find(struct denials *denials, const struct question *question, struct request *request, int64_t now_us)
@@ -136,14 +136,15 @@ bool denials_find(struct denials *denials, const struct question *question, stru
 
     struct denial *denial = find_same(denials, &request->check, hash_of(denials, &request->check));
     if (denial != NULL && now_us >= denial->until_us) {
-        drop(denials, denial);
+        drop_denial(denials, denial);
         denial = NULL;
     }
     if (denial == NULL || request_reserve_members(request, denial->n_members + 1) != 0) return false;
 
     request->n_members = denial->n_members;
     memcpy(request->members, denial->decisions, (denial->n_members + 1) * sizeof *request->members);
-    for (size_t i = 0; i <= denial->n_members; i++) repeat(&request->members[i], (now_us - denial->since_us) / MS_US);
+    for (size_t i = 0; i <= denial->n_members; i++)
+        repeat_decision(&request->members[i], (now_us - denial->since_us) / MS_US);
     denials->n_repeated++;
     return true;
 }
@@ -151,7 +152,7 @@ bool denials_find(struct denials *denials, const struct question *question, stru
 /* ---- Remembering ---- */
 
 /* 0, or -1 without memory. */
-static int fill(struct denial *denial, const struct request *request, const struct ratelimit_decision *decision)
+static int fill_denial(struct denial *denial, const struct request *request, const struct ratelimit_decision *decision)
 {
     size_t n = request->n_members;
     if (n + 1 > denial->decisions_cap) {
@@ -181,10 +182,10 @@ void denials_put(struct denials *denials, const struct request *request, const s
     uint64_t hash = hash_of(denials, &request->check);
     struct denial *denial = find_same(denials, &request->check, hash);
     if (denial == NULL && list_empty(&denials->unused)) denial = LIST_ITEM(denials->by_age.next, struct denial, link);
-    if (denial != NULL) drop(denials, denial);
+    if (denial != NULL) drop_denial(denials, denial);
 
     denial = LIST_ITEM(denials->unused.prev, struct denial, link);
-    if (fill(denial, request, decision) != 0) return;
+    if (fill_denial(denial, request, decision) != 0) return;
     denial->since_us = now_us;
     denial->until_us = now_us + lasts_us;
     list_remove(&denial->link);
@@ -227,6 +228,6 @@ void denials_forget(struct denials *denials, struct pull params)
     if (denials->all == NULL || pull_skip(&params) != 0 || pull_text(&params, &key) != 0) return;
     LIST_FOREACH (link, &denials->by_age) {
         struct denial *denial = LIST_ITEM(link, struct denial, link);
-        if (has_item(denial, policy, key)) drop(denials, denial);
+        if (has_item(denial, policy, key)) drop_denial(denials, denial);
     }
 }

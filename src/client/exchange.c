@@ -341,7 +341,7 @@ static void send_first(struct ratelimit_async *client, struct request *request)
 }
 
 /* The late answer to a call that nobody waits for: of a yes the request becomes the call that takes it back. */
-static void undo(struct ratelimit_async *client, struct request *request, const struct rpc_response *response)
+static void undo_grant(struct ratelimit_async *client, struct request *request, const struct rpc_response *response)
 {
     struct ratelimit_decision decision;
     struct pull result = response->result;
@@ -400,7 +400,7 @@ static void on_response(struct ratelimit_async *client, const struct rpc_respons
     if (node == NULL) return; /* late: its call has ended */
     struct request *request = CONTAINER_OF(node, struct request, by_msgid);
     if (request->orphan) {
-        undo(client, request, response);
+        undo_grant(client, request, response);
     } else if (request->kind == REQUEST_HELLO) {
         /* Where hello was refused or is not understood, decisions come as maps or in the protocol's order: both are
          * read. */
@@ -417,7 +417,7 @@ static void on_response(struct ratelimit_async *client, const struct rpc_respons
 }
 
 /* True where the connection lives and may have more to read now. */
-static bool receive(struct ratelimit_async *client)
+static bool receive_answers(struct ratelimit_async *client)
 {
     struct link *connection = &client->connection;
     bool more = true;
@@ -509,7 +509,7 @@ static void send_waiting(struct ratelimit_async *client)
         /* A daemon that closed may have answered before: its answers are read before anything is called lost. */
         char message[LINK_ERROR_SIZE];
         snprintf(message, sizeof message, "%s", client->connection.error);
-        client->stuck = receive(client);
+        client->stuck = receive_answers(client);
         if (client->connection.fd >= 0 && !client->stuck && !client->dying)
             exchange_lose(client, RATELIMIT_LOST, "", message);
         return;
@@ -529,7 +529,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
 {
     CHECK(client->busy);
     end_repeats(client);
-    if ((revents & ~POLLOUT) != 0 || due_call(client) != NULL || client->n_orphans > 0) receive(client);
+    if ((revents & ~POLLOUT) != 0 || due_call(client) != NULL || client->n_orphans > 0) receive_answers(client);
     if (revents & POLLOUT) client->stuck = false;
 
     for (struct request *request; !client->dying && (request = due_call(client)) != NULL;) {

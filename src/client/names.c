@@ -25,7 +25,7 @@ static bool is_generated(const char *of)
            (of[GENERATED_LEN] == '\0' || of[GENERATED_LEN] == '/');
 }
 
-static void put(const char *name, char of[static RATELIMIT_BOUND_BY_SIZE])
+static void put_name(const char *name, char of[static RATELIMIT_BOUND_BY_SIZE])
 {
     char limit[RATELIMIT_BOUND_BY_SIZE];
     if (!is_generated(of)) return;
@@ -37,22 +37,22 @@ void names_put(const struct buffer *names, struct ratelimit_decision *decision)
 {
     if (buffer_len(names) == 0) return;
     const char *name = (const char *)buffer_data(names);
-    put(name, decision->of);
-    put(name, decision->bound_by);
+    put_name(name, decision->of);
+    put_name(name, decision->bound_by);
 }
 
 /* If the daemon gave it the same name as in `other`. */
-static void put_same(const char *name, char of[static RATELIMIT_BOUND_BY_SIZE], const char *other)
+static void put_name_if_same(const char *name, char of[static RATELIMIT_BOUND_BY_SIZE], const char *other)
 {
-    if (is_generated(of) && is_generated(other) && strncmp(of, other, GENERATED_LEN) == 0) put(name, of);
+    if (is_generated(of) && is_generated(other) && strncmp(of, other, GENERATED_LEN) == 0) put_name(name, of);
 }
 
 static void put_where_bound(const char *name, struct ratelimit_decision *whole, const struct ratelimit_decision *member)
 {
-    put_same(name, whole->of, member->of);
-    put_same(name, whole->of, member->bound_by);
-    put_same(name, whole->bound_by, member->of);
-    put_same(name, whole->bound_by, member->bound_by);
+    put_name_if_same(name, whole->of, member->of);
+    put_name_if_same(name, whole->of, member->bound_by);
+    put_name_if_same(name, whole->bound_by, member->of);
+    put_name_if_same(name, whole->bound_by, member->bound_by);
 }
 
 void names_put_members(const struct buffer *names, struct ratelimit_decision *members, size_t n,
@@ -63,7 +63,7 @@ void names_put_members(const struct buffer *names, struct ratelimit_decision *me
     for (size_t i = 0; i < n && name < end; i++, name += strlen(name) + 1) {
         if (name[0] == '\0') continue;
         if (whole != NULL) put_where_bound(name, whole, &members[i]);
-        put(name, members[i].of);
-        put(name, members[i].bound_by);
+        put_name(name, members[i].of);
+        put_name(name, members[i].bound_by);
     }
 }

@@ -64,7 +64,7 @@ static struct inline_policy *find_spelling(const struct inline_policies *policie
     return NULL;
 }
 
-static void unlearn(struct inline_policies *policies, struct spelling *spelling)
+static void forget_spelling(struct inline_policies *policies, struct spelling *spelling)
 {
     if (spelling->bytes == NULL) return;
     map_remove(&policies->by_spelling, &spelling->node);
@@ -74,14 +74,14 @@ static void unlearn(struct inline_policies *policies, struct spelling *spelling)
 
 /* Makes `spelling`, in place of what it was, these bytes, so that its policy is found by these bytes. 0, or -1 without
  * memory. */
-static int learn(struct inline_policies *policies, struct spelling *spelling, struct inline_policy *policy,
-                 struct slice bytes)
+static int learn_spelling(struct inline_policies *policies, struct spelling *spelling, struct inline_policy *policy,
+                          struct slice bytes)
 {
     uint8_t *copy = mem_alloc(bytes.len);
     if (copy == NULL) return -1;
     memcpy(copy, bytes.data, bytes.len);
 
-    unlearn(policies, spelling);
+    forget_spelling(policies, spelling);
     spelling->policy = policy;
     spelling->bytes = copy;
     spelling->len = bytes.len;
@@ -112,11 +112,11 @@ static void keep_policy(struct inline_policies *policies, struct inline_policy *
     inline_counters.inline_policies = ++policies->n;
 }
 
-static void forget(struct inline_policies *policies, struct inline_policy *policy)
+static void forget_policy(struct inline_policies *policies, struct inline_policy *policy)
 {
     if (policies->listed[policy->listed_at] == policy) policies->listed[policy->listed_at] = NULL;
-    for (int i = 0; i < SPELLINGS_MAX; i++) unlearn(policies, &policy->spellings[i]);
-    unlearn(policies, &policy->written);
+    for (int i = 0; i < SPELLINGS_MAX; i++) forget_spelling(policies, &policy->spellings[i]);
+    forget_spelling(policies, &policy->written);
     map_remove(&policies->by_name, &policy->in_names);
     if (has_label(policy->set->in_order[0])) map_remove(&policies->by_label, &policy->in_labels);
     list_remove(&policy->link);
@@ -148,7 +148,7 @@ void inline_policies_fini(struct inline_policies *policies)
 }
 
 /* New tables, as wide as `max` policies want them, in place of the present ones. 0, or -1 without memory. */
-static int widen(struct inline_policies *policies, size_t max)
+static int widen_tables(struct inline_policies *policies, size_t max)
 {
     struct map by_name, by_label, by_spelling;
     if (map_init(&by_name, max) < 0) return -1;
@@ -172,12 +172,12 @@ err_fini_names:
 
 int inline_policies_configure(struct inline_policies *policies, size_t max, struct policy_defaults defaults)
 {
-    if (widen(policies, max) == 0) {
+    if (widen_tables(policies, max) == 0) {
         list_append(&policies->replaced, &policies->by_use); /* which are in no table any more */
         policies->n = policies->n_live_shares = 0;
     } else { /* the tables there are go on, empty */
         while (!list_empty(&policies->by_use))
-            forget(policies, LIST_ITEM(policies->by_use.next, struct inline_policy, link));
+            forget_policy(policies, LIST_ITEM(policies->by_use.next, struct inline_policy, link));
     }
 
     inline_counters.inline_policies = 0;
@@ -201,7 +201,7 @@ static bool evict_unused(struct inline_policies *policies)
             list_push_back(&policies->by_use, &policy->link);
             continue;
         }
-        forget(policies, policy);
+        forget_policy(policies, policy);
         inline_counters.inline_evicted++;
         return true;
     }
@@ -237,9 +237,9 @@ static bool is_label(const struct tree_node *label, struct faults *faults)
 }
 
 /* A policy of settings that are new here, or new under this label ("": none), which `written` begins with. */
-static enum error_code make(struct inline_policies *policies, struct tree_node *tree, const char *label,
-                            struct slice written, struct faults *faults, struct inline_policy **ret,
-                            struct answer answer)
+static enum error_code make_policy(struct inline_policies *policies, struct tree_node *tree, const char *label,
+                                   struct slice written, struct faults *faults, struct inline_policy **ret,
+                                   struct answer answer)
 {
     char name[NAME_MAX_LEN + 1];
     enum error_code code;
@@ -265,7 +265,7 @@ static enum error_code make(struct inline_policies *policies, struct tree_node *
                  policies->max);
         code = ERROR_OVERLOADED;
     } else if ((policy = mem_zalloc(sizeof *policy)) == NULL ||
-               learn(policies, &policy->written, policy, written) < 0) {
+               learn_spelling(policies, &policy->written, policy, written) < 0) {
         code = answer_no_memory(answer);
     } else {
         keep_policy(policies, policy, set);
@@ -298,7 +298,8 @@ static enum error_code read_spelling(struct inline_policies *policies, struct sl
     } else {
         const struct slice written = {buffer_data(&bytes), buffer_len(&bytes)};
         *ret = find_spelling(policies, written);
-        if (*ret == NULL) code = make(policies, tree, label != NULL ? label->text : "", written, &faults, ret, answer);
+        if (*ret == NULL)
+            code = make_policy(policies, tree, label != NULL ? label->text : "", written, &faults, ret, answer);
     }
 
     tree_free(label);
@@ -308,7 +309,7 @@ static enum error_code read_spelling(struct inline_policies *policies, struct sl
     return code;
 }
 
-static void use(struct inline_policies *policies, struct inline_policy *policy)
+static void note_use(struct inline_policies *policies, struct inline_policy *policy)
 {
     list_remove(&policy->link);
     list_push_back(&policies->by_use, &policy->link);
@@ -328,11 +329,11 @@ enum error_code inline_policies_find(struct inline_policies *policies, struct sl
         if (policy == NULL) return code;
 
         /* So that it is found at once the next time; without memory it is not, and no more. */
-        if (learn(policies, &policy->spellings[policy->next_spelling], policy, map) == 0)
+        if (learn_spelling(policies, &policy->spellings[policy->next_spelling], policy, map) == 0)
             policy->next_spelling = (policy->next_spelling + 1) % SPELLINGS_MAX;
     }
 
-    use(policies, policy);
+    note_use(policies, policy);
     *ret_set = policy->set;
     return ERROR_NONE;
 }
@@ -365,7 +366,7 @@ enum error_code inline_policies_named(struct inline_policies *policies, struct s
     }
     if (first == NULL) return ERROR_UNKNOWN_POLICY;
 
-    use(policies, first);
+    note_use(policies, first);
     *ret_set = first->set;
     return ERROR_NONE;
 }

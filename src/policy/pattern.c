@@ -90,7 +90,7 @@ struct census {
     struct anchor chosen;
 };
 
-static void consider(struct census *census, enum place place, size_t len, uint64_t hash)
+static void consider_anchor(struct census *census, enum place place, size_t len, uint64_t hash)
 {
     uint32_t *count = census->counts != NULL ? &census->counts[hash & census->mask] : NULL;
     if (!census->is_counted) {
@@ -116,8 +116,8 @@ static void consider_all(struct census *census, const struct pattern *pattern)
     while (n_end < len && n_end < EDGE_MAX && text[len - 1 - n_end] != '*')
         end = hash_step(end, text[len - 1 - n_end++]);
 
-    if (n_start > 0 || pattern->n_literal == 0) consider(census, PLACE_START, n_start, start);
-    if (n_end > 0) consider(census, PLACE_END, n_end, end);
+    if (n_start > 0 || pattern->n_literal == 0) consider_anchor(census, PLACE_START, n_start, start);
+    if (n_end > 0) consider_anchor(census, PLACE_END, n_end, end);
 
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '*') {
@@ -127,7 +127,7 @@ static void consider_all(struct census *census, const struct pattern *pattern)
         window = window << 8 | text[i];
         if (run < INSIDE_MAX) run++;
         bool is_last = i + 1 == len || text[i + 1] == '*';
-        if (run == INSIDE_MAX || is_last) consider(census, PLACE_INSIDE, run, hash_inside(window, run));
+        if (run == INSIDE_MAX || is_last) consider_anchor(census, PLACE_INSIDE, run, hash_inside(window, run));
     }
 }
 
@@ -162,7 +162,7 @@ static int by_specificity(const void *left, const void *right)
     return a->rank < b->rank ? -1 : a->rank > b->rank; /* in the order they were added */
 }
 
-static void insert(struct pattern_set *set, struct pattern *pattern, const struct anchor *anchor)
+static void insert_pattern(struct pattern_set *set, struct pattern *pattern, const struct anchor *anchor)
 {
     map_insert(&set->by_anchor, &pattern->node, anchor->hash);
     switch (anchor->place) {
@@ -188,7 +188,7 @@ void pattern_set_seal(struct pattern_set *set)
     for (size_t i = set->n; i-- > 0;) {
         census.least = UINT64_MAX;
         consider_all(&census, set->by_rank[i]);
-        insert(set, set->by_rank[i], &census.chosen);
+        insert_pattern(set, set->by_rank[i], &census.chosen);
     }
     mem_free(census.counts);
 }
@@ -203,7 +203,7 @@ struct search {
 };
 
 /* With the patterns of one anchor, the most specific first. */
-static void compare(struct search *search, uint64_t hash)
+static void compare_anchored(struct search *search, uint64_t hash)
 {
     struct map_node *node = map_first(&search->set->by_anchor, hash);
     for (; node != NULL; node = map_next_same(node)) {
@@ -226,7 +226,7 @@ static inline void compare_edge(struct search *search, enum place place, uint64_
         const size_t next = (size_t)__builtin_ctzll(lens);
         if (next > key.len) return;
         for (; len < next; len++) hash = hash_step(hash, key.data[place == PLACE_START ? len : key.len - 1 - len]);
-        compare(search, hash);
+        compare_anchored(search, hash);
     }
 }
 
@@ -243,7 +243,7 @@ static void compare_insides(struct search *search)
             const uint64_t hash = hash_inside(window, len);
             if (map_first(&search->set->by_anchor, hash) == NULL) continue;
             /* a text that the key repeats, as in aaaa, was looked up where it came first */
-            if (memmem(key.data, i, key.data + (i + 1 - len), len) == NULL) compare(search, hash);
+            if (memmem(key.data, i, key.data + (i + 1 - len), len) == NULL) compare_anchored(search, hash);
         }
     }
 }

@@ -290,7 +290,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
 }
 
 /* For a policy, its variants and its candidate. */
-static void complete(struct policy *policy, key_parts shard_parts, uint32_t version)
+static void seal_plan(struct policy *policy, key_parts shard_parts, uint32_t version)
 {
     policy->version = version;
     plan_make(&policy->plan, policy, policy->limits, shard_parts);
@@ -303,17 +303,17 @@ void policy_seal(struct policy *policy)
     if (policy->overrides != NULL) overrides_seal(policy->overrides);
 
     key_parts shard_parts = find_shard_parts(policy);
-    complete(policy, shard_parts, fingerprint(policy));
+    seal_plan(policy, shard_parts, fingerprint(policy));
     count_limits(policy);
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
-        complete(policy->overrides->items[i].variant, shard_parts, policy->version);
+        seal_plan(policy->overrides->items[i].variant, shard_parts, policy->version);
         count_limits(policy->overrides->items[i].variant);
     }
 
     if (candidate == NULL) return;
     candidate->idempotency_ms = policy->idempotency_ms;
     candidate->deadline_ms = policy->deadline_ms;
-    complete(candidate, find_shard_parts(candidate), policy->version);
+    seal_plan(candidate, find_shard_parts(candidate), policy->version);
 }
 
 /* ---- Questions about one ---- */

@@ -92,14 +92,14 @@ static bool fail_without_memory(struct reader *reader)
 }
 
 /* A longer path is cut. */
-static void lengthen(struct reader *reader, const char *between, const char *name, const char *behind)
+static void lengthen_path(struct reader *reader, const char *between, const char *name, const char *behind)
 {
     size_t space = sizeof reader->path - reader->path_len;
     int len = snprintf(reader->path + reader->path_len, space, "%s%.64s%s", between, name, behind);
     reader->path_len += (size_t)len < space ? (size_t)len : space - 1;
 }
 
-static void shorten(struct reader *reader, size_t len)
+static void shorten_path(struct reader *reader, size_t len)
 {
     reader->path_len = len;
     reader->path[len] = '\0';
@@ -164,9 +164,9 @@ static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
     }
 
     if (twice > 0) {
-        lengthen(reader, ".", sorted[twice]->key, "");
+        lengthen_path(reader, ".", sorted[twice]->key, "");
         fail_reading(reader, "is written twice; keep one of them");
-        shorten(reader, path_len);
+        shorten_path(reader, path_len);
     }
     mem_free(sorted);
     return twice == 0;
@@ -184,14 +184,14 @@ static bool read_member(struct reader *reader, struct tree_node *parent, uint32_
     if (parent->kind == TREE_MAP) {
         if (pull_text(&reader->pull, &key) != 0) return fail_reading(reader, "has a setting whose name is not a text");
         if ((node->key = copy_text(reader, key)) == NULL) return false;
-        lengthen(reader, ".", node->key, "");
+        lengthen_path(reader, ".", node->key, "");
     } else {
         snprintf(number, sizeof number, "%" PRIu32, index);
-        lengthen(reader, "[", number, "]");
+        lengthen_path(reader, "[", number, "]");
     }
 
     if (!read_node(reader, node)) return false;
-    shorten(reader, path_len);
+    shorten_path(reader, path_len);
     return true;
 }
 
@@ -216,7 +216,7 @@ static bool read_node(struct reader *reader, struct tree_node *node)
 struct tree_node *tree_unpack(struct slice map, const char *name, struct faults *faults)
 {
     struct reader reader = {.pull = pull_of(map.data, map.len), .faults = faults};
-    lengthen(&reader, "", name, "");
+    lengthen_path(&reader, "", name, "");
     struct tree_node *root = mem_zalloc(sizeof *root);
     if (root != NULL && read_node(&reader, root)) return root;
     if (root == NULL) fail_without_memory(&reader);

@@ -350,7 +350,7 @@ static bool may_join(const struct batch *batch, const struct script_op *last, co
 }
 
 /* Of an op that may_join(). */
-static void join(struct batch *batch, struct op *op, int64_t count)
+static void join_last_op(struct batch *batch, struct op *op, int64_t count)
 {
     struct batch_key *key = &batch->keys[op->members[0].batch_key];
     struct script_op *last = &batch->script_ops[key->last_script_op];
@@ -419,7 +419,7 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
     }
 
     if (joins)
-        join(batch, op, asked->count);
+        join_last_op(batch, op, asked->count);
     else
         add_script_op(batch, op, asked, is_known);
 

@@ -47,7 +47,7 @@ static bool in_range(int64_t value, int64_t least, int64_t most)
 }
 
 /* The next integer. 0, or -1 if it is not between `least` and `most`. */
-static int take(struct reading *reading, int64_t least, int64_t most, int64_t *ret)
+static int take_int(struct reading *reading, int64_t least, int64_t most, int64_t *ret)
 {
     if (!in_range(*reading->at, least, most)) return -1;
     *ret = *reading->at++;
@@ -75,8 +75,9 @@ static uint64_t key_bit(uint32_t key)
 static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};
-    if (take(reading, FOREIGN, REPLY_MAX, &seen->used) < 0) return -1;
-    if (limit_ops(asked->op->members[i].limit)->has_extra && take(reading, 0, REPLY_MAX, &seen->extra) < 0) return -1;
+    if (take_int(reading, FOREIGN, REPLY_MAX, &seen->used) < 0) return -1;
+    if (limit_ops(asked->op->members[i].limit)->has_extra && take_int(reading, 0, REPLY_MAX, &seen->extra) < 0)
+        return -1;
     if (seen->used == FOREIGN) {
         asked->is_foreign = true;
         reading->foreign |= key_bit(asked->op->members[i].batch_key);
@@ -108,22 +109,22 @@ static int take_wait(struct reading *reading, const struct script_op *asked, uin
     int64_t most = asked->count > 0 ? asked->count : 1;
     bool is_denied = !asked->is_foreign && !is_known && member->cost > 0 &&
                      fit_of_seen(reading, asked, asked->op, seen, most) < most;
-    return take(reading, is_denied, is_denied ? member->limit->window_us : 0, &seen[i].wait);
+    return take_int(reading, is_denied, is_denied ? member->limit->window_us : 0, &seen[i].wait);
 }
 
 /* What a record remembers of the first op of its name. */
 static int take_record(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
 {
-    if (take(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
-    if (take(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
+    if (take_int(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
+    if (take_int(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
     for (uint16_t i = 0; i < asked->op->n_members; i++)
-        if (take(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
+        if (take_int(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
     if (asked->kind != KIND_RESERVE) return 0;
 
     int64_t least_ms = tuple->again != AGAIN_NOT;
-    if (take(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
+    if (take_int(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take_int(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
         return -1;
-    return take(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
+    return take_int(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
 }
 
 /* What a settlement or a refund gave back. */
@@ -131,14 +132,14 @@ static int take_returned(struct reading *reading, const struct script_op *asked,
 {
     const struct op *op = asked->op;
     if (asked->kind == KIND_SETTLE) {
-        if (take(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
+        if (take_int(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
         int64_t held = tuple->settled == SETTLED_NOW ? op->reservation->units : 0;
-        return take(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
+        return take_int(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
     }
 
     for (uint16_t i = 0; asked->kind == KIND_REFUND && i < op->n_members; i++) {
         int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
-        if (take(reading, 0, most, &units) < 0) return -1;
+        if (take_int(reading, 0, most, &units) < 0) return -1;
         if (tuple->again == AGAIN_NOT) tuple->seen[i].units = units; /* else the record says it */
     }
     return 0;
@@ -156,7 +157,7 @@ static int read_tuple(struct reading *reading, struct script_op *asked, struct t
     const struct op *op = asked->op;
     if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) {
         for (uint16_t i = 0; i < op->n_members; i++) {
-            if (take(reading, FOREIGN, 1, &tuple->seen[i].used) < 0) return -1;
+            if (take_int(reading, FOREIGN, 1, &tuple->seen[i].used) < 0) return -1;
             if (tuple->seen[i].used != FOREIGN) continue;
             asked->is_foreign = true;
             reading->foreign |= key_bit(asked->op->members[i].batch_key);

@@ -5,7 +5,7 @@
 #include "policy/policy.h"
 #include "store/store.h"
 
-static bool has(const struct doubtful_policies *doubtful, uint64_t name)
+static bool has_name(const struct doubtful_policies *doubtful, uint64_t name)
 {
     for (uint32_t i = 0; i < doubtful->n; i++)
         if (doubtful->names[i] == name) return true;
@@ -15,7 +15,7 @@ static bool has(const struct doubtful_policies *doubtful, uint64_t name)
 bool doubtful_policies_has(const struct doubtful_policies *doubtful, const struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
-        if (has(doubtful, op->members[i].limit->policy->name_hash)) return true;
+        if (has_name(doubtful, op->members[i].limit->policy->name_hash)) return true;
     return false;
 }
 
@@ -23,7 +23,7 @@ void doubtful_policies_add(struct doubtful_policies *doubtful, const struct op *
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         uint64_t name = op->members[i].limit->policy->name_hash;
-        if (has(doubtful, name)) continue;
+        if (has_name(doubtful, name)) continue;
 
         if (doubtful->n == DOUBTFUL_POLICIES_MAX)
             memmove(&doubtful->names[0], &doubtful->names[1], --doubtful->n * sizeof doubtful->names[0]);

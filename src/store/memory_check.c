@@ -254,7 +254,7 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
 /* ---- records ---- */
 
 /* Remembers an admission with a charge. 0, or -1 without memory. */
-static int remember(struct memory_store *memory, const struct op *op)
+static int remember_admission(struct memory_store *memory, const struct op *op)
 {
     bool any = false;
     for (size_t i = 0; i < op->n_members; i++) any |= memory->opened[i].units > 0;
@@ -340,7 +340,7 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) all[i].units = 0;
 
     if (make_all_space(memory, op) < 0) goto unpin;
-    if (fit > 0 && op->record.len > 0 && remember(memory, op) < 0) goto unpin;
+    if (fit > 0 && op->record.len > 0 && remember_admission(memory, op) < 0) goto unpin;
 
     for (size_t i = 0; i < op->n_members; i++)
         if (all[i].units > 0) save_state(memory, &all[i].view, all[i].entry);

@@ -26,7 +26,7 @@ static size_t bytes_of(const struct memory_record *record)
     return sizeof *record + record->n_members * sizeof record->members[0] + record->name_len + OVERHEAD;
 }
 
-static void drop(struct memory_records *records, struct memory_record *record)
+static void drop_record(struct memory_records *records, struct memory_record *record)
 {
     records->n_bytes -= bytes_of(record);
     list_remove(&record->link);
@@ -36,7 +36,8 @@ static void drop(struct memory_records *records, struct memory_record *record)
 
 void memory_records_fini(struct memory_records *records)
 {
-    while (!list_empty(&records->records)) drop(records, LIST_ITEM(records->records.next, struct memory_record, link));
+    while (!list_empty(&records->records))
+        drop_record(records, LIST_ITEM(records->records.next, struct memory_record, link));
     map_fini(&records->map);
 }
 
@@ -65,7 +66,7 @@ static int64_t end_of(const struct memory_records *records, const struct memory_
 }
 
 /* Those that stay go behind the others: the next sample is another. There is one at least. */
-static void evict(struct memory_records *records)
+static void evict_record(struct memory_records *records)
 {
     struct memory_record *first = LIST_ITEM(records->records.next, struct memory_record, link);
     for (size_t i = 0; i < SAMPLE && i < records->map.n; i++) {
@@ -74,14 +75,14 @@ static void evict(struct memory_records *records)
         if (end_of(records, record) < end_of(records, first)) first = record;
     }
     records->n_evicted++;
-    drop(records, first);
+    drop_record(records, first);
 }
 
-static void make_way(struct memory_records *records, size_t n_new, size_t new_bytes)
+static void evict_to_fit(struct memory_records *records, size_t n_new, size_t new_bytes)
 {
     for (size_t i = 0; i < EVICT_MAX && records->map.n > 0; i++) {
         if (records->map.n + n_new <= records->max && records->n_bytes + new_bytes <= records->max_bytes) return;
-        evict(records);
+        evict_record(records);
     }
 }
 
@@ -105,8 +106,8 @@ struct memory_record *memory_records_add(struct memory_records *records, const s
 
     uint64_t hash = hash_keyed(op->record.data, op->record.len);
     struct memory_record *old = find_record(records, op->record, hash);
-    if (old != NULL) drop(records, old);
-    make_way(records, 1, bytes_of(record));
+    if (old != NULL) drop_record(records, old);
+    evict_to_fit(records, 1, bytes_of(record));
 
     records->n_bytes += bytes_of(record);
     list_push_back(&records->records, &record->link);
@@ -120,7 +121,7 @@ void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_
     for (size_t i = 0; i < n; i++) {
         struct memory_record *record = LIST_ITEM(records->records.next, struct memory_record, link);
         if (end_of(records, record) <= now_us) {
-            drop(records, record);
+            drop_record(records, record);
         } else {
             list_remove(&record->link);
             list_push_back(&records->records, &record->link);
@@ -130,7 +131,7 @@ void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_
 
 void memory_records_trim(struct memory_records *records)
 {
-    make_way(records, 0, 0);
+    evict_to_fit(records, 0, 0);
 }
 
 void memory_records_forget_all(struct memory_records *records)

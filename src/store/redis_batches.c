@@ -168,7 +168,7 @@ void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome ou
 
 /* Adds waiting ops, as many as fit, each client's in their order: if the next one goes with nothing inside, the client
  * waits for the next batch. */
-static void fill(struct redis_batches *batches, struct batch_call *call)
+static void fill_call(struct redis_batches *batches, struct batch_call *call)
 {
     size_t n_ops = 0, n_passed = 0;
     bool is_full = false;
@@ -246,7 +246,7 @@ void redis_batches_send(struct redis_batches *batches)
         struct batch_call *call = call_begin(batches);
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
-        fill(batches, call);
+        fill_call(batches, call);
         if (batches->options->merge) fill_by_merging(batches, call);
         call_send(call);
     }

@@ -21,7 +21,7 @@ static size_t bytes_for(size_t cap)
     return sizeof(struct reservation_list) + cap * sizeof(struct reserved);
 }
 
-static void move(struct reservation_list *list, size_t to, size_t from, size_t n)
+static void move_reserved(struct reservation_list *list, size_t to, size_t from, size_t n)
 {
     memmove(&list->at[to], &list->at[from], n * sizeof list->at[0]);
 }
@@ -68,7 +68,7 @@ static void forget_tombstones(struct reservation_list *list)
         left--;
     }
 
-    move(list, list->first + n_kept, list->first + i, list->n - i);
+    move_reserved(list, list->first + n_kept, list->first + i, list->n - i);
     list->n -= i - n_kept;
 }
 
@@ -94,10 +94,10 @@ void reservation_list_add(struct reservation_list *list, const struct reserved *
 
     size_t i = index_of_reservation(list, reservation->id, reservation->end_ms), first = list->first;
     if (first > 0 && (i < list->n - i || first + list->n == list->cap)) {
-        move(list, first - 1, first, i);
+        move_reserved(list, first - 1, first, i);
         list->first--;
     } else {
-        move(list, first + i + 1, first + i, list->n - i);
+        move_reserved(list, first + i + 1, first + i, list->n - i);
     }
     list->at[list->first + i] = *reservation;
     list->n++;
@@ -117,10 +117,10 @@ void reservation_list_remove(struct reservation_list *list, size_t i)
     list->n_moved -= list->at[first + i].moved;
 
     if (i < list->n - i - 1) {
-        move(list, first + 1, first, i);
+        move_reserved(list, first + 1, first, i);
         list->first++;
     } else {
-        move(list, first + i, first + i + 1, list->n - i - 1);
+        move_reserved(list, first + i, first + i + 1, list->n - i - 1);
     }
     list->n--;
 }

@@ -54,7 +54,7 @@ void pattern_set_seal(struct pattern_set *set);
 
 /* The pattern that counts for the key, or NULL. */
 const struct pattern *pattern_set_find(const struct pattern_set *set, struct slice key);
-/* The number of patterns that this compares with the key. */
+/* For tests, which bound it: the number of patterns that this compares with the key. */
 size_t pattern_set_n_compared(const struct pattern_set *set, struct slice key);
 
 #endif

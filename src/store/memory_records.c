@@ -127,10 +127,6 @@ void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_
             list_push_back(&records->records, &record->link);
         }
     }
-}
-
-void memory_records_trim(struct memory_records *records)
-{
     evict_to_fit(records, 0, 0);
 }
 

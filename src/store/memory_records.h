@@ -53,10 +53,9 @@ const struct memory_record *memory_records_find(struct memory_records *records, 
  * memory. */
 struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us);
 
-/* Look at the next n records, and free those that are over at now_us. */
+/* Look at the next n records, and free those that are over at now_us; if there are too many, because `max` was lowered,
+ * some of the others, too. */
 void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_us);
-/* After `max` was lowered: let some of those go that are too many. */
-void memory_records_trim(struct memory_records *records);
 void memory_records_forget_all(struct memory_records *records);
 
 #endif

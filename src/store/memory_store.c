@@ -280,7 +280,6 @@ static void on_flush(void *store)
 
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++)
         memory_table_evict(&memory->table, memory->clock->wall_us);
-    memory_records_trim(&memory->records);
     update_counters(memory);
 }
 

@@ -49,7 +49,8 @@ bool redis_store_clock(const struct redis_store *redis, int64_t *ret_ahead_us);
 int64_t redis_store_proven_us(const struct redis_store *redis);
 /* Once a second: is_counting: the daemons that share this Redis are counted, this one among them (redis_daemons.h). */
 void redis_store_look(struct redis_store *redis, bool is_counting);
-bool redis_store_is_counting(const struct redis_store *redis); /* what the last look has sent is not answered yet */
+/* For tests: what the last look has sent is not answered yet. */
+bool redis_store_is_counting(const struct redis_store *redis);
 /* Their number, as it was last seen; 0 = it is not known. *ret_fault: why it cannot be, any bytes; "" = it can. */
 uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault);
 /* What Redis refused last. */

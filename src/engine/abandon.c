@@ -24,7 +24,7 @@ static void abandon_reservation(struct engine *engine, struct reservation *reser
     struct policy_set *set;
     struct slice key = {reservation->key, reservation->key_len};
     reservation->is_abandoned = true;
-    const struct plan *plan = reserving_plan(engine, reservation, &set);
+    const struct plan *plan = reservations_plan(engine, reservation, &set);
     if (plan == NULL) return;
 
     if (is_made) reservation->local_reason = REASON_NONE; /* else it goes below, and the entry may go with it */

@@ -140,7 +140,7 @@ static void complete_special(struct check *check)
     if (check->n_all > 1 || plan->decider == ALLOWED_ALWAYS) check_answer_unlimited(check);
     bool decides = (op_is_check(kind) || kind == OP_PEEK) && check->error == ERROR_NONE;
     if (plan->shadow && decides) decision_shadow(&check->decision); /* a check_all has none in shadow */
-    if (check->making != NULL) reserving_answered(check);
+    if (check->making != NULL) reservations_answered(check);
     if (kind != OP_ACQUIRE) return;
 
     if (check->error == ERROR_NONE && check->decision.allowed)
@@ -254,7 +254,7 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
-    if (reserving_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
+    if (reservations_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
 }
 
 /* ---- what the store is asked ---- */
@@ -262,10 +262,10 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 /* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer. */
 static void follow_up(struct check *check, enum op_outcome outcome)
 {
-    if (outcome == OP_DECIDED) reserving_decided(check);
+    if (outcome == OP_DECIDED) reservations_decided(check);
     if (check->op.kind == OP_RESERVE) follow_up_reserve(check, outcome);
     if (check->slot != NULL) slot_op_done(check->slot, &check->op, outcome);
-    if (check->state != CHECK_WAITING) reserving_let_go(check);
+    if (check->state != CHECK_WAITING) reservations_let_go(check);
 }
 
 /* A check that its owner has left. The memory store's was decided in the same tick: it is counted. */
@@ -315,8 +315,7 @@ static void ask_store(struct check *check)
     int64_t deadline_us = deadline_ms_of(check) * INT64_C(1000);
     enum submit status = SUBMIT_OVERLOAD;
     if (check->slot != NULL) check->slot->n_out++;
-    if (op->kind == OP_RESERVE)
-        check->making = reservations_ask(&engine->reservations, check, check->plan->policy->name, check->key);
+    if (op->kind == OP_RESERVE) reservations_ask(check);
 
     /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
     bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->client == 0);
@@ -337,7 +336,7 @@ static void ask_store(struct check *check)
                                                [SUBMIT_OVERLOAD] = OP_OVERLOAD};
     enum op_outcome outcome = outcomes[status];
     if (check->slot != NULL) slot_op_done(check->slot, op, outcome);
-    if (outcome == OP_DECIDED && check->is_special) reserving_decided(check);
+    if (outcome == OP_DECIDED && check->is_special) reservations_decided(check);
     end_waiting(check, outcome);
 }
 

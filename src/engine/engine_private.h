@@ -3,8 +3,7 @@
  *
  *   abandon.c    what a connection gives up, and
  *   expire.c     what becomes due, both on top of
- *   engine.c     the way of a check, on top of
- *   reserving.c  what becomes of the reservation that an OP_RESERVE makes
+ *   engine.c     the way of a check
  */
 #ifndef RL_ENGINE_ENGINE_PRIVATE_H
 #define RL_ENGINE_ENGINE_PRIVATE_H
@@ -54,21 +53,5 @@ void engine_give_up(struct check *check);
  * failure table. `client` asks: so it takes effect in the order of that connection's calls. */
 void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t client);
-
-/* ---- reserving.c ---- */
-
-/* The store has made the reservation, or may have. From from_us on its timer runs: a sweep gives its units back at its
- * end. False: there is no space for one more. */
-bool reserving_keep(const struct check *check, int64_t from_us);
-/* The store has decided `check`: updates timers and counters of reservations, even if no owner waits for the answer. */
-void reserving_decided(const struct check *check);
-/* The owner of an OP_RESERVE gets its answer. */
-void reserving_answered(struct check *check);
-/* The store is done with an OP_RESERVE, or was not asked. */
-void reserving_let_go(struct check *check);
-/* What counts for a reservation's key now; *ret_set holds it. NULL: the policy is gone or has changed, so it is unknown
- * what the reservation was charged to. */
-const struct plan *reserving_plan(const struct engine *engine, const struct reservation *reservation,
-                                  struct policy_set **ret_set);
 
 #endif

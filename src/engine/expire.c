@@ -21,7 +21,7 @@ static void sweep(struct engine *engine, struct reservation *reservation)
     int64_t now_us = engine->clock->mono_us;
     bool has_ended = !reservation->is_abandoned || reservation->is_doubtful || now_us >= reservation->end_us;
     struct policy_set *set;
-    const struct plan *plan = reservation->is_made ? reserving_plan(engine, reservation, &set) : NULL;
+    const struct plan *plan = reservation->is_made ? reservations_plan(engine, reservation, &set) : NULL;
     if (plan == NULL) {
         reservation_free(reservation);
         return;

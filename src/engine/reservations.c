@@ -4,8 +4,9 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "engine/check.h"
 #include "engine/engine_counters.h"
+#include "engine/engine_private.h"
+#include "policy/inline_policies.h"
 
 /* The store rounds its time down to milliseconds. */
 enum { ROUNDING_US = 1000 };
@@ -70,24 +71,26 @@ static void maybe_end(struct reservations *reservations, struct reservation *res
     reservation_free(reservation);
 }
 
-struct reservation *reservations_ask(struct reservations *reservations, struct check *check, const char *policy,
-                                     struct slice key)
+/* ---- an OP_RESERVE and its entry ---- */
+
+void reservations_ask(struct check *check)
 {
+    struct reservations *reservations = &check->engine->reservations;
     struct reservation *asked = NULL;
-    if (reservations->n < RESERVATIONS_MAX) asked = mem_zalloc(sizeof *asked + key.len);
-    if (asked == NULL) return NULL;
+    if (reservations->n < RESERVATIONS_MAX) asked = mem_zalloc(sizeof *asked + check->key.len);
+    if (asked == NULL) return;
 
     asked->is_asked = true;
-    memcpy(asked->policy, policy, strlen(policy) + 1);
-    asked->key_len = key.len;
-    memcpy(asked->key, key.data, key.len);
+    memcpy(asked->policy, check->plan->policy->name, sizeof asked->policy);
+    asked->key_len = check->key.len;
+    memcpy(asked->key, check->key.data, check->key.len);
     list_push_back(&reservations->all, &asked->link);
     reservations->n++;
 
     asked->call.kind = CALL_RESERVE;
     asked->call.check = check;
     calls_add(reservations->calls, &asked->call, check->op.client, check->msgid);
-    return asked;
+    check->making = asked;
 }
 
 /* A timer at its end, if that is later than the timer that it has. 0, or -1 without memory. */
@@ -113,9 +116,13 @@ static int put_in_map(struct reservations *reservations, struct reservation *res
     return 0;
 }
 
-bool reservations_made(struct reservations *reservations, struct reservation *reservation,
-                       const struct op_reservation *made, int64_t from_us)
+bool reservations_keep(const struct check *check, int64_t from_us)
 {
+    struct reservations *reservations = &check->engine->reservations;
+    struct reservation *reservation = check->making;
+    const struct op_reservation *made = &check->reservation;
+    if (reservation == NULL) return false;
+
     struct reservation *same = find_by_id(reservations, made->id);
     if (same != NULL) {
         const struct call *call = &reservation->call;
@@ -134,22 +141,8 @@ bool reservations_made(struct reservations *reservations, struct reservation *re
     return true;
 }
 
-void reservations_made_locally(struct reservations *reservations, struct reservation *reservation, enum reason reason,
-                               const struct op_reservation *made, int64_t now_us)
-{
-    if (!reservation->is_made) reservation->made = *made;
-    if (start_timer(reservations, reservation, now_us, made->ttl_ms) < 0) return;
-    reservation->local_reason = reason;
-    reservation->local_made_us = made->made_us;
-}
-
-void reservations_let_go(struct reservations *reservations, struct reservation *reservation)
-{
-    reservation->is_asked = false;
-    maybe_end(reservations, reservation);
-}
-
-void reservations_forget(struct reservations *reservations, uint64_t id)
+/* The store has nothing of it any more. One that is not inside is fine. */
+static void forget(struct reservations *reservations, uint64_t id)
 {
     struct reservation *found = find_by_id(reservations, id);
     if (found == NULL) return;
@@ -158,6 +151,76 @@ void reservations_forget(struct reservations *reservations, uint64_t id)
     map_remove(&reservations->by_id, &found->in_map);
     found->is_made = false;
     maybe_end(reservations, found);
+}
+
+void reservations_decided(const struct check *check)
+{
+    struct engine *engine = check->engine;
+    const struct op_reservation *reservation = &check->reservation;
+
+    if (check->op.kind == OP_SETTLE) {
+        engine_counters.reservations_settled += !reservation->ended;
+        forget(&engine->reservations, reservation->id);
+    } else if (check->op.kind == OP_RESERVE && reservation->held) {
+        /* no timer knows when the limits' now is moved */
+        bool is_kept = reservations_keep(check, engine->clock->manual ? INT64_MAX : engine->clock->mono_us);
+        if (reservation->is_known) return;
+        engine_counters.reservations_made++;
+        engine_counters.reservations_untimed += !is_kept && !engine->clock->manual;
+    }
+}
+
+/* The failure table has made it. */
+static void keep_locally(const struct check *check)
+{
+    struct reservation *reservation = check->making;
+    const struct op_reservation *made = &check->reservation;
+    if (!reservation->is_made) reservation->made = *made;
+    if (start_timer(&check->engine->reservations, reservation, check->engine->clock->mono_us, made->ttl_ms) < 0) return;
+    reservation->local_reason = check->decision.reason;
+    reservation->local_made_us = made->made_us;
+}
+
+void reservations_answered(struct check *check)
+{
+    const struct decision *decision = &check->decision;
+    check->making->call.check = NULL;
+    bool is_local = check->error == ERROR_NONE && decision->allowed && decision->source == SOURCE_LOCAL;
+    if (is_local && check->reservation.held) keep_locally(check);
+    if (!check->in_store) reservations_let_go(check);
+}
+
+void reservations_let_go(struct check *check)
+{
+    struct reservation *making = check->making;
+    check->making = NULL;
+    if (making == NULL) return;
+    making->is_asked = false;
+    maybe_end(&check->engine->reservations, making);
+}
+
+/* ---- what is given back ---- */
+
+/* The policy of that name; *ret_set holds it. NULL: it is gone. */
+static const struct policy *find_policy(const struct engine *engine, struct slice name, struct policy_set **ret_set)
+{
+    char text[256];
+    const struct policy *policy = policy_find(engine->set, name);
+    *ret_set = engine->set;
+    if (policy != NULL || engine->inline_policies == NULL) return policy;
+    if (inline_policies_named(engine->inline_policies, name, ret_set, text, sizeof text) != ERROR_NONE) return NULL;
+    return (*ret_set)->in_order[0];
+}
+
+const struct plan *reservations_plan(const struct engine *engine, const struct reservation *reservation,
+                                     struct policy_set **ret_set)
+{
+    struct slice key = {reservation->key, reservation->key_len};
+    const struct policy *policy = find_policy(engine, slice_of(reservation->policy), ret_set);
+    if (policy == NULL || !policy_takes_key(policy, key)) return NULL;
+
+    const struct plan *plan = plan_for_key(policy, key);
+    return plan->reserves ? plan : NULL;
 }
 
 void reservations_forget_local(struct reservations *reservations, struct reservation *reservation)

@@ -20,6 +20,11 @@
 #include "limit/limit.h"
 #include "store/store.h"
 
+struct check;
+struct engine;
+struct plan;
+struct policy_set;
+
 enum { RESERVATIONS_MAX = 65536 };
 
 struct reservation {
@@ -52,22 +57,31 @@ struct reservations {
 void reservations_init(struct reservations *reservations, struct calls *calls);
 void reservations_fini(struct reservations *reservations); /* frees those that are inside */
 
-/* An entry for a check that is about to reserve, by which `client` can abandon it. NULL = full, or without memory. */
-struct reservation *reservations_ask(struct reservations *reservations, struct check *check, const char *policy,
-                                     struct slice key);
-/* The store has made it, or may have: it ends ttl_ms after from_us at the latest; INT64_MAX: no timer knows. Where its
- * request id brought one that is inside already, that one is this call's from now on. False without memory. */
-bool reservations_made(struct reservations *reservations, struct reservation *reservation,
-                       const struct op_reservation *made, int64_t from_us);
-/* The failure table has made it, because of this. */
-void reservations_made_locally(struct reservations *reservations, struct reservation *reservation, enum reason reason,
-                               const struct op_reservation *made, int64_t now_us);
-/* The check is over: unless it was made, the entry is gone. */
-void reservations_let_go(struct reservations *reservations, struct reservation *reservation);
-/* The store, or the failure table, has nothing of it any more: the entry may be gone. */
-void reservations_forget(struct reservations *reservations, uint64_t id); /* one that is not inside is fine */
-void reservations_forget_local(struct reservations *reservations, struct reservation *reservation);
+/* ---- of an OP_RESERVE: check->making is its entry ---- */
 
+/* The store is about to be asked: makes the entry, by which its connection can abandon it. None if full, or without
+ * memory. */
+void reservations_ask(struct check *check);
+/* The store has decided `check`: updates entries and counters, even if no owner waits for the answer; of an OP_SETTLE
+ * too. */
+void reservations_decided(const struct check *check);
+/* The store has made the reservation, or may have: it ends its time after from_us at the latest; INT64_MAX: no timer
+ * knows. If its request id brought one that is inside already, that one is this call's from now on. False: there is no
+ * entry, or no memory. */
+bool reservations_keep(const struct check *check, int64_t from_us);
+/* The owner gets its answer. There is an entry. */
+void reservations_answered(struct check *check);
+/* The store is done with the check, or was not asked: unless the reservation was made, the entry is gone. */
+void reservations_let_go(struct check *check);
+
+/* ---- what is given back ---- */
+
+/* What counts for a reservation's key now; *ret_set holds it. NULL: the policy is gone or has changed, so it is unknown
+ * what the reservation was charged to. */
+const struct plan *reservations_plan(const struct engine *engine, const struct reservation *reservation,
+                                     struct policy_set **ret_set);
+/* The failure table has nothing of it any more: the entry may be gone. */
+void reservations_forget_local(struct reservations *reservations, struct reservation *reservation);
 /* It could not be cancelled: at_us, or its end, becomes due. One that is not inside is fine. */
 void reservations_cancel_later(struct reservations *reservations, uint64_t id, int64_t at_us);
 int64_t reservations_next_us(const struct reservations *reservations); /* INT64_MAX = none */

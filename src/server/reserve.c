@@ -44,15 +44,16 @@ int reserve_run(struct params *params)
     return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
 }
 
-static int settle_token(const struct params *params, const struct reservation_token *token)
+/* Which policy it is of now, and whether that takes its key; an inline one's set is *ret_set, else NULL. */
+static int find_plan(const struct params *params, const struct reservation_token *token, const struct plan **ret,
+                     struct policy_set **ret_set)
 {
     char text[FAULT_TEXT_MAX];
-    const struct policy *policy = policy_find(params_policies(params), token->policy);
-    struct policy_set *set = policy == NULL ? params_inline(params, token->policy, text) : NULL;
-    if (set != NULL) policy = set->in_order[0];
-    const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
     uint32_t max_key = params->session->sessions->options.max_key;
-    bool is_held = token->reservation.id != 0;
+    const struct policy *policy = policy_find(params_policies(params), token->policy);
+    *ret_set = policy == NULL ? params_inline(params, token->policy, text) : NULL;
+    if (*ret_set != NULL) policy = (*ret_set)->in_order[0];
+
     if (policy == NULL)
         return params_fail(params, ERROR_UNKNOWN_POLICY,
                            "reservation: its policy is not configured any more; an inline one is found again once a "
@@ -63,22 +64,38 @@ static int settle_token(const struct params *params, const struct reservation_to
                            max_key);
     if (!policy_takes_key(policy, token->key))
         return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
-    const struct plan *plan = plan_for_key(policy, token->key);
+    *ret = plan_for_key(policy, token->key);
+    return 0;
+}
 
-    /* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
-    bool is_unlimited = plan->decider == ALLOWED_ALWAYS;
-    if (!is_held && (is_unlimited || (token->source != SOURCE_REDIS && token->source != SOURCE_MEMORY))) {
-        const struct decision decision = {
-            .allowed = true,
-            .limit = plan_capacity(plan),
-            .remaining = is_unlimited ? plan_capacity(plan) : 0,
-            .source = token->source,
-            .reason = token->reason,
-            .policy_version = plan->policy->version,
-        };
-        struct packer *packer = session_begin_answer(params->session, params->msgid);
-        reply_settled(packer, &decision, &nothing, params->session->form);
-        session_end_answer(params->session);
+/* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
+static void settle_nothing(const struct params *params, const struct reservation_token *token, const struct plan *plan,
+                           const struct op_reservation *nothing)
+{
+    const struct decision decision = {
+        .allowed = true,
+        .limit = plan_capacity(plan),
+        .remaining = plan->decider == ALLOWED_ALWAYS ? plan_capacity(plan) : 0,
+        .source = token->source,
+        .reason = token->reason,
+        .policy_version = plan->policy->version,
+    };
+    struct packer *packer = session_begin_answer(params->session, params->msgid);
+    reply_settled(packer, &decision, nothing, params->session->form);
+    session_end_answer(params->session);
+}
+
+static int settle_token(const struct params *params, const struct reservation_token *token)
+{
+    const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
+    const struct plan *plan = NULL;
+    struct policy_set *set;
+    if (find_plan(params, token, &plan, &set) != 0) return -1;
+
+    bool is_held = token->reservation.id != 0;
+    bool is_of_store = token->source == SOURCE_REDIS || token->source == SOURCE_MEMORY;
+    if (!is_held && (plan->decider == ALLOWED_ALWAYS || !is_of_store)) {
+        settle_nothing(params, token, plan, &nothing);
         return 0;
     }
     const char *fault = reserve_fault(plan);

@@ -113,8 +113,8 @@ struct plan {
 struct policy {
     struct map_node node;        /* in the set, by name */
     char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
-    char label[NAME_MAX_LEN +
-               1];    /* what answers and logs call it: the name, or the one that an inline policy was given */
+    /* What answers and logs call it: the name, or the one that an inline policy was given. */
+    char label[NAME_MAX_LEN + 1];
     uint32_t version; /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
     uint32_t deadline_ms;         /* an answer by then */
@@ -153,9 +153,7 @@ struct policy_set {
  * without memory. */
 struct policy *policy_new(const char *name, uint16_t n_limits);
 void policy_free(struct policy *policy);
-/* What answers and logs call the policy, its candidate and its overrides, in place of its name; up to NAME_MAX_LEN
- * bytes.
- */
+/* Sets the label of the policy, its candidate and its overrides; up to NAME_MAX_LEN bytes. */
 void policy_set_label(struct policy *policy, const char *label);
 /* Give `policy` a candidate of n limits, its name, format and back pointers set. 0, or -1 without memory. */
 int policy_add_candidate(struct policy *policy, uint16_t n_limits);

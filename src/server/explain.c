@@ -15,7 +15,13 @@
 #include "server/policies.h"
 #include "store/store_key.h"
 
-enum { WHY_TEXT_MAX = 1024, NAME_SHOWN_MAX = NAME_MAX_LEN + 48, KEY_SHOWN_MAX = 120 };
+enum {
+    WHY_TEXT_MAX = 1024,
+    NAME_SHOWN_MAX = NAME_MAX_LEN + 48,
+    KEY_SHOWN_MAX = 120,
+    STORE_ERROR_MAX = 512,
+    REFUSAL_MAX = EXPLAIN_FAILURE_MAX - 128,
+};
 
 static void view_of(struct view *view, const struct check *check, const struct op_member *member)
 {
@@ -270,8 +276,7 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     if (!has_candidate) return;
 
     pack_text(packer, "candidate");
-    if (candidate == NULL ||
-        candidate->error != ERROR_NONE) { /* no candidate for such a check, or no answer from the store */
+    if (candidate == NULL || candidate->error != ERROR_NONE) { /* none for such a check, or the store did not answer */
         pack_nil(packer);
         return;
     }
@@ -279,23 +284,10 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     pack_reasons(packer, candidate, options);
 }
 
-bool explain_failure(const struct check *check, const char *key_prefix, const char *store_error, char *out, size_t size)
+/* The key that holds a value of another type, and the way out. */
+static void say_foreign(const struct check *check, const struct op_member *member, const char *key_prefix, char *out)
 {
-    enum {
-        REFUSAL_TEXT_MAX = 512,
-        KEY_TEXT_MAX = 4200,
-        LEAST = 8
-    }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
-    const struct op_member *member = NULL;
-    for (uint16_t i = 0; i < check->op.n_members && member == NULL; i++)
-        if (check->op.members[i].is_foreign) member = &check->op.members[i];
-    if (member == NULL && !check->op.is_refused) return false;
-    if (member == NULL) {
-        char text[REFUSAL_TEXT_MAX];
-        snprintf(out, size, "Redis refused it: %s", log_escape(text, sizeof text, store_error, strlen(store_error)));
-        return true;
-    }
-
+    enum { KEY_TEXT_MAX = 4200, LEAST = 8 }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
     struct view view;
     struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
@@ -308,8 +300,35 @@ bool explain_failure(const struct check *check, const char *key_prefix, const ch
         at += strlen(key + at);
     }
 
-    snprintf(out, size, "WRONGTYPE: the key '%s' in Redis holds a value of another type; %s", key,
+    snprintf(out, REFUSAL_MAX, "WRONGTYPE: the key '%s' in Redis holds a value of another type; %s", key,
              limit_ops(member->limit)->is_compat ? "the key is not the policy's own, so delete it in Redis"
                                                  : "reset deletes it");
-    return true;
+}
+
+/* Why the store did not answer, in `out` or static. */
+static const char *refusal(const struct check *check, const char *key_prefix, const char *store_error,
+                           char out[REFUSAL_MAX])
+{
+    char text[STORE_ERROR_MAX];
+    for (uint16_t i = 0; i < check->op.n_members; i++) {
+        if (!check->op.members[i].is_foreign) continue;
+        say_foreign(check, &check->op.members[i], key_prefix, out);
+        return out;
+    }
+    if (!check->op.is_refused) return check->error_message;
+    snprintf(out, REFUSAL_MAX, "Redis refused it: %s", log_escape(text, sizeof text, store_error, strlen(store_error)));
+    return out;
+}
+
+const char *explain_failure(const struct check *check, const struct explain_options *options, const char *store_error,
+                            char out[EXPLAIN_FAILURE_MAX])
+{
+    char why[REFUSAL_MAX];
+    enum on_failure on_failure = check->plan->policy->on_failure;
+    struct slice name = on_failure_name(on_failure);
+    int len = snprintf(out, EXPLAIN_FAILURE_MAX, "%s; a check would be answered by on_failure: %.*s",
+                       refusal(check, options->key_prefix, store_error, why), (int)name.len, (const char *)name.data);
+    if (options->share > 1 && on_failure == ON_FAILURE_LOCAL)
+        snprintf(out + len, EXPLAIN_FAILURE_MAX - (size_t)len, ", limit and burst divided by %" PRId64, options->share);
+    return out;
 }

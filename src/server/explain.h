@@ -19,9 +19,11 @@ struct explain_options {
 void explain_reply(struct packer *packer, const struct check *check, const struct check *candidate,
                    const struct explain_options *options);
 
-/* A peek that the store could not answer: writes a sentence into `out` that names the key with a value of another type
- * and the way out, or has the words in which the store refused it (`store_error`). False: the store said nothing. */
-bool explain_failure(const struct check *check, const char *key_prefix, const char *store_error, char *out,
-                     size_t size);
+enum { EXPLAIN_FAILURE_MAX = 4608 }; /* with a key's name in Redis */
+
+/* The message about a peek that the store did not answer, in `out`, which is returned: why, and what a check would get.
+ * `store_error`: engine_store_error(). */
+const char *explain_failure(const struct check *check, const struct explain_options *options, const char *store_error,
+                            char out[EXPLAIN_FAILURE_MAX]);
 
 #endif

@@ -26,8 +26,8 @@ struct policies_page {
 struct policies_pieces {
     struct policy *const *policies; /* of the set, `n` of them */
     size_t n, next;
-    size_t next_override,
-        n_overrides;               /* of policies[next], whose list of overrides is begun; n_overrides 0: it is not */
+    size_t next_override;          /* of policies[next], whose list of overrides is begun */
+    size_t n_overrides;            /* of that one; 0: its list is not begun */
     size_t overrides_space;        /* bytes that overrides may still take in this answer, */
     size_t inline_overrides_space; /* and those of inline policies */
 };

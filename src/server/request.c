@@ -1,6 +1,5 @@
 #include "server/request.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -12,9 +11,8 @@
 #include "server/reply.h"
 
 enum {
-    ERROR_TEXT_MAX = 4608, /* with a key's name in Redis */
-    DROPPED_PER_UNIT = 4,  /* checks that are let go for a unit of work (sessions.h) */
-    LATE_DEADLINE_MS = 1,  /* for the rest of a list, once a deadline of it has passed */
+    DROPPED_PER_UNIT = 4, /* checks that are let go for a unit of work (sessions.h) */
+    LATE_DEADLINE_MS = 1, /* for the rest of a list, once a deadline of it has passed */
 };
 
 struct request *request_new(const struct params *params, enum request_kind kind)
@@ -169,6 +167,17 @@ static void pack_all(struct packer *packer, const struct request *request)
     }
 }
 
+static struct explain_options explain_options_of(const struct request *request)
+{
+    const struct sessions *sessions = request->session->sessions;
+    return (struct explain_options){
+        .decision = request->decisions,
+        .key_prefix = sessions->options.key_prefix,
+        .keys_are_bin = request->key_is_bin,
+        .share = failure_share(engine_failure(sessions->engine), request->first->plan->policy),
+    };
+}
+
 static void pack_answer(struct packer *packer, const struct request *request)
 {
     const struct check *first = request->first; /* NULL: of an empty list, or all are packed */
@@ -190,9 +199,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
         break;
     }
     case REQUEST_EXPLAIN: {
-        const struct sessions *sessions = request->session->sessions;
-        const struct explain_options options = {request->decisions, sessions->options.key_prefix, request->key_is_bin,
-                                                failure_share(engine_failure(sessions->engine), first->plan->policy)};
+        const struct explain_options options = explain_options_of(request);
         explain_reply(packer, first, first->next, &options);
         break;
     }
@@ -201,25 +208,15 @@ static void pack_answer(struct packer *packer, const struct request *request)
 
 static void answer_failed(const struct request *request, const struct check *failed)
 {
-    char text[ERROR_TEXT_MAX], why[ERROR_TEXT_MAX - 128];
+    char text[EXPLAIN_FAILURE_MAX];
     const char *message = failed->error_message;
 
     if (request->kind == REQUEST_MANY || request->kind == REQUEST_LONG) {
         snprintf(text, sizeof text, "checks[%u]: %s", failed->index, message);
         message = text;
     } else if (request->kind == REQUEST_EXPLAIN) {
-        const struct sessions *sessions = request->session->sessions;
-        if (explain_failure(failed, sessions->options.key_prefix, engine_store_error(sessions->engine), why,
-                            sizeof why))
-            message = why;
-        const struct policy *policy = failed->plan->policy;
-        struct slice name = on_failure_name(policy->on_failure);
-        int64_t share = failure_share(engine_failure(sessions->engine), policy);
-        int len = snprintf(text, sizeof text, "%s; a check would be answered by on_failure: %.*s", message,
-                           (int)name.len, (const char *)name.data);
-        if (share > 1 && policy->on_failure == ON_FAILURE_LOCAL)
-            snprintf(text + len, sizeof text - (size_t)len, ", limit and burst divided by %" PRId64, share);
-        message = text;
+        const struct explain_options options = explain_options_of(request);
+        message = explain_failure(failed, &options, engine_store_error(request->session->sessions->engine), text);
     }
     session_answer_error(request->session, request->msgid, failed->error, message);
 }

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "model"))
 import calendars  # noqa: E402
 
 POLICIES = """
+defaults: {deadline: 5s}  # Redis is slow on a busy machine
 policies:
   hour: {algorithm: calendar_window, limit: 5, window: hour, timezone: Asia/Kolkata}
   day: {algorithm: calendar_window, limit: 3, window: day, timezone: Europe/Berlin}

@@ -103,7 +103,7 @@ def test_window_start_millis_published_cases(limiter):
 def test_rlaas_switches_algorithm_on_reload(redis, ratelimitd, connect):
     """The published setting fixed-window-algo / sliding-window-algo, switched by a reload; old keys expire by themselves."""
     def config(algorithm):
-        return f"policies:\n  p:\n    algorithm: {algorithm}\n    limit: 2\n    window: 1h\n"
+        return f"policies:\n  p:\n    algorithm: {algorithm}\n    limit: 2\n    window: 1h\n    deadline: 5s\n"
     daemon = ratelimitd(config("fixed-window-algo"), redis=redis)
     client, server = connect(daemon), redis.client()
     assert [client.call("check", "p", "u")["allowed"] for _ in range(3)] == [True, True, False]

@@ -8,7 +8,7 @@ import pytest
 from harness import DAEMONS_KEY, eventually
 
 POLICIES = """
-defaults: {deadline: 50ms}
+defaults: {deadline: 200ms}
 policies:
   quota: {algorithm: fixed_window, limit: 100, window: 1d}
   bucket: {algorithm: token_bucket, limit: 100, burst: 10, window: 1d}
@@ -27,7 +27,7 @@ one_kind = pytest.mark.parametrize("redis_kind", ["redis"], indirect=True)  # ea
 
 
 def sees(client, n):
-    eventually(lambda: client.call("stats")["live_daemons"] == n, f"{n} daemons are seen")
+    eventually(lambda: client.call("stats")["live_daemons"] == n, f"{n} daemons are seen", patience_s=20)  # they look every three, later every ten seconds
 
 
 def members(direct):

@@ -10,7 +10,7 @@ import pytest
 
 from harness import RpcError, eventually, short_directory
 
-DEADLINE_MS = 50
+DEADLINE_MS = 200  # which Redis keeps on a busy machine, too
 LATE_S = 0.5  # far beyond any deadline here, for a machine that is busy with other things
 POLICIES = f"""
 defaults: {{deadline: {DEADLINE_MS}ms}}
@@ -108,9 +108,9 @@ def test_a_stalled_redis_is_answered_for_at_the_deadline(daemon, redis, connect)
     assert source(client) == "redis"
     redis.pause()
     expect_failure_answers(client, "deadline", least_ms=DEADLINE_MS)
+    assert client.call("stats")["failure_deadline"] == 4
     redis.resume()
     eventually(lambda: source(client) == "redis", "Redis counts again")
-    assert client.call("stats")["failure_deadline"] == 4
 
 
 def test_what_redis_answers_late_is_dropped_and_counted_once(daemon, redis, connect):
@@ -210,7 +210,7 @@ policies:
 
 
 RESERVING = """
-defaults: {deadline: 20ms, on_failure: error}
+defaults: {deadline: 200ms, on_failure: error}
 policies:
   calls: {algorithm: fixed_window, limit: 1000, window: 1d}
 """
@@ -243,9 +243,9 @@ def test_a_reserve_that_was_given_up_on_is_not_charged_when_redis_goes_on(rateli
     client = connect(daemon)
     assert client.check("calls", "bob")["remaining"] == 999
     redis.pause()
-    stopped = time.monotonic()
     with pytest.raises(RpcError):
         client.call("reserve", "calls", "alice", 100, {"ttl_ms": 2000})
+    stopped = time.monotonic()
     eventually(lambda: client.call("stats")["redis_stalls"] == 1, "the connection is given up")
     eventually(lambda: time.monotonic() - stopped > 1.5, "the time is over in which the batch may run")
     redis.resume()
@@ -313,7 +313,8 @@ def test_a_policy_that_redis_refuses_is_in_the_log_however_slow_its_checks_come(
         eventually(lambda: "Redis: ready; it does not decide policy deny: NOPERM " in statuses(), "the status")
         direct.execute_command("ACL", "SETUSER", "rl", "~rl:*:deny*")
         assert client.check("deny", "a-key-of-mine")["source"] == "redis"
-        daemon.wait_for_log(r"info: Redis decides policy deny again after \d+ s, \d answers? (was|were) denied$")
+        again = r"info: Redis decides policy deny again after \d+ s, \d answers? (was|were) denied$"
+        daemon.wait_for_log(again, patience_s=30)  # it comes after ten quiet seconds
     assert sum("decide" in line for line in daemon.log) == 2 and "a-key-of-mine" not in daemon.text()
 
 
@@ -388,7 +389,7 @@ def test_a_slow_redis_costs_no_check_its_deadline_once_the_breaker_is_open(ratel
     daemon = ratelimitd(POLICIES, redis=redis, redis_options={"addresses": f'["{proxy.address}"]', "stall": "5s"})
     client = connect(daemon)
     assert source(client) == "redis"
-    proxy.down.delay_s = 0.150
+    proxy.down.delay_s = 3 * DEADLINE_MS / 1000
     for _ in range(200):
         if client.check("allow", "slow").get("reason") == "breaker":
             break

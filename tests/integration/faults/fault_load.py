@@ -200,7 +200,7 @@ class Load:
         eventually(lambda: self._files() <= self._n_files + 2, "its descriptors are closed")
 
 
-def decides_again(client, attempts_before=None, patience_s=PATIENCE_S):
+def decides_again(client, attempts_before=None, patience_s=2 * PATIENCE_S):
     """Wait for the return. attempts_before: of connecting, when Redis was back; it then takes ATTEMPTS more at most."""
     def is_back():
         stats = client.call("stats")

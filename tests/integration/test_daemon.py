@@ -433,7 +433,7 @@ def test_without_the_flag_there_is_no_test_clock(ratelimitd, connect):
 
 
 def test_the_first_check_after_ready_finds_redis(ratelimitd, connect, redis):
-    daemon = ratelimitd(POLICIES, redis=redis)
+    daemon = ratelimitd("defaults: {deadline: 5s}\n" + POLICIES, redis=redis)
     assert connect(daemon).check("login", "k")["source"] == "redis"
 
 

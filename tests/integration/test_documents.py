@@ -431,8 +431,9 @@ def test_two_daemons_share_a_local_limit_as_the_page_says(redis, redis_cli, rate
     one, other = (ratelimitd(policies, redis=redis) for _ in range(2))
     for daemon in (one, other):
         client = connect(daemon)
-        eventually(lambda client=client: client.call("stats")["live_daemons"] == 2, "two daemons are seen")
-    limit = client.check("api", "alice")["limit"]
+        eventually(lambda client=client: client.call("stats")["live_daemons"] == 2, "two daemons are seen", patience_s=20)
+    answers = (client.check("api", "alice") for _ in range(1000))
+    limit = eventually(lambda: next((one["limit"] for one in answers if one["source"] == "redis"), None), "an answer of Redis")
 
     stats, stop, check = commands_of("share").replace("/run/one.sock", one.socket).splitlines()
     path = {"PATH": f"{redis_cli}:{build_dir() / 'bin'}:{os.environ['PATH']}"}
@@ -531,7 +532,7 @@ def test_a_plain_empty_dir_is_refused_and_one_in_memory_as_in_the_manifest_is_ac
 
 def test_services_with_the_same_policies_count_apart_under_the_prefix_of_the_manifest(redis, ratelimitd, connect):
     prefix = re.search(r"key_prefix: (\w+)", manifests()[0].text)[1]
-    policies = "policies: {api: {algorithm: token_bucket, limit: 100, window: 1d}}"
+    policies = "defaults: {deadline: 5s}\npolicies: {api: {algorithm: token_bucket, limit: 100, window: 1d}}"
     services = [ratelimitd(policies, redis=redis, redis_options={"key_prefix": name}) for name in (prefix, prefix, "other")]
     assert [connect(service).check("api", "alice")["remaining"] for service in services] == [99, 98, 99]
 

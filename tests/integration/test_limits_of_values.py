@@ -369,8 +369,8 @@ def test_after_a_change_no_window_holds_more_than_the_new_limits_own_bound(algor
 def test_a_key_of_another_type_gets_the_failure_answer_alone_and_is_counted(algorithm, foreign, ratelimitd, connect, redis):
     if foreign == ("list" if algorithm == "sliding_log" else "string"):
         pytest.skip("its own type")
-    config = "policies:\n" + "".join(policy(algorithm, 5, "5000d", f", on_failure: {answer}", answer)
-                                     for answer in ("allow", "deny", "local", "error"))
+    config = "defaults: {deadline: 9s}\npolicies:\n" + "".join(policy(algorithm, 5, "5000d", f", on_failure: {answer}", answer)
+                                                              for answer in ("allow", "deny", "local", "error"))
     client = connect(ratelimitd(config, redis=redis))
     with redis.client() as admin:
         for name in ("allow", "deny", "local", "error"):

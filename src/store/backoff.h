@@ -3,8 +3,9 @@
  *
  * A node that is merely away: a random time between 0 and a ceiling that doubles from `min_ms` to
  * `max_ms`, so that many daemons do not come back in step. A node that refused us (user, password,
- * too many clients): between half of `refused_max_ms` and the whole of it, because asking again soon
- * cannot help and may lock the account.
+ * too many clients, a certificate): between half of `refused_max_ms` and the whole of it, because asking again at once
+ * cannot help, and a server that a thousand daemons ask has to answer each of them. The default still finds the server
+ * within a second.
  */
 #ifndef RL_STORE_BACKOFF_H
 #define RL_STORE_BACKOFF_H

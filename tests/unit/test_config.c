@@ -70,7 +70,7 @@ static void the_defaults_are_those_of_the_interface(void **state)
     assert_true(config->store_redis_merge);
     assert_int_equal(config->store_redis_reconnect_min_ms, 50);
     assert_int_equal(config->store_redis_reconnect_max_ms, 500);
-    assert_int_equal(config->store_redis_reconnect_refused_max_ms, 5000);
+    assert_int_equal(config->store_redis_reconnect_refused_max_ms, 800);
     assert_int_equal(config->defaults_deadline_ms, 20);
     assert_int_equal(config->defaults_on_failure, ON_FAILURE_LOCAL);
     assert_int_equal(config->defaults_local_share, LIVE_SHARE);

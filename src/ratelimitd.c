@@ -210,10 +210,12 @@ static void look_at_redis(struct daemon *daemon)
               [CAUSE_DEADLINE] = engine_counters.failure_deadline,
               [CAUSE_OVERLOAD] = engine_counters.failure_overload,
               [CAUSE_DOWN] = engine_counters.failure_down},
-        .n_answers = {[ON_FAILURE_ALLOW] = engine_counters.failure_allow,
-                      [ON_FAILURE_DENY] = engine_counters.failure_deny,
-                      [ON_FAILURE_LOCAL] = engine_counters.failure_local,
-                      [ON_FAILURE_ERROR] = engine_counters.failure_error},
+        .n_answers =
+            {
+#define ON_FAILURE(ID, word, ...) [ON_FAILURE_##ID] = engine_counters.failure_##word,
+#include "policy/on_failure.def"
+#undef ON_FAILURE
+            },
         .status = redis_store_status(daemon->redis),
         .is_ready = redis_store_ready(daemon->redis),
         .refusal = redis_store_refusal(daemon->redis),

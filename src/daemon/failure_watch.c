@@ -52,10 +52,9 @@ static void find_reason(const struct failure_watch *watch, const struct failure_
 const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX])
 {
     static const char *const verbs[N_ON_FAILURE][2] = {
-        [ON_FAILURE_ALLOW] = {"allows", "allow"},
-        [ON_FAILURE_DENY] = {"denies", "deny"},
-        [ON_FAILURE_LOCAL] = {"decides locally", "decide locally"},
-        [ON_FAILURE_ERROR] = {"answers with an error", "answer with an error"},
+#define ON_FAILURE(ID, word, strictness, verb, verbs, answers) [ON_FAILURE_##ID] = {verb, verbs},
+#include "policy/on_failure.def"
+#undef ON_FAILURE
     };
     size_t at = 0;
     out[0] = '\0';
@@ -124,10 +123,9 @@ static bool is_episode_over(const struct failure_watch *watch, const struct fail
 static void report_end(const struct failure_watch *watch, const struct failure_view *view)
 {
     static const char *const words[N_ON_FAILURE] = {
-        [ON_FAILURE_ALLOW] = "allowed",
-        [ON_FAILURE_DENY] = "denied",
-        [ON_FAILURE_LOCAL] = "local",
-        [ON_FAILURE_ERROR] = "errors",
+#define ON_FAILURE(ID, word, strictness, verb, verbs, answers) [ON_FAILURE_##ID] = (answers),
+#include "policy/on_failure.def"
+#undef ON_FAILURE
     };
     char counts[160] = "";
     size_t at = 0;

@@ -157,11 +157,10 @@ err_no_memory:
 /* Of a check_all's plans the strictest decides: what one of them must not let through, none does. */
 static enum on_failure on_failure_of(const struct check *check)
 {
-    static const int strictness[] = {
-        [ON_FAILURE_ALLOW] = 0,
-        [ON_FAILURE_LOCAL] = 1,
-        [ON_FAILURE_DENY] = 2,
-        [ON_FAILURE_ERROR] = 3,
+    static const int strictness[N_ON_FAILURE] = {
+#define ON_FAILURE(ID, word, strictness_, ...) [ON_FAILURE_##ID] = strictness_,
+#include "policy/on_failure.def"
+#undef ON_FAILURE
     };
     if (!op_is_check(check->op.kind)) return ON_FAILURE_ERROR;
 
@@ -217,6 +216,7 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
         failure_answer_locally(failure, check, reason);
         break;
     case ON_FAILURE_ERROR: answer_error(check, reason); break;
+    case N_ON_FAILURE: CHECK(false);
     }
 
     if (count_in_row(check, now_us) || is_close) failure->n_repeated++;

@@ -26,9 +26,12 @@ enum { POLICY_LIMITS_MAX = 16 };
 /* The limit of an unlimited policy, and what remains of it: the largest integer that every client can read. */
 #define UNLIMITED EXACT_MAX
 
-/* In the order of the setting's choices. */
-enum on_failure { ON_FAILURE_ALLOW, ON_FAILURE_DENY, ON_FAILURE_LOCAL, ON_FAILURE_ERROR };
-enum { N_ON_FAILURE = ON_FAILURE_ERROR + 1 };
+enum on_failure {
+#define ON_FAILURE(ID, ...) ON_FAILURE_##ID,
+#include "policy/on_failure.def"
+#undef ON_FAILURE
+    N_ON_FAILURE
+};
 
 /* local_share: the number of daemons that share the store, as the store last counted them. */
 enum { LIVE_SHARE = 0 };

@@ -165,6 +165,27 @@ static void overrides_change_what_their_column_says(void **state)
     }
 }
 
+static void every_kind_of_failure_answer_can_be_written_in_both_settings(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+#define ON_FAILURE(ID, word, ...) [ON_FAILURE_##ID] = #word,
+#include "policy/on_failure.def"
+#undef ON_FAILURE
+    };
+    char all[256] = "";
+    for (size_t i = 0; i < N_ON_FAILURE; i++) {
+        size_t at = strlen(all);
+        snprintf(all + at, sizeof all - at, "%s%s", at > 0 ? " " : "", words[i]);
+    }
+    assert_string_equal(policy_settings[FIELD_ON_FAILURE].type.choices, all);
+
+    size_t i = 0;
+    while (i < N_SETTINGS && strcmp(daemon_settings[i].name, "defaults.on_failure") != 0) i++;
+    assert_true(i < N_SETTINGS);
+    assert_string_equal(daemon_settings[i].type.choices, all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +194,7 @@ int main(void)
         cmocka_unit_test(each_setting_that_is_answered_is_in_the_answer),
         cmocka_unit_test(each_setting_may_come_with_a_request_but_those_of_foreign_keys),
         cmocka_unit_test(overrides_change_what_their_column_says),
+        cmocka_unit_test(every_kind_of_failure_answer_can_be_written_in_both_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/buffer.h"
+#include "client/call.h"
 #include "client/exchange.h"
 
 enum {
@@ -136,13 +137,6 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
         finish_call(client, RATELIMIT_PROTOCOL, "", "no memory to keep the answer");
 }
 
-/* There is no client, or no pointer for the result. */
-static enum ratelimit_status no_place(struct ratelimit *client)
-{
-    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    return finish_call(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer for the result is NULL");
-}
-
 /* The asynchronous client for the next call, whose results go to `to`. */
 static struct ratelimit_async *begin_call(struct ratelimit *client, struct results to)
 {
@@ -175,108 +169,43 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
     return client->status;
 }
 
-enum ratelimit_status ratelimit_check(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                      int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
+/* ---- Calls ---- */
+
+static enum ratelimit_status no_place(struct ratelimit *client)
 {
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(client,
-                        ratelimit_async_check(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
+    return finish_call(client, RATELIMIT_BAD_ARGUMENT, "", "the pointer for the result is NULL");
 }
 
-enum ratelimit_status ratelimit_check_with(struct ratelimit *client, const char *policy, const void *key,
-                                           size_t key_len, const struct ratelimit_options *options, uint32_t timeout_ms,
-                                           struct ratelimit_decision *ret_decision)
+static enum ratelimit_status ask(struct ratelimit *client, const struct question *question, uint32_t timeout_ms,
+                                 struct results to)
 {
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(
-        client, ratelimit_async_check_with(async, policy, key, key_len, options, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_peek(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                     int64_t cost, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
-{
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(client, ratelimit_async_peek(async, policy, key, key_len, cost, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_check_many(struct ratelimit *client, const struct ratelimit_item *items, size_t n,
-                                           uint32_t timeout_ms, struct ratelimit_decision *ret_decisions)
-{
-    if (client == NULL || (ret_decisions == NULL && n > 0)) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.members = ret_decisions});
-    return wait_for_end(client, ratelimit_async_check_many(async, items, n, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_check_all(struct ratelimit *client, const struct ratelimit_item *items, size_t n,
-                                          const struct ratelimit_options *options, uint32_t timeout_ms,
-                                          struct ratelimit_decision *ret_whole, struct ratelimit_decision *ret_members)
-{
-    if (client == NULL || ret_whole == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_whole, .members = ret_members});
-    return wait_for_end(client, ratelimit_async_check_all(async, items, n, options, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_reset(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                      uint32_t timeout_ms, bool *ret_removed)
-{
+    bool has_place = question->kind == REQUEST_FLAG || to.decision != NULL;
+    if (question->kind == REQUEST_MANY) has_place = to.members != NULL || question->n_items == 0;
     if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    struct ratelimit_async *async = begin_call(client, (struct results){.done = ret_removed});
-    return wait_for_end(client, ratelimit_async_reset(async, policy, key, key_len, timeout_ms, on_answer, client));
+    if (!has_place) return no_place(client);
+    struct ratelimit_async *async = begin_call(client, to);
+    return wait_for_end(client, call_ask(async, question, (struct call_end){timeout_ms, on_answer, client}));
 }
 
-enum ratelimit_status ratelimit_refund(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                       int64_t units, uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
-{
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(client,
-                        ratelimit_async_refund(async, policy, key, key_len, units, timeout_ms, on_answer, client));
-}
+/* Where each kind of answer goes. */
+#define RESULT_DECISION struct ratelimit_decision *ret_decision
+#define INTO_DECISION   .decision = ret_decision
+#define RESULT_ID       RESULT_DECISION
+#define INTO_ID         INTO_DECISION
+#define RESULT_MANY     struct ratelimit_decision *ret_decisions
+#define INTO_MANY       .members = ret_decisions
+#define RESULT_ALL      struct ratelimit_decision *ret_whole, struct ratelimit_decision *ret_members
+#define INTO_ALL        .decision = ret_whole, .members = ret_members
+#define RESULT_FLAG     bool *ret_done
+#define INTO_FLAG       .done = ret_done
 
-enum ratelimit_status ratelimit_reserve(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                        int64_t estimate, const struct ratelimit_options *options, uint32_t timeout_ms,
-                                        struct ratelimit_decision *ret_decision)
-{
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(
-        client, ratelimit_async_reserve(async, policy, key, key_len, estimate, options, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_settle(struct ratelimit *client, const char *reservation, int64_t units,
-                                       uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
-{
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(client, ratelimit_async_settle(async, reservation, units, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_cancel(struct ratelimit *client, const char *reservation, uint32_t timeout_ms,
-                                       struct ratelimit_decision *ret_decision)
-{
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(client, ratelimit_async_cancel(async, reservation, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_acquire(struct ratelimit *client, const char *policy, const void *key, size_t key_len,
-                                        uint32_t timeout_ms, struct ratelimit_decision *ret_decision)
-{
-    if (client == NULL || ret_decision == NULL) return no_place(client);
-    struct ratelimit_async *async = begin_call(client, (struct results){.decision = ret_decision});
-    return wait_for_end(client, ratelimit_async_acquire(async, policy, key, key_len, timeout_ms, on_answer, client));
-}
-
-enum ratelimit_status ratelimit_release(struct ratelimit *client, const char *slot, uint32_t timeout_ms,
-                                        bool *ret_released)
-{
-    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
-    struct ratelimit_async *async = begin_call(client, (struct results){.done = ret_released});
-    return wait_for_end(client, ratelimit_async_release(async, slot, timeout_ms, on_answer, client));
-}
+#define CALL(function, method, kind, effect, fields, ...)                                                              \
+    enum ratelimit_status ratelimit_##function(struct ratelimit *client, __VA_ARGS__, uint32_t timeout_ms,             \
+                                               RESULT_##kind)                                                          \
+    {                                                                                                                  \
+        return ask(client, &QUESTION(method, kind, effect, fields), timeout_ms, (struct results){INTO_##kind});        \
+    }
+#include "client/methods.def"
 
 enum ratelimit_status ratelimit_ping(struct ratelimit *client, uint32_t timeout_ms)
 {
@@ -321,7 +250,8 @@ enum ratelimit_status ratelimit_call(struct ratelimit *client, const char *metho
                                      size_t params_len, uint32_t timeout_ms, const void **ret_result,
                                      size_t *ret_result_len)
 {
-    if (client == NULL || ret_result == NULL || ret_result_len == NULL) return no_place(client);
+    if (client == NULL) return RATELIMIT_BAD_ARGUMENT;
+    if (ret_result == NULL || ret_result_len == NULL) return no_place(client);
     struct ratelimit_async *async = begin_call(client, (struct results){.raw = true});
     enum ratelimit_status status =
         wait_for_end(client, ratelimit_async_call(async, method, params, params_len, timeout_ms, on_answer, client));

@@ -84,12 +84,12 @@ static int pack_check(const struct question *question, struct buffer *check)
     if (is_own || question->n_items > REQUEST_MEMBERS_MAX) return -1;
 
     pack_int(&packer, options != NULL ? options->max_wait_ms : -1);
-    pack_bool(&packer, question->is_list);
+    pack_bool(&packer, question->about == ABOUT_LIST);
     for (size_t i = 0; i < question->n_items; i++) {
         const struct ratelimit_item *item = &question->items[i];
         if (flow_pack(&packer, item->policy, &at) != NULL) return -1;
         pack_str(&packer, long_key_shortened((struct slice){item->key, item->key_len}, key));
-        pack_int(&packer, question->is_list ? item->cost : question->granted);
+        pack_int(&packer, question->about == ABOUT_LIST ? item->cost : question->granted);
     }
     return packer.failed || buffer_len(check) > DENIALS_CHECK_MAX ? -1 : 0;
 }

@@ -354,7 +354,7 @@ static void undo_grant(struct ratelimit_async *client, struct request *request, 
     bool is_yes = !response->is_error &&
                   decode_with_id(&result, &client->order, request->cost, &decision, &client->id) == 0 &&
                   buffer_len(&client->id) > 0;
-    struct question undoing = {.method = request->effect == EFFECT_SLOT ? "release" : "cancel"};
+    struct question undoing = {.method = request->effect == EFFECT_SLOT ? "release" : "cancel", .about = ABOUT_ID};
     if (is_yes) undoing.id = (const char *)buffer_data(&client->id);
     if (!is_yes || request_pack(request, &undoing, client->features) != 0) {
         request_release(&client->pool, request);

@@ -14,26 +14,6 @@ enum {
         REQUEST_MEMBERS_MAX + 1, /* decisions that it keeps space for: those of a check_all, and that on all */
 };
 
-/* What a method is answered with, and what its yes leaves with the daemon or ends there. */
-static const struct {
-    const char *method;
-    enum request_kind kind;
-    enum request_effect effect;
-    const char *flag;
-} methods[] = {
-    {"check", .kind = REQUEST_DECISION},
-    {"peek", .kind = REQUEST_DECISION},
-    {"check_many", .kind = REQUEST_MANY},
-    {"check_all", .kind = REQUEST_ALL},
-    {"refund", .kind = REQUEST_DECISION, .effect = EFFECT_FREED},
-    {"reset", .kind = REQUEST_FLAG, .effect = EFFECT_FREED, .flag = "removed"},
-    {"reserve", .kind = REQUEST_ID, .effect = EFFECT_RESERVATION},
-    {"settle", .kind = REQUEST_DECISION, .effect = EFFECT_ENDED},
-    {"cancel", .kind = REQUEST_DECISION, .effect = EFFECT_ENDED},
-    {"acquire", .kind = REQUEST_ID, .effect = EFFECT_SLOT},
-    {"release", .kind = REQUEST_FLAG, .effect = EFFECT_SLOT_ENDED, .flag = "released"},
-};
-
 void request_pool_init(struct request_pool *pool)
 {
     list_init(&pool->free);
@@ -64,7 +44,7 @@ void request_fini(struct request *request)
     mem_free(request->members);
 }
 
-struct request *request_new(struct request_pool *pool, const char *method)
+struct request *request_new(struct request_pool *pool)
 {
     struct list *link = list_pop_front(&pool->free);
     struct request *request = link != NULL ? LIST_ITEM(link, struct request, link) : mem_zalloc(sizeof *request);
@@ -72,13 +52,6 @@ struct request *request_new(struct request_pool *pool, const char *method)
     if (link != NULL) pool->n--;
 
     request_init(request, REQUEST_OTHER);
-    for (size_t i = 0; i < N_OF(methods); i++) {
-        if (strcmp(method, methods[i].method) != 0) continue;
-        request->kind = methods[i].kind;
-        request->effect = methods[i].effect;
-        request->flag = methods[i].flag;
-        break;
-    }
     return request;
 }
 
@@ -206,21 +179,20 @@ static int pack_list(struct request *request, struct packer *packer, const struc
 
 int request_pack(struct request *request, const struct question *question, unsigned features)
 {
-    bool is_one = question->id == NULL && !question->is_list, has_units = question->units != NULL;
-    struct packer packer =
-        start_message(request, question->method, 1U + is_one + has_units + (question->options != NULL));
+    bool is_one = question->about == ABOUT_ITEM, has_units = question->units != NULL;
+    struct packer packer = start_message(request, question->method, 1U + is_one + has_units + question->has_options);
     request->cost = question->granted;
-    request->sends_names = question->id == NULL && features & FEATURE_NAME;
+    request->sends_names = question->about != ABOUT_ID && features & FEATURE_NAME;
 
     if (is_one)
         pack_target(request, &packer, question->items, 0);
-    else if (question->id != NULL)
+    else if (question->about == ABOUT_ID)
         pack_text(&packer, question->id);
     else if (pack_list(request, &packer, question->items, question->n_items) != 0)
         return -1;
 
     if (has_units) pack_int(&packer, *question->units);
-    if (question->options != NULL) pack_options(&packer, question->options, is_one && !has_units);
+    if (question->has_options) pack_options(&packer, question->options, question_has_cost(question));
     return packer.failed ? -1 : 0;
 }
 

@@ -77,18 +77,28 @@ struct request {
     size_t members_cap;
 };
 
-/* What a call asks: its parameters, in their order. */
+/* What a call asks, as a row of methods.def; its parameters in their order. */
 struct question {
     const char *method;
-    const char *id;                     /* of a reservation or slot; or NULL, and in its place: */
-    const struct ratelimit_item *items; /* policy and key; with is_list [[policy, key, cost], ...] */
+    enum request_kind kind;
+    enum request_effect effect;
+    const char *flag; /* static; REQUEST_FLAG */
+    enum { ABOUT_ITEM, ABOUT_LIST, ABOUT_ID } about;
+    const char *id;                     /* of a reservation or slot; or in its place: */
+    const struct ratelimit_item *items; /* policy and key; of a list [[policy, key, cost], ...] */
     size_t n_items;
-    bool is_list;
-    const int64_t *units;                    /* NULL: none */
-    const struct ratelimit_options *options; /* NULL: none; if there are no units, a cost is among those of one item */
+    const int64_t *units; /* NULL: none */
+    bool has_options;
+    const struct ratelimit_options *options; /* NULL: their defaults */
     int64_t granted;                         /* by a yes to one item that does not say so */
     bool is_check;                           /* check, check_all: a denial may be remembered */
 };
+
+/* Is the cost one of the options? */
+static inline bool question_has_cost(const struct question *question)
+{
+    return question->about == ABOUT_ITEM && question->units == NULL;
+}
 
 struct request_pool {
     struct list free;
@@ -101,8 +111,7 @@ void request_pool_fini(struct request_pool *pool);
 void request_init(struct request *request, enum request_kind kind);
 void request_fini(struct request *request);
 
-/* For a call of `method`, with the kind, effect and flag of its answer; NULL without memory. */
-struct request *request_new(struct request_pool *pool, const char *method);
+struct request *request_new(struct request_pool *pool); /* REQUEST_OTHER, without an effect; NULL without memory */
 void request_release(struct request_pool *pool, struct request *request); /* must be in no list, map or heap */
 
 int request_reserve_members(struct request *request, size_t n); /* space for so many; 0, or -1 without memory */

@@ -1,5 +1,6 @@
 """test_compat.py: a `compat:` policy next to the limiter that it replaces, both counting on the same Redis keys."""
 
+import itertools
 import random
 import time
 
@@ -29,34 +30,47 @@ def near_an_edge(redis, keys):
     return False
 
 
-def compare(redis, mixed, alone):
-    """The shared key has the value, type and TTL that the original alone would have left."""
+def difference(redis, mixed, alone):
+    """The shared key should have the value, type and TTL that the original alone would have left."""
     key, reference = mixed.key_now(), alone.key_now()
-    assert mixed.value() == alone.value()
+    if mixed.value() != alone.value():
+        return f"{mixed.value()} is stored, {alone.value()} by the original alone"
     if redis.exists(key) or redis.exists(reference):
-        assert abs(redis.pttl(key) - redis.pttl(reference)) < MARGIN_MS, (redis.pttl(key), redis.pttl(reference))
-        assert redis.pttl(key) > 0
+        left_ms, reference_ms = redis.pttl(key), redis.pttl(reference)
+        if left_ms <= 0 or abs(left_ms - reference_ms) >= MARGIN_MS:
+            return f"it expires in {left_ms} ms, after the original alone in {reference_ms} ms"
+    return None
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_original_and_daemon_alternate_on_one_key(seed, redis, ratelimitd, connect):
-    """All presets, each with a daemon and keys of its own: their windows pass at the same time."""
+    """All presets, each with a daemon and keys of its own: their windows pass at the same time. Where the machine was so busy
+    that the hits of a step may lie on two sides of an edge, that preset goes on with new keys."""
     clients = {preset: connect(ratelimitd(policy(preset), redis=redis)) for preset in ORIGINALS}
-    server, rng = redis.client(), random.Random(seed)
-    limiters = {preset: [original(server, f"{kind}-{preset}", LIMIT, WINDOW_S) for kind in ("mixed", "alone")]
-                for preset, original in ORIGINALS.items()}
+    server, rng, numbers = redis.client(), random.Random(seed), itertools.count()
+
+    def pair(preset):
+        names = [f"{kind}-{preset}-{next(numbers)}" for kind in ("mixed", "alone")]
+        return names[0], *(ORIGINALS[preset](server, name, LIMIT, WINDOW_S) for name in names)
+
+    limiters = {preset: pair(preset) for preset in ORIGINALS}
     n = {preset: {"daemon": 0, "original": 0, "denied": 0} for preset in ORIGINALS}
     began = time.monotonic()
     while time.monotonic() - began < 3.3 * WINDOW_S:
         preset, side = rng.choice(list(ORIGINALS)), rng.choice(["daemon", "original"])
-        mixed, alone = limiters[preset]
+        name, mixed, alone = limiters[preset]
+        step_began = server_ms(server)
         if near_an_edge(server, [mixed.key_now(), alone.key_now()]):
             time.sleep(0.002)
             continue
-        verdict = clients[preset].check("p", f"mixed-{preset}")["allowed"] if side == "daemon" else mixed.hit()
+        verdict = clients[preset].check("p", name)["allowed"] if side == "daemon" else mixed.hit()
         expected = alone.hit()
+        found = difference(server, mixed, alone)
+        if server_ms(server) - step_began >= MARGIN_MS:
+            limiters[preset] = pair(preset)
+            continue
         assert verdict == expected, f"{preset}, seed {seed}: the {side} answered {verdict}, the original alone {expected}"
-        compare(server, mixed, alone)
+        assert found is None, f"{preset}, seed {seed}: {found}"
         n[preset][side] += 1
         n[preset]["denied"] += not verdict
         time.sleep(rng.choice([0, 0, 0.002, 0.01, 0.02]))

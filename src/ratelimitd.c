@@ -185,13 +185,17 @@ static bool listen_on_socket(struct daemon *daemon)
     return error >= 0;
 }
 
-/* Counts the daemons if a policy's local share depends on their number. */
+/* Counts the daemons if a policy's local share depends on their number. The number that was seen counts on while none
+ * does: a reload forgets inline policies, and their next check may come in the same outage. */
 static void look_at_daemons(struct daemon *daemon)
 {
     const char *fault;
     size_t n_live = engine_policies(daemon->engine)->n_live_shares + daemon->inline_policies.n_live_shares;
     redis_store_look(daemon->redis, n_live > 0);
-    engine_set_n_daemons(daemon->engine, redis_store_n_daemons(daemon->redis, &fault));
+    if (n_live > 0)
+        engine_set_n_daemons(daemon->engine, redis_store_n_daemons(daemon->redis, &fault));
+    else
+        engine_counters.live_daemons = 0;
 }
 
 static void look_at_redis(struct daemon *daemon)

@@ -210,7 +210,6 @@ void redis_daemons_look(struct redis_daemons *daemons, bool is_wanted)
     int64_t now_us = daemons->clock->mono_us;
     if (!is_wanted) {
         redis_daemons_leave(daemons);
-        daemons->n = 0;
         daemons->fault[0] = '\0';
         return;
     }

@@ -175,6 +175,25 @@ def test_an_inline_policy_can_need_it_too(ratelimitd, redis, connect):
     sees(client, 1)
 
 
+@one_kind
+def test_a_reload_in_an_outage_forgets_inline_policies_and_not_their_share(ratelimitd, redis, connect):
+    """Until their next check no policy has a share, and the daemon forgot how many they are."""
+    inline = {"algorithm": "fixed_window", "limit": 100, "window": "1d"}
+    daemons = [ratelimitd("inline: {allow: true}\n" + WITHOUT, redis=redis) for _ in range(2)]
+    clients = [connect(daemon) for daemon in daemons]
+    for client in clients:
+        client.check(inline, "k")
+    for client in clients:
+        sees(client, 2)
+    redis.kill()
+    eventually(lambda: clients[0].check("p", "probe")["source"] == "deny", "the loss is noticed")
+    assert clients[0].check(inline, "k")["limit"] == 50
+    daemons[0].reload()
+    eventually(lambda: clients[0].call("stats")["reloads"] == 1, "it is reloaded")
+    sees(clients[0], 0)
+    assert clients[0].check(inline, "j")["limit"] == 50
+
+
 def foreign_members(direct):
     direct.zadd(DAEMONS_KEY, {"a leaderboard's": 12})
 

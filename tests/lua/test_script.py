@@ -299,6 +299,12 @@ def test_production_reads_the_servers_clock(redis, sha):
     assert abs(reply[1] - (seconds * 1_000_000 + micros)) < 5_000_000
 
 
+def test_the_clock_is_read_once_and_nothing_waits_for_it():
+    """On some servers TIME stands still within a script, so that a loop that waits for it never ends."""
+    script = "".join(path.read_text() for path in LUA.glob("*.lua"))
+    assert len(re.findall(r"\bTIME\b", re.sub(r"--.*", "", script))) == 1
+
+
 MALFORMED = ["", "x", "a" * 19, "b" * 21, "12", "-5", "9223372036854775807", "00012", "1e5", "nan", "\xff" * 10, "1" * 400]
 WRONG_TYPE = {
     "string": lambda redis, key: redis.set(key, "x"),

@@ -399,6 +399,7 @@ static int serve(struct daemon *daemon)
 {
     const struct config *config = daemon->config;
     policy_set_name(config->policies, (size_t)config->admin_metrics_policies);
+    policy_set_move_counts(config->policies);
     if (config->policies->n == 0 && !config->inline_allow) /* allowed, since a reload may bring some; rarely meant */
         log_warning("%s: policies is empty: every check is answered UNKNOWN_POLICY; write a policy below it and reload",
                     daemon->arguments.config_path);

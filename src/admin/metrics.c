@@ -33,15 +33,20 @@ struct metrics {
     size_t at;          /* where it goes on: the index of a group's row, a policy ... */
     struct counter_group *const *group;
     size_t family; /* of those of policies */
+    bool is_short; /* there was no memory for a line: no more lines follow */
 };
 
 /* ---- lines ---- */
 
-/* A line that memory is short for is left out, and so is the rest: a page that ends early has no family cut in two. */
+/* A line that memory is short for ends the page with a failure: a family without its head, or without some of its
+ * series, would be read as if it were right. */
 __attribute__((format(printf, 2, 3))) static void put(struct metrics *metrics, const char *format, ...)
 {
-    char *to = (char *)buffer_reserve(&metrics->text, LINE_MAX_BYTES);
-    if (to == NULL) return;
+    char *to = metrics->is_short ? NULL : (char *)buffer_reserve(&metrics->text, LINE_MAX_BYTES);
+    if (to == NULL) {
+        metrics->is_short = true;
+        return;
+    }
 
     va_list args;
     va_start(args, format);
@@ -112,12 +117,14 @@ static void put_row(struct metrics *metrics, const struct counter_group *group, 
 
 static bool put_counters(struct metrics *metrics)
 {
+    if (*metrics->group == NULL) return false;
     if (metrics->at < (*metrics->group)->n) {
         put_row(metrics, *metrics->group, metrics->at++);
         return true;
     }
+    metrics->group++;
     metrics->at = 0;
-    return *++metrics->group != NULL;
+    return true;
 }
 
 /* Families of the counters whose label has one of some values. */
@@ -139,8 +146,9 @@ static bool put_families(struct metrics *metrics)
 /* What a line is about: a policy by its name, or a sum of several. */
 struct subject {
     const char *name;
-    const struct policy_counts *counts;
+    struct decision_counts counts;
     const struct policy *policy; /* NULL: a sum */
+    uint64_t denied_by_limit;    /* of a sum */
 };
 
 /* A series is there from 0 if it can come to count, and else as soon as it has: only some sources ever deny, and a
@@ -149,7 +157,7 @@ static bool is_expected(const struct metrics *metrics, const struct subject *sub
 {
     bool is_redis = strcmp(metrics->view.store, "redis") == 0;
     const struct policy *policy = subject->policy;
-    if (subject->counts->decisions[source][allowed] > 0) return true;
+    if (subject->counts.decisions[source][allowed] > 0) return true;
     if (policy == NULL) return false;
     switch (source) {
     case SOURCE_REDIS: return is_redis && !policy->unlimited;
@@ -170,7 +178,7 @@ static void put_decisions(struct metrics *metrics, const char *metric, const str
             if (is_expected(metrics, subject, (enum source)source, allowed))
                 put(metrics, "%s{policy=\"%s\",result=\"%s\",source=\"%s\"} %" PRIu64 "\n", metric, subject->name,
                     allowed ? "allowed" : "denied", source_name((enum source)source),
-                    subject->counts->decisions[source][allowed]);
+                    subject->counts.decisions[source][allowed]);
 }
 
 static void put_count(struct metrics *metrics, const char *metric, const struct subject *subject, uint64_t value)
@@ -180,17 +188,17 @@ static void put_count(struct metrics *metrics, const char *metric, const struct 
 
 static void put_granted(struct metrics *metrics, const char *metric, const struct subject *subject)
 {
-    put_count(metrics, metric, subject, subject->counts->granted);
+    put_count(metrics, metric, subject, subject->counts.granted);
 }
 
 static void put_near(struct metrics *metrics, const char *metric, const struct subject *subject)
 {
-    put_count(metrics, metric, subject, subject->counts->near);
+    put_count(metrics, metric, subject, subject->counts.near);
 }
 
 static void put_shadow(struct metrics *metrics, const char *metric, const struct subject *subject)
 {
-    put_count(metrics, metric, subject, subject->counts->shadow_denied);
+    put_count(metrics, metric, subject, subject->counts.shadow_denied);
 }
 
 /* A single limit without a name goes by its policy's. */
@@ -204,21 +212,21 @@ static void put_limit_denials(struct metrics *metrics, const char *metric, const
     const struct policy *policy = subject->policy;
     if (policy == NULL)
         put(metrics, "%s{policy=\"%s\",limit=\"%s\"} %" PRIu64 "\n", metric, subject->name, subject->name,
-            subject->counts->denied_by_limit);
+            subject->denied_by_limit);
     for (uint16_t i = 0; policy != NULL && i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         put(metrics, "%s{policy=\"%s\",limit=\"%s\"} %" PRIu64 "\n", metric, subject->name, limit_label(limit),
-            limit->n_denied != NULL ? *limit->n_denied : 0);
+            policy_limit_denied_of_name(limit));
     }
 }
 
 static void put_candidate(struct metrics *metrics, const char *metric, const struct subject *subject)
 {
-    const struct policy_counts *counts = subject->counts;
+    if (subject->policy == NULL || subject->policy->candidate == NULL) return;
+    const struct policy_counts *counts = subject->policy->counts;
     const uint64_t values[2][2] = {{counts->candidate_both_denied, counts->candidate_only_denied},
                                    {counts->candidate_only_allowed, counts->candidate_both_allowed}};
     static const char *const words[] = {"denied", "allowed"};
-    if (subject->policy == NULL || subject->policy->candidate == NULL) return;
     for (int candidate = 1; candidate >= 0; candidate--)
         for (int enforced = 1; enforced >= 0; enforced--)
             put(metrics, "%s{policy=\"%s\",candidate=\"%s\",enforced=\"%s\"} %" PRIu64 "\n", metric, subject->name,
@@ -277,13 +285,16 @@ static bool put_policies(struct metrics *metrics)
 
     if (metrics->at < n_named) {
         const struct policy *policy = set->in_order[metrics->at++];
-        of_policies[metrics->family].put(metrics, metric, &(struct subject){policy->name, policy->counts, policy});
+        const struct subject subject = {policy->name, policy_counts_of_name(policy->counts), policy, 0};
+        of_policies[metrics->family].put(metrics, metric, &subject);
         return true;
     }
 
-    const struct subject other = {"(other)", &policy_counts_other, NULL},
-                         inlined = {"(inline)", &policy_counts_inline, NULL};
-    if (n_named < set->n) of_policies[metrics->family].put(metrics, metric, &other);
+    const struct policy_counts *others = &policy_counts_other, *inlines = &policy_counts_inline;
+    const struct subject other = {"(other)", others->all, NULL, others->denied_by_limit},
+                         inlined = {"(inline)", inlines->all, NULL, inlines->denied_by_limit};
+    if (n_named < set->n || policy_counts_allowed(others) + policy_counts_denied(others) > 0)
+        of_policies[metrics->family].put(metrics, metric, &other);
     of_policies[metrics->family].put(metrics, metric, &inlined);
     metrics->at = 0;
     return ++metrics->family < N_OF(of_policies);
@@ -386,7 +397,7 @@ void metrics_free(struct metrics *metrics)
     mem_free(metrics);
 }
 
-bool metrics_read(struct metrics *metrics, char *to, size_t max, size_t *ret_n)
+int64_t metrics_read(struct metrics *metrics, char *to, size_t max)
 {
     for (int n = 0; n < STEPS_MOST && metrics->part < N_OF(parts) && buffer_len(&metrics->text) < max; n++) {
         if (parts[metrics->part](metrics)) continue;
@@ -397,6 +408,6 @@ bool metrics_read(struct metrics *metrics, char *to, size_t max, size_t *ret_n)
     size_t n = buffer_len(&metrics->text) < max ? buffer_len(&metrics->text) : max;
     if (n > 0) memcpy(to, buffer_data(&metrics->text), n);
     buffer_consume(&metrics->text, n);
-    *ret_n = n;
-    return n > 0 || metrics->part < N_OF(parts);
+    if (metrics->is_short) return METRICS_FAILED;
+    return n == 0 && metrics->part == N_OF(parts) ? METRICS_OVER : (int64_t)n;
 }

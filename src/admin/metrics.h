@@ -17,7 +17,9 @@ struct metrics;
 /* NULL without memory. It holds the view's policies until it is freed. */
 struct metrics *metrics_new(const struct admin_view *view, const struct clock *clock, const char *hiredis_version);
 void metrics_free(struct metrics *metrics);
-/* The next bytes of the page, at most `max`, perhaps none yet. False: there are no more. */
-bool metrics_read(struct metrics *metrics, char *to, size_t max, size_t *ret_n);
+enum { METRICS_OVER = -1, METRICS_FAILED = -2 };
+/* The next bytes of the page, at most `max`; how many, perhaps none yet; or METRICS_OVER; or METRICS_FAILED, without
+ * memory. */
+int64_t metrics_read(struct metrics *metrics, char *to, size_t max);
 
 #endif

@@ -46,9 +46,9 @@ static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned sta
 static ssize_t on_metrics_wanted(void *cls, uint64_t at, char *to, size_t max)
 {
     (void)at;
-    size_t n;
-    return metrics_read(cls, to, max < PIECE_BYTES ? max : PIECE_BYTES, &n) ? (ssize_t)n
-                                                                            : MHD_CONTENT_READER_END_OF_STREAM;
+    int64_t n = metrics_read(cls, to, max < PIECE_BYTES ? max : PIECE_BYTES);
+    if (n == METRICS_FAILED) return MHD_CONTENT_READER_END_WITH_ERROR; /* the peer sees a page without its end */
+    return n == METRICS_OVER ? MHD_CONTENT_READER_END_OF_STREAM : (ssize_t)n;
 }
 
 static void on_metrics_over(void *cls)

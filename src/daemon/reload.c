@@ -107,6 +107,7 @@ static void apply(struct daemon *daemon, struct config *next)
     }
     config_forget_secrets(next);
     engine_set_policies(daemon->engine, policy_set_ref(next->policies));
+    policy_set_move_counts(next->policies);
 }
 
 static void start_reading(struct daemon *daemon);

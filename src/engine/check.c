@@ -485,6 +485,12 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     }
 }
 
+/* Of one that is allowed. A shadow policy's denial is one by its limit, and not near it. */
+static inline bool is_near(const struct decision *decision)
+{
+    return decision->remaining * NEAR_PART < decision->limit && decision->of != NULL && !decision->shadow_denied;
+}
+
 /* What few decisions need: their policy has no series of its own, or a limit denied, or it would have. */
 __attribute__((noinline)) static void count_rarely(const struct check *check, bool allowed)
 {
@@ -493,16 +499,16 @@ __attribute__((noinline)) static void count_rarely(const struct check *check, bo
     struct policy_counts *sum = atomic_load_explicit(&counts->sum, memory_order_relaxed);
     bool is_by_limit = !decision->allowed && decision->of != NULL && decision->of->n_denied != NULL;
     if (is_by_limit) ++*decision->of->n_denied;
-    counts->shadow_denied += decision->shadow_denied;
+    counts->all.shadow_denied += decision->shadow_denied;
     engine_counters.shadow_denied += decision->shadow_denied;
     if (sum == NULL) return;
 
-    sum->decisions[decision->source][allowed]++;
-    sum->shadow_denied += decision->shadow_denied;
+    sum->all.decisions[decision->source][allowed]++;
+    sum->all.shadow_denied += decision->shadow_denied;
     sum->denied_by_limit += is_by_limit;
     if (!allowed) return;
-    sum->granted += (uint64_t)decision->granted;
-    sum->near += decision->of != NULL && decision->remaining * NEAR_PART < decision->limit;
+    sum->all.granted += (uint64_t)decision->granted;
+    sum->all.near += is_near(decision);
 }
 
 /* `allowed`: the check, or all of its check_all. The rare part comes last, so that the usual one saves no registers. */
@@ -510,14 +516,12 @@ static inline void count_decision(const struct check *check, bool allowed)
 {
     struct policy_counts *counts = check->plan->policy->counts;
     const struct decision *decision = &check->decision;
-    counts->decisions[decision->source][allowed]++;
+    counts->all.decisions[decision->source][allowed]++;
     if (allowed) {
-        counts->allowed++;
-        counts->granted += (uint64_t)decision->granted;
-        if (decision->remaining * NEAR_PART < decision->limit && decision->of != NULL) counts->near++;
+        counts->all.granted += (uint64_t)decision->granted;
+        if (is_near(decision)) counts->all.near++;
         engine_counters.allowed++;
     } else {
-        counts->denied++;
         engine_counters.denied++;
     }
     bool has_sum = atomic_load_explicit(&counts->sum, memory_order_relaxed) != NULL;

@@ -177,7 +177,7 @@ static bool count_in_row(const struct check *check, int64_t now_us)
     CHECK_FOREACH (one, check) {
         struct policy_counts *counts = one->plan->policy->counts;
         if (policy_counts_recovered(counts)) {
-            counts->decided_before = counts->allowed + counts->denied - counts->failed;
+            counts->decided_before = policy_counts_allowed(counts) + policy_counts_denied(counts) - counts->failed;
             counts->n_in_row = 0;
         }
         counts->n_in_row++;

@@ -41,6 +41,69 @@ struct policy *policy_new(const char *name, uint16_t n_limits)
 
 struct policy_counts policy_counts_inline, policy_counts_other;
 
+static uint64_t n_decisions(const struct policy_counts *counts, bool allowed)
+{
+    uint64_t n = 0;
+    for (int source = 0; source < N_SOURCES; source++) n += counts->all.decisions[source][allowed];
+    return n;
+}
+
+uint64_t policy_counts_allowed(const struct policy_counts *counts)
+{
+    return n_decisions(counts, true);
+}
+
+uint64_t policy_counts_denied(const struct policy_counts *counts)
+{
+    return n_decisions(counts, false);
+}
+
+bool policy_counts_recovered(const struct policy_counts *counts)
+{
+    uint64_t n = n_decisions(counts, true) + n_decisions(counts, false);
+    return n > counts->decided_before + counts->failed;
+}
+
+/* to += from, or -= */
+static void add_counts(struct decision_counts *to, const struct decision_counts *from, bool is_less)
+{
+    uint64_t sign = is_less ? UINT64_MAX : 1;
+    for (int source = 0; source < N_SOURCES; source++)
+        for (int allowed = 0; allowed < 2; allowed++)
+            to->decisions[source][allowed] += sign * from->decisions[source][allowed];
+    to->shadow_denied += sign * from->shadow_denied;
+    to->granted += sign * from->granted;
+    to->near += sign * from->near;
+}
+
+struct decision_counts policy_counts_of_name(const struct policy_counts *counts)
+{
+    struct decision_counts ret = counts->all;
+    if (counts->in_other != NULL) add_counts(&ret, counts->in_other, true);
+    return ret;
+}
+
+uint64_t policy_limit_denied_of_name(const struct limit *limit)
+{
+    if (limit->n_denied == NULL) return 0;
+    const struct limit_counts *counts = CONTAINER_OF(limit->n_denied, struct limit_counts, denied);
+    return counts->denied - counts->in_other;
+}
+
+/* To the sum, or away from it: `in_other` is what was counted in between. Without memory for it a policy that gets a
+ * name is counted twice. */
+static void move_counts(struct policy_counts *counts)
+{
+    bool joins = counts->sum == NULL;
+    counts->sum = joins ? &policy_counts_other : NULL;
+    if (n_decisions(counts, true) + n_decisions(counts, false) == 0) return;
+
+    if (counts->in_other == NULL) counts->in_other = mem_zalloc(sizeof *counts->in_other);
+    if (counts->in_other != NULL) add_counts(counts->in_other, &counts->all, joins);
+    for (struct limit_counts *one = counts->limits; one != NULL; one = one->next)
+        one->in_other += joins ? -one->denied : one->denied;
+}
+
 static void counts_unref(struct policy_counts *counts)
 {
     CHECK(counts->n_refs > 0);
@@ -49,6 +112,7 @@ static void counts_unref(struct policy_counts *counts)
         next = one->next;
         mem_free(one);
     }
+    mem_free(counts->in_other);
     mem_free(counts);
 }
 
@@ -447,7 +511,19 @@ void policy_set_share_counts(struct policy_set *set, const struct policy_set *be
 
 void policy_set_name(struct policy_set *set, size_t n_named)
 {
-    for (size_t i = 0; i < set->n; i++) set->in_order[i]->counts->sum = i < n_named ? NULL : &policy_counts_other;
+    set->moved = NULL;
+    for (size_t i = 0; i < set->n; i++) {
+        struct policy_counts *counts = set->in_order[i]->counts;
+        if ((counts->sum == NULL) == (i < n_named)) continue;
+        counts->next_moved = set->moved;
+        set->moved = counts;
+    }
+}
+
+void policy_set_move_counts(struct policy_set *set)
+{
+    for (struct policy_counts *counts = set->moved; counts != NULL; counts = counts->next_moved) move_counts(counts);
+    set->moved = NULL;
 }
 
 const struct policy *policy_find(const struct policy_set *set, struct slice name)

@@ -38,24 +38,30 @@ enum { LIVE_SHARE = 0 };
 
 struct slice on_failure_name(enum on_failure on_failure); /* "allow", as in the configuration */
 
+struct decision_counts {
+    uint64_t decisions[N_SOURCES][2]; /* denied, allowed */
+    uint64_t shadow_denied;           /* of allowed */
+    uint64_t granted;                 /* units */
+    uint64_t near;                    /* allowed, with less than a fifth of the limit left */
+};
+
 /* The results of the checks of one policy. A reloaded set with a policy of the same name goes on with its counts. */
 struct policy_counts {
     _Atomic uint32_t n_refs;             /* a thread builds a new set while another frees an old one */
     struct policy_counts *_Atomic sum;   /* counted there too: of all inline policies, or of those without a name on the
                                             page of metrics; NULL: nowhere */
+    struct policy_counts *next_moved;    /* in its set's list, see policy_set_name() */
     struct limit_counts *_Atomic limits; /* owned; only ever added to */
-    uint64_t allowed, denied, shadow_denied;
-    uint64_t decisions[N_SOURCES][2];                       /* of allowed and denied, by source: denied, allowed */
-    uint64_t granted;                                       /* units */
-    uint64_t near;                                          /* allowed, with less than a fifth of the limit left */
+    struct decision_counts all;
+    struct decision_counts *in_other;                       /* owned; see policy_counts_of_name(); NULL: 0 */
     uint64_t denied_by_limit;                               /* by any limit; of the sums alone */
     uint64_t candidate_allowed, candidate_denied;           /* by its candidate alone */
     uint64_t candidate_both_allowed, candidate_both_denied; /* by both */
     uint64_t candidate_only_allowed,
         candidate_only_denied; /* of these, the ones that the enforced limits decided differently */
     /* failure.h's, which alone changes them, so that a decision costs nothing more */
-    uint64_t failed;         /* of allowed and denied: failure answers */
-    uint64_t decided_before; /* of allowed and denied: decisions before the last failure answer */
+    uint64_t failed;         /* of all decisions: failure answers */
+    uint64_t decided_before; /* of all decisions: the store's before the last failure answer */
     uint32_t n_in_row;       /* failure answers without a decision in between, that last one included */
     uint16_t local_epoch;    /* how often its part of the failure table has begun anew */
     int64_t failed_us;       /* CLOCK_MONOTONIC of the last failure answer */
@@ -67,17 +73,20 @@ struct limit_counts {
     struct limit_counts *next;
     uint64_t name_hash;
     uint64_t denied;
+    uint64_t in_other; /* of these, as in the policy's counts */
 };
 
 /* What is shown of policies that the page of metrics does not name: labels come from the configuration alone, and only
  * so many of them. */
 extern struct policy_counts policy_counts_inline, policy_counts_other;
 
+uint64_t policy_counts_allowed(const struct policy_counts *counts);
+uint64_t policy_counts_denied(const struct policy_counts *counts);
+/* What is shown under the policy's name: all but what it counted in policy_counts_other. Only while it has a name. */
+struct decision_counts policy_counts_of_name(const struct policy_counts *counts);
+uint64_t policy_limit_denied_of_name(const struct limit *limit);
 /* Has the policy been decided since its last failure answer? */
-static inline bool policy_counts_recovered(const struct policy_counts *counts)
-{
-    return counts->allowed + counts->denied > counts->decided_before + counts->failed;
-}
+bool policy_counts_recovered(const struct policy_counts *counts);
 
 /* Who decides the checks of a plan. */
 enum plan_decider {
@@ -147,6 +156,7 @@ struct policy_set {
     size_t n_on_failure[N_ON_FAILURE];    /* policies that give this failure answer; without unlimited ones */
     size_t n_live_shares;                 /* of those with `local`: LIVE_SHARE */
     const struct policy_set *counts_with; /* policy_set_share_counts() was called with it; only compared */
+    struct policy_counts *moved;          /* of its policies, for policy_set_move_counts() */
     size_t n, cap;
     struct policy **by_bytes;  /* the same policies by their names, bytewise: policy_set_sort() sets it */
     struct policy *in_order[]; /* owned; as written in the file; by_bytes has its space behind it */
@@ -244,8 +254,10 @@ static inline void policy_set_unref(struct policy_set *set)
 /* From now on, the policies of `set` share the counts of the policies of `before` with the same names. The second call
  * with the same two sets does nothing: a reload makes the first, which looks up every name, in a thread. */
 void policy_set_share_counts(struct policy_set *set, const struct policy_set *before);
-/* Policies behind the first n_named, in the order of the file, are also counted in policy_counts_other. */
+/* Policies behind the first n_named, in the order of the file, are also counted in policy_counts_other: from the second
+ * call on, which takes time only for those that move. A reload makes the first one in a thread. */
 void policy_set_name(struct policy_set *set, size_t n_named);
+void policy_set_move_counts(struct policy_set *set);
 const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL: there is none */
 
 #endif

@@ -142,9 +142,9 @@ static void pack_tail(struct packer *packer, const struct policy *policy)
 {
     const struct policy *candidate = policy->candidate;
     pack_limits(packer, "limits", policy);
-    pack_uint_field(packer, "allowed", policy->counts->allowed);
-    pack_uint_field(packer, "denied", policy->counts->denied);
-    pack_uint_field(packer, "shadow_denied", policy->counts->shadow_denied);
+    pack_uint_field(packer, "allowed", policy_counts_allowed(policy->counts));
+    pack_uint_field(packer, "denied", policy_counts_denied(policy->counts));
+    pack_uint_field(packer, "shadow_denied", policy->counts->all.shadow_denied);
     if (candidate == NULL) return;
 
     pack_limits(packer, "candidate", candidate);

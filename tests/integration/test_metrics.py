@@ -68,6 +68,7 @@ def test_decisions_on_the_page_are_those_that_were_sent(ratelimitd, connect):
     assert page.value("ratelimitd_granted_units_total", policy="open") == 21
     assert page.value("ratelimitd_granted_units_total", policy="login") == 8
     assert page.value("ratelimitd_near_limit_total", policy="login") == 1
+    assert page.value("ratelimitd_near_limit_total", policy="quiet") == 1  # what it would deny is beyond the limit
     assert page.value("ratelimitd_shadow_denied_total", policy="quiet") == stats["shadow_denied"] == 6
     assert page.value("ratelimitd_requests_total", method="check") == 25
     assert page.sum("ratelimitd_requests_total") + 1 == stats["requests"]
@@ -128,8 +129,20 @@ def test_policies_beyond_the_cap_are_summed(ratelimitd, connect):
     daemon.reload()
     daemon.wait_for_log("reload: .* read again")
     page = metrics(daemon)
-    assert page.value("ratelimitd_granted_units_total", policy="p9") == 1
-    assert "(other)" not in page.values("ratelimitd_granted_units_total", "policy")
+    assert page.value("ratelimitd_granted_units_total", policy="(other)") == 7  # and p9 begins at 0: each is there once
+    assert page.value("ratelimitd_granted_units_total", policy="p9") == 0
+    client.check("p9", "k")
+    page = metrics(daemon)
+    assert page.sum("ratelimitd_decisions_total", policy="p9") == 1
+    assert page.value("ratelimitd_limit_denials_total", policy="p9", limit="p9") == 1
+    assert page.sum("ratelimitd_decisions_total") == 21
+
+    daemon.configure(many(3))
+    daemon.reload()
+    eventually(lambda: len(re.findall("reload: .* read again", daemon.text())) == 2, "the second reload")
+    client.check("p9", "k")
+    page = metrics(daemon)
+    assert page.sum("ratelimitd_decisions_total", policy="(other)") == 15
 
 
 def test_a_reload_ends_the_series_of_a_removed_policy_and_no_other(ratelimitd, connect):

@@ -249,7 +249,7 @@ static void a_policy_that_redis_refuses_is_named_until_redis_decides_it_again(vo
         assert_false(second(CAUSE_DOWN, 0));
     }
     assert_logged("");
-    login->counts->allowed++;
+    login->counts->all.decisions[SOURCE_REDIS][true]++;
     assert_true(second(CAUSE_DOWN, 0));
     assert_logged("ratelimitd: info: Redis decides policy login again after 5 s, 2 answers were local\n");
     policy_set_unref(set);

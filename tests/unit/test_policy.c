@@ -136,17 +136,67 @@ static void counts_go_on_by_name(void **state)
     policy_set_add(second, a_again);
     policy_set_add(second, b);
     policy_set_add(third, a_new);
-    a->counts->allowed = 7;
+    uint64_t *allowed = &a->counts->all.decisions[SOURCE_MEMORY][true];
+    *allowed = 7;
     policy_set_share_counts(second, first);
-    assert_int_equal(a_again->counts->allowed, 7);
-    assert_int_equal(b->counts->allowed, 0);
-    a->counts->allowed++; /* a check of the first set is decided after the reload */
+    assert_int_equal(policy_counts_allowed(a_again->counts), 7);
+    assert_int_equal(policy_counts_allowed(b->counts), 0);
+    ++*allowed; /* a check of the first set is decided after the reload */
     policy_set_unref(first);
-    assert_int_equal(a_again->candidate->counts->allowed, 8);
+    assert_int_equal(policy_counts_allowed(a_again->candidate->counts), 8);
     policy_set_share_counts(third, second);
     policy_set_unref(second);
-    assert_int_equal(a_new->counts->allowed, 8);
+    assert_int_equal(policy_counts_allowed(a_new->counts), 8);
     policy_set_unref(third);
+}
+
+static void name_policies(struct policy_set *set, size_t n_named)
+{
+    policy_set_name(set, n_named);
+    policy_set_move_counts(set);
+}
+
+/* Three decisions, of which one is a denial by its limit, as engine/ counts them. */
+static void decide_thrice(struct policy *policy)
+{
+    struct policy_counts *all[] = {policy->counts, policy->counts->sum};
+    for (int i = 0; i < 2 && all[i] != NULL; i++) {
+        all[i]->all.decisions[SOURCE_MEMORY][true] += 2;
+        all[i]->all.decisions[SOURCE_MEMORY][false]++;
+        all[i]->all.granted += 2;
+    }
+    ++*policy->limits[0].n_denied;
+}
+
+static void a_policy_that_moves_between_its_name_and_the_others_is_counted_once(void **state)
+{
+    (void)state;
+    struct policy_set *set = policy_set_new(16);
+    struct policy *a = sealed("a", 1), *b = sealed("b", 1);
+    policy_set_add(set, a);
+    policy_set_add(set, b);
+    policy_counts_other = (struct policy_counts){0};
+
+    name_policies(set, 1); /* b is one of the others */
+    decide_thrice(b);
+    assert_int_equal(policy_counts_other.all.granted, 2);
+    name_policies(set, 2);
+    assert_int_equal(policy_counts_of_name(b->counts).decisions[SOURCE_MEMORY][true], 0);
+    assert_int_equal(policy_counts_allowed(b->counts), 2);
+    decide_thrice(b);
+    decide_thrice(a);
+    name_policies(set, 0);
+    decide_thrice(b);
+    decide_thrice(a);
+    assert_int_equal(policy_counts_other.all.granted, 6);
+    name_policies(set, 2); /* under its name b goes on where it was */
+    assert_int_equal(policy_counts_of_name(b->counts).granted, 2);
+    assert_int_equal(policy_counts_of_name(b->counts).decisions[SOURCE_MEMORY][false], 1);
+    assert_int_equal(policy_limit_denied_of_name(&b->limits[0]), 1);
+    assert_int_equal(policy_limit_denied_of_name(&a->limits[0]), 1);
+    assert_int_equal(policy_counts_allowed(b->counts), 6);
+    assert_int_equal(policy_counts_other.all.granted, 6);
+    policy_set_unref(set);
 }
 
 static void policies_survive_short_memory(void **state)
@@ -238,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_key_head_names_algorithm_policy_and_limit),
         cmocka_unit_test(a_candidate_has_keys_of_its_own),
         cmocka_unit_test(counts_go_on_by_name),
+        cmocka_unit_test(a_policy_that_moves_between_its_name_and_the_others_is_counted_once),
         cmocka_unit_test(policies_survive_short_memory),
         cmocka_unit_test(both_names_of_the_bucket_are_one_algorithm),
         cmocka_unit_test(several_limits_answer_as_one),

@@ -6,31 +6,40 @@
 enum {
     CLIENTS_EXPECTED = 16384, /* places of the table; more clients than this make its chains longer */
     IDLE_MAX = 1024,
+    FRESH_MAX = 128 * OP_QUEUE_SHARE, /* weight that goes before one turn of those in the ring */
 };
 
+/* In the queue's `fresh`, `ring`, `done` or `passed` if it has ops. Without ops: in `ring` or `done` if it owes, in
+ * `recent` if it took less than its share in this round. */
 struct client {
-    struct list link; /* in the queue's ring, passed or idle */
+    struct list link;
     struct map_node node;
     struct list ops;  /* oldest first */
-    uint32_t n_taken; /* weight, of its present share; what is beyond it is owed */
+    uint32_t round;   /* to which n_taken belongs */
+    uint32_t n_taken; /* weight, in that round; what is beyond a share is owed */
 };
 
 int op_queue_init(struct op_queue *queue)
 {
     *queue = (struct op_queue){0};
+    list_init(&queue->fresh);
     list_init(&queue->ring);
+    list_init(&queue->done);
     list_init(&queue->passed);
+    list_init(&queue->recent);
     list_init(&queue->idle);
     return map_init(&queue->by_number, CLIENTS_EXPECTED);
 }
 
 void op_queue_fini(struct op_queue *queue)
 {
-    CHECK(queue->n == 0 && list_empty(&queue->ring) && list_empty(&queue->passed));
+    CHECK(queue->n == 0 && queue->by_number.n == 0);
 
     for (struct list *it; (it = list_pop_front(&queue->idle)) != NULL;) mem_free(LIST_ITEM(it, struct client, link));
     map_fini(&queue->by_number);
 }
+
+/* ---- clients ---- */
 
 static struct client *find_client(const struct op_queue *queue, uint64_t number)
 {
@@ -39,7 +48,41 @@ static struct client *find_client(const struct op_queue *queue, uint64_t number)
     return node != NULL ? CONTAINER_OF(node, struct client, node) : NULL;
 }
 
-/* The client of this number, in the ring, at its end if it is new; NULL without memory. */
+/* It has no ops any more, and what it took counts no longer. */
+static void forget_client(struct op_queue *queue, struct client *client)
+{
+    list_remove(&client->link);
+    map_remove(&queue->by_number, &client->node);
+    if (queue->last == client) queue->last = NULL;
+    if (queue->n_idle >= IDLE_MAX) {
+        mem_free(client);
+        return;
+    }
+    list_push_front(&queue->idle, &client->link); /* its memory is warm: the first to be used again */
+    queue->n_idle++;
+}
+
+static void forget_all(struct op_queue *queue, struct list *clients)
+{
+    while (!list_empty(clients)) forget_client(queue, LIST_ITEM(clients->next, struct client, link));
+}
+
+/* Each round since then has paid for a share. */
+static inline void note_round(const struct op_queue *queue, struct client *client)
+{
+    if (client->round == queue->round) return;
+    uint64_t paid = (uint64_t)(queue->round - client->round) * OP_QUEUE_SHARE;
+    client->n_taken -= paid < client->n_taken ? (uint32_t)paid : client->n_taken;
+    client->round = queue->round;
+}
+
+static void move_client(struct client *client, struct list *to)
+{
+    list_remove(&client->link);
+    list_push_back(to, &client->link);
+}
+
+/* The client of this number; NULL without memory. One without ops gets a place for the next one. */
 static struct client *find_or_add(struct op_queue *queue, uint64_t number)
 {
     struct client *client = find_client(queue, number);
@@ -51,12 +94,18 @@ static struct client *find_or_add(struct op_queue *queue, uint64_t number)
 
         list_init(&client->ops);
         client->n_taken = 0;
-        list_push_back(&queue->ring, &client->link);
+        client->round = queue->round;
+        list_push_back(&queue->fresh, &client->link);
         map_insert(&queue->by_number, &client->node, number);
+    } else if (list_empty(&client->ops)) {
+        note_round(queue, client);
+        if (client->n_taken < OP_QUEUE_SHARE) move_client(client, &queue->fresh);
     }
     queue->last = client;
     return client;
 }
+
+/* ---- ops ---- */
 
 int op_queue_add(struct op_queue *queue, struct op *op)
 {
@@ -79,74 +128,112 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     queue->n++;
     client->n_taken -= op->weight < client->n_taken ? op->weight : client->n_taken;
     list_remove(&client->link);
-    list_push_front(&queue->ring, &client->link);
+    list_push_front(&queue->fresh, &client->link);
     return 0;
+}
+
+/* All had their turn. */
+static void begin_round(struct op_queue *queue)
+{
+    queue->round++;
+    list_append(&queue->ring, &queue->done);
+    forget_all(queue, &queue->recent);
+}
+
+/* The first client that is next, whether or not it has ops or a share left; NULL: there is none. */
+static struct client *first_client(struct op_queue *queue)
+{
+    bool is_fresh = !list_empty(&queue->fresh);
+    if (!is_fresh || queue->n_fresh >= FRESH_MAX) {
+        if (list_empty(&queue->ring) && !list_empty(&queue->done)) begin_round(queue);
+        is_fresh &= list_empty(&queue->ring);
+        if (!is_fresh && list_empty(&queue->ring)) return NULL;
+    }
+    queue->is_fresh = is_fresh;
+    return LIST_ITEM(is_fresh ? queue->fresh.next : queue->ring.next, struct client, link);
 }
 
 struct op *op_queue_next(struct op_queue *queue)
 {
-    if (list_empty(&queue->ring)) return NULL;
-
-    struct client *first = LIST_ITEM(queue->ring.next, struct client, link);
-    while (first->n_taken >= OP_QUEUE_SHARE) { /* a turn of a client that owes pays for a share */
-        first->n_taken -= OP_QUEUE_SHARE;
-        list_remove(&first->link);
-        list_push_back(&queue->ring, &first->link);
-        first = LIST_ITEM(queue->ring.next, struct client, link);
+    if (queue->n == 0) return NULL;
+    for (struct client *client; (client = first_client(queue)) != NULL;) {
+        note_round(queue, client);
+        if (client->n_taken >= OP_QUEUE_SHARE) {
+            move_client(client, &queue->done);
+        } else if (list_empty(&client->ops)) { /* it has paid */
+            forget_client(queue, client);
+        } else {
+            queue->served = client;
+            queue->next = LIST_ITEM(client->ops.next, struct op, link);
+            return queue->next;
+        }
     }
-    return LIST_ITEM(first->ops.next, struct op, link);
+    return NULL;
 }
 
 size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max)
 {
+    const struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done};
     size_t n = 0;
-    LIST_FOREACH (link, &queue->ring) {
-        const struct client *client = LIST_ITEM(link, struct client, link);
-        struct list *it = client->ops.next;
-        for (size_t share = OP_QUEUE_SHARE; share > 0 && it != &client->ops; share--, it = it->next) {
-            if (n == max) return n;
-            ret_ops[n++] = LIST_ITEM(it, struct op, link);
+    for (size_t i = 0; i < N_OF(lists) && queue->n > 0; i++) {
+        LIST_FOREACH (link, lists[i]) {
+            const struct client *client = LIST_ITEM(link, struct client, link);
+            struct list *it = client->ops.next;
+            for (size_t share = OP_QUEUE_SHARE; share > 0 && it != &client->ops; share--, it = it->next) {
+                if (n == max) return n;
+                ret_ops[n++] = LIST_ITEM(it, struct op, link);
+            }
         }
     }
     return n;
 }
 
-void op_queue_pass(struct op_queue *queue)
+void op_queue_pass(struct op_queue *queue, const struct op *op)
 {
-    list_push_back(&queue->passed, list_pop_front(&queue->ring));
+    struct client *client = find_client(queue, op->client);
+    CHECK(client != NULL);
+    move_client(client, &queue->passed);
 }
 
 void op_queue_resume(struct op_queue *queue)
 {
-    list_append(&queue->passed, &queue->ring);
-    list_append(&queue->ring, &queue->passed);
+    list_append(&queue->passed, &queue->fresh);
+    list_append(&queue->fresh, &queue->passed);
 }
 
-/* It has no ops any more. */
-static void remove_client(struct op_queue *queue, struct client *client)
+/* `op` goes to Redis. */
+static void charge(struct op_queue *queue, struct client *client, const struct op *op)
 {
-    list_remove(&client->link);
-    map_remove(&queue->by_number, &client->node);
-    if (queue->last == client) queue->last = NULL;
-    if (queue->n_idle >= IDLE_MAX) {
-        mem_free(client);
-        return;
-    }
-    list_push_front(&queue->idle, &client->link); /* its memory is warm: the first to be used again */
-    queue->n_idle++;
+    client->n_taken += op->weight;
+    queue->n_fresh = queue->is_fresh ? queue->n_fresh + op->weight : 0;
+    if (client->n_taken >= OP_QUEUE_SHARE) move_client(client, &queue->done);
+}
+
+/* No op waits: what each client took does not matter any more. */
+static void forget_everyone(struct op_queue *queue)
+{
+    struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done, &queue->passed, &queue->recent};
+    for (size_t i = 0; i < N_OF(lists); i++) forget_all(queue, lists[i]);
 }
 
 void op_queue_take(struct op_queue *queue, struct op *op)
 {
     CHECK(queue->n > 0);
-    struct client *first = LIST_ITEM(queue->ring.next, struct client, link);
-    struct client *client =
-        !list_empty(&queue->ring) && first->node.hash == op->client ? first : find_client(queue, op->client);
+    bool is_next = op == queue->next;
+    struct client *client = is_next ? queue->served : find_client(queue, op->client);
     CHECK(client != NULL);
 
     list_remove(&op->link);
     op->is_queued = false;
+    queue->next = NULL;
+    if (is_next) charge(queue, client, op);
     queue->n--;
-    if (client == first) client->n_taken += op->weight;
-    if (list_empty(&client->ops)) remove_client(queue, client);
+    if (!list_empty(&client->ops)) return;
+
+    if (queue->n > 0) { /* who owes stays, and another one's next op is before the others' */
+        if (client->n_taken < OP_QUEUE_SHARE) move_client(client, &queue->recent);
+        return;
+    }
+    forget_client(queue, client);
+    if (queue->by_number.n > 0) forget_everyone(queue);
 }

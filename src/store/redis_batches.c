@@ -187,7 +187,7 @@ static void fill_call(struct redis_batches *batches, struct batch_call *call)
         } else {
             wait_again(batches, op);
             is_full = status == BATCH_FULL || ++n_passed == PASSED_MAX;
-            if (!is_full) op_queue_pass(&batches->waiting);
+            if (!is_full) op_queue_pass(&batches->waiting, op);
         }
     }
     op_queue_resume(&batches->waiting);

@@ -121,13 +121,59 @@ static void a_heavy_op_is_paid_for_by_the_next_turns_of_its_party(void **state)
     assert_null(take());
 }
 
+/* With 64 connections of check_alls, a check that came alone waited for a share of each: the store decided it too late.
+ */
+static void a_party_that_asks_little_does_not_wait_for_the_turns_of_the_others(void **state)
+{
+    (void)state;
+    enum { FLOODS = 64, LITTLE = OP_QUEUE_SHARE };
+    for (int i = 0; i < 60 * FLOODS; i++) (void)add((uint64_t)(1 + i % FLOODS));
+    for (int i = 0; i <= FLOODS * OP_QUEUE_SHARE; i++) (void)take(); /* a new round has begun */
+
+    for (int i = 0; i < LITTLE; i++) { /* each comes after the one before it was taken */
+        struct op *polite = add(100);
+        assert_ptr_equal(take(), polite);
+        for (int k = 0; k < 7; k++) assert_int_not_equal(take()->client, 100);
+    }
+    struct op *beyond = add(100); /* it had its share of this round */
+    assert_ptr_not_equal(take(), beyond);
+    for (int i = 0; i < FLOODS * OP_QUEUE_SHARE && take() != beyond; i++) continue;
+    assert_false(beyond->is_queued);
+}
+
+static void parties_that_come_and_go_do_not_keep_the_others_waiting(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) (void)add(1);
+    for (int i = 0; i < OP_QUEUE_SHARE; i++) (void)take();
+    int n_of_first = 0;
+    for (uint64_t i = 0; i < 3000; i++) {
+        (void)add(2 + i);
+        n_of_first += take()->client == 1;
+    }
+    assert_in_range(n_of_first, 1, 100);
+}
+
+static void what_a_party_owes_is_owed_when_it_comes_again(void **state)
+{
+    (void)state;
+    enum { SHARES = 10 };
+    for (int i = 0; i < 2 * SHARES * OP_QUEUE_SHARE; i++) (void)add(1);
+    struct op *heavy = add(2);
+    heavy->weight = SHARES * OP_QUEUE_SHARE;
+    while (take() != heavy) continue;
+    heavy = add(2);
+    for (int i = 0; i < (SHARES - 1) * OP_QUEUE_SHARE; i++) assert_int_equal(take()->client, 1);
+    while (heavy->is_queued) assert_non_null(take());
+}
+
 static void a_party_that_is_passed_over_is_next_when_that_ends(void **state)
 {
     (void)state;
     struct op *ops[] = {add(1), add(2), add(3), add(1)};
-    op_queue_pass(&suite.queue);
+    op_queue_pass(&suite.queue, ops[0]);
     assert_ptr_equal(op_queue_next(&suite.queue), ops[1]);
-    op_queue_pass(&suite.queue);
+    op_queue_pass(&suite.queue, ops[1]);
     assert_ptr_equal(take(), ops[2]);
     assert_null(take());
     assert_int_equal(suite.queue.n, 3);
@@ -204,6 +250,9 @@ int main(void)
         TEST(parties_are_served_round_robin_whatever_they_have),
         TEST(a_share_is_counted_in_weight),
         TEST(a_heavy_op_is_paid_for_by_the_next_turns_of_its_party),
+        TEST(a_party_that_asks_little_does_not_wait_for_the_turns_of_the_others),
+        TEST(parties_that_come_and_go_do_not_keep_the_others_waiting),
+        TEST(what_a_party_owes_is_owed_when_it_comes_again),
         TEST(a_party_that_is_passed_over_is_next_when_that_ends),
         TEST(what_is_put_back_is_next_and_before_its_partys_others),
         TEST(an_op_can_be_taken_from_the_middle),

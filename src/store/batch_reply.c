@@ -31,7 +31,7 @@ struct tuple {
     struct batch_seen seen[BATCH_KEYS_MAX];
 };
 
-struct reading {
+struct replay {
     const struct batch *batch;
     const int64_t *reply;
     const int64_t *at; /* what is read next */
@@ -47,18 +47,18 @@ static bool in_range(int64_t value, int64_t least, int64_t most)
 }
 
 /* The next integer. 0, or -1 if it is not between `least` and `most`. */
-static int take_int(struct reading *reading, int64_t least, int64_t most, int64_t *ret)
+static int take_int(struct replay *replay, int64_t least, int64_t most, int64_t *ret)
 {
-    if (!in_range(*reading->at, least, most)) return -1;
-    *ret = *reading->at++;
+    if (!in_range(*replay->at, least, most)) return -1;
+    *ret = *replay->at++;
     return 0;
 }
 
 /* The i-th limit of a script op with the state that was seen of it; until the next one of that limit is looked at. */
-static struct view *view_seen(struct reading *reading, const struct script_op *asked, uint16_t i,
+static struct view *view_seen(struct replay *replay, const struct script_op *asked, uint16_t i,
                               const struct batch_seen *seen)
 {
-    struct view *view = &reading->views[batch_key_of(reading->batch, asked, i)->limit_no];
+    struct view *view = &replay->views[batch_key_of(replay->batch, asked, i)->limit_no];
     limit_report(view, seen->used, seen->extra, seen->wait);
     return view;
 }
@@ -72,135 +72,135 @@ static uint64_t key_bit(uint32_t key)
 /* The functions that take or read return 0, or -1 if the integers make no sense. */
 
 /* Every state that a reply reports enters here. check_plausible() examines it once its time is known. */
-static int take_state(struct reading *reading, struct script_op *asked, uint16_t i, struct batch_seen *seen)
+static int take_state(struct replay *replay, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};
-    if (take_int(reading, FOREIGN, REPLY_MAX, &seen->used) < 0) return -1;
-    if (limit_ops(asked->op->members[i].limit)->has_extra && take_int(reading, 0, REPLY_MAX, &seen->extra) < 0)
+    if (take_int(replay, FOREIGN, REPLY_MAX, &seen->used) < 0) return -1;
+    if (limit_ops(asked->op->members[i].limit)->has_extra && take_int(replay, 0, REPLY_MAX, &seen->extra) < 0)
         return -1;
     if (seen->used == FOREIGN) {
         asked->is_foreign = true;
-        reading->foreign |= key_bit(asked->op->members[i].batch_key);
+        replay->foreign |= key_bit(asked->op->members[i].batch_key);
     }
     return 0;
 }
 
-static void check_plausible(struct reading *reading, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
+static void check_plausible(struct replay *replay, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
 {
     if (seen->used == FOREIGN) return;
-    const struct view *view = view_seen(reading, asked, i, seen);
+    const struct view *view = view_seen(replay, asked, i, seen);
     if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
 }
 
 /* How many times the costs fit, of `most`. */
-static int64_t fit_of_seen(struct reading *reading, const struct script_op *asked, const struct op *op,
+static int64_t fit_of_seen(struct replay *replay, const struct script_op *asked, const struct op *op,
                            const struct batch_seen *seen, int64_t most)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
-        most = limit_fits(view_seen(reading, asked, i, &seen[i]), op->members[i].cost, most);
+        most = limit_fits(view_seen(replay, asked, i, &seen[i]), op->members[i].cost, most);
     return most;
 }
 
 /* A log says how long to wait if not everything fits, and only then. */
-static int take_wait(struct reading *reading, const struct script_op *asked, uint16_t i, bool is_known,
+static int take_wait(struct replay *replay, const struct script_op *asked, uint16_t i, bool is_known,
                      struct batch_seen *seen)
 {
     const struct op_member *member = &asked->op->members[i];
     int64_t most = asked->count > 0 ? asked->count : 1;
-    bool is_denied = !asked->is_foreign && !is_known && member->cost > 0 &&
-                     fit_of_seen(reading, asked, asked->op, seen, most) < most;
-    return take_int(reading, is_denied, is_denied ? member->limit->window_us : 0, &seen[i].wait);
+    bool is_denied =
+        !asked->is_foreign && !is_known && member->cost > 0 && fit_of_seen(replay, asked, asked->op, seen, most) < most;
+    return take_int(replay, is_denied, is_denied ? member->limit->window_us : 0, &seen[i].wait);
 }
 
 /* What a record remembers of the first op of its name. */
-static int take_record(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
+static int take_record(struct replay *replay, const struct script_op *asked, struct tuple *tuple)
 {
-    if (take_int(reading, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
-    if (take_int(reading, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
+    if (take_int(replay, AGAIN_NOT, AGAIN_CHANGED, &tuple->again) < 0) return -1;
+    if (take_int(replay, 0, REPLY_MAX, &tuple->again_us) < 0) return -1;
     for (uint16_t i = 0; i < asked->op->n_members; i++)
-        if (take_int(reading, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
+        if (take_int(replay, 0, REPLY_MAX, &tuple->seen[i].units) < 0) return -1;
     if (asked->kind != KIND_RESERVE) return 0;
 
     int64_t least_ms = tuple->again != AGAIN_NOT;
-    if (take_int(reading, 0, UINT32_MAX, &tuple->id_low) < 0 || take_int(reading, 0, UINT32_MAX, &tuple->id_high) < 0)
+    if (take_int(replay, 0, UINT32_MAX, &tuple->id_low) < 0 || take_int(replay, 0, UINT32_MAX, &tuple->id_high) < 0)
         return -1;
-    return take_int(reading, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
+    return take_int(replay, least_ms, RESERVATION_TTL_MAX_MS, &tuple->ttl_ms);
 }
 
 /* What a settlement or a refund gave back. */
-static int take_returned(struct reading *reading, const struct script_op *asked, struct tuple *tuple)
+static int take_returned(struct replay *replay, const struct script_op *asked, struct tuple *tuple)
 {
     const struct op *op = asked->op;
     if (asked->kind == KIND_SETTLE) {
-        if (take_int(reading, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
+        if (take_int(replay, SETTLED_NOW, SETTLED_TOO_LATE, &tuple->settled) < 0) return -1;
         int64_t held = tuple->settled == SETTLED_NOW ? op->reservation->units : 0;
-        return take_int(reading, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
+        return take_int(replay, 0, op->reservation->actual < held ? held - op->reservation->actual : 0, &tuple->back);
     }
 
     for (uint16_t i = 0; asked->kind == KIND_REFUND && i < op->n_members; i++) {
         int64_t units, most = tuple->again == AGAIN_NOT ? op->members[i].cost : 0;
-        if (take_int(reading, 0, most, &units) < 0) return -1;
+        if (take_int(replay, 0, most, &units) < 0) return -1;
         if (tuple->again == AGAIN_NOT) tuple->seen[i].units = units; /* else the record says it */
     }
     return 0;
 }
 
-static int read_plain_check(struct reading *reading, struct script_op *asked)
+static int read_plain_check(struct replay *replay, struct script_op *asked)
 {
-    if (take_state(reading, asked, 0, &asked->seen) < 0) return -1;
+    if (take_state(replay, asked, 0, &asked->seen) < 0) return -1;
     bool has_wait = limit_ops(asked->op->members[0].limit)->has_wait;
-    return has_wait ? take_wait(reading, asked, 0, false, &asked->seen) : 0;
+    return has_wait ? take_wait(replay, asked, 0, false, &asked->seen) : 0;
 }
 
-static int read_tuple(struct reading *reading, struct script_op *asked, struct tuple *tuple)
+static int read_tuple(struct replay *replay, struct script_op *asked, struct tuple *tuple)
 {
     const struct op *op = asked->op;
     if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) {
         for (uint16_t i = 0; i < op->n_members; i++) {
-            if (take_int(reading, FOREIGN, 1, &tuple->seen[i].used) < 0) return -1;
+            if (take_int(replay, FOREIGN, 1, &tuple->seen[i].used) < 0) return -1;
             if (tuple->seen[i].used != FOREIGN) continue;
             asked->is_foreign = true;
-            reading->foreign |= key_bit(asked->op->members[i].batch_key);
+            replay->foreign |= key_bit(asked->op->members[i].batch_key);
         }
         return 0;
     }
 
     tuple->again = AGAIN_NOT;
     for (uint16_t i = 0; i < op->n_members; i++)
-        if (take_state(reading, asked, i, &tuple->seen[i]) < 0) return -1;
-    if (asked->record > 0 && take_record(reading, asked, tuple) < 0) return -1;
-    if (take_returned(reading, asked, tuple) < 0) return -1;
+        if (take_state(replay, asked, i, &tuple->seen[i]) < 0) return -1;
+    if (asked->record > 0 && take_record(replay, asked, tuple) < 0) return -1;
+    if (take_returned(replay, asked, tuple) < 0) return -1;
 
     /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that
      * only the answer is checked. */
     for (uint16_t i = 0; i < op->n_members && tuple->again != AGAIN_AS_THEN; i++)
-        check_plausible(reading, asked, i, &tuple->seen[i]);
+        check_plausible(replay, asked, i, &tuple->seen[i]);
 
     for (uint16_t i = 0; i < op->n_members && kind_is_check(asked->kind); i++) {
         if (!limit_ops(op->members[i].limit)->has_wait) continue;
-        if (take_wait(reading, asked, i, tuple->again != AGAIN_NOT, tuple->seen) < 0) return -1;
+        if (take_wait(replay, asked, i, tuple->again != AGAIN_NOT, tuple->seen) < 0) return -1;
     }
     return 0;
 }
 
 /* Nothing of an op is touched. */
-static int read_reply(struct reading *reading)
+static int read_reply(struct replay *replay)
 {
-    const struct batch *batch = reading->batch;
+    const struct batch *batch = replay->batch;
     for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
-        int64_t removed = reading->reply[batch->keys[i].keys_index - 1];
+        int64_t removed = replay->reply[batch->keys[i].keys_index - 1];
         if (!in_range(removed, FOREIGN, 1)) return -1;
-        if (removed == FOREIGN) reading->foreign |= key_bit(i);
+        if (removed == FOREIGN) replay->foreign |= key_bit(i);
     }
     if (batch->resets) return 0;
 
     struct tuple tuple;
     for (uint32_t i = 0; i < batch->n_script_ops; i++) {
         struct script_op *asked = &batch->script_ops[i];
-        reading->at = reading->reply + asked->reply_at;
+        replay->at = replay->reply + asked->reply_at;
         asked->is_foreign = asked->is_checked = asked->is_implausible = false;
         bool is_plain = asked->kind == KIND_CHECK;
-        if ((is_plain ? read_plain_check(reading, asked) : read_tuple(reading, asked, &tuple)) < 0) return -1;
+        if ((is_plain ? read_plain_check(replay, asked) : read_tuple(replay, asked, &tuple)) < 0) return -1;
     }
     return 0;
 }
@@ -208,12 +208,12 @@ static int read_reply(struct reading *reading)
 /* ---- the answers ---- */
 
 /* Leaves in `seen` the states after it. */
-static void answer_check(struct reading *reading, const struct script_op *asked, struct batch_seen *seen, struct op *op)
+static void answer_check(struct replay *replay, const struct script_op *asked, struct batch_seen *seen, struct op *op)
 {
-    int64_t fit = fit_of_seen(reading, asked, op, seen, op->at_most > 0 ? op->at_most : 1);
+    int64_t fit = fit_of_seen(replay, asked, op, seen, op->at_most > 0 ? op->at_most : 1);
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        struct view *view = view_seen(reading, asked, i, &seen[i]);
+        struct view *view = view_seen(replay, asked, i, &seen[i]);
         member->used = seen[i].used;
         member->extra = seen[i].extra;
         member->wait_us = seen[i].wait;
@@ -226,24 +226,23 @@ static void answer_check(struct reading *reading, const struct script_op *asked,
 }
 
 /* What the op's answer is made of: the view as of now or, in `then`, as of the op that a record is of. */
-static struct view *view_for(struct reading *reading, const struct script_op *asked, uint16_t i,
+static struct view *view_for(struct replay *replay, const struct script_op *asked, uint16_t i,
                              const struct tuple *tuple, struct view *then)
 {
     const struct op_member *member = &asked->op->members[i];
     const struct batch_seen *seen = &tuple->seen[i];
-    if (tuple->again != AGAIN_AS_THEN) return view_seen(reading, asked, i, seen);
+    if (tuple->again != AGAIN_AS_THEN) return view_seen(replay, asked, i, seen);
     limit_here(then, member->limit, member->key, member->max_wait_us, tuple->again_us);
     limit_report(then, seen->used, seen->extra, 0);
     return then;
 }
 
 /* The first answer again; a changed policy's from the states of now. */
-static void answer_again(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
-                         struct op *op)
+static void answer_again(struct replay *replay, const struct script_op *asked, const struct tuple *tuple, struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        struct view then, *view = view_for(reading, asked, i, tuple, &then);
+        struct view then, *view = view_for(replay, asked, i, tuple, &then);
         int64_t granted = tuple->seen[i].units;
         if (tuple->again == AGAIN_AS_THEN) {
             if (granted > member->limit->full) granted = member->limit->full; /* a server may say anything */
@@ -255,7 +254,7 @@ static void answer_again(struct reading *reading, const struct script_op *asked,
 }
 
 /* What was used beyond what was held is charged as far as it fits every limit. */
-static void answer_settle(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
+static void answer_settle(struct replay *replay, const struct script_op *asked, const struct tuple *tuple,
                           struct op *op)
 {
     struct op_reservation *reservation = op->reservation;
@@ -263,12 +262,12 @@ static void answer_settle(struct reading *reading, const struct script_op *asked
     bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
     if (is_charged && reservation->actual > held) units = reservation->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(view_seen(reading, asked, i, &tuple->seen[i]));
+        int64_t fits = limit_fits_used(view_seen(replay, asked, i, &tuple->seen[i]));
         if (units > fits) units = fits;
     }
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        struct view *view = view_seen(reading, asked, i, &tuple->seen[i]);
+        struct view *view = view_seen(replay, asked, i, &tuple->seen[i]);
         if (units > 0) limit_charge(view, units);
         limit_answer(view, 0, &op->members[i].decision);
     }
@@ -278,12 +277,12 @@ static void answer_settle(struct reading *reading, const struct script_op *asked
     reservation->ended = tuple->settled != SETTLED_NOW;
 }
 
-static void answer_reserve(const struct reading *reading, const struct tuple *tuple, struct op *op)
+static void answer_reserve(const struct replay *replay, const struct tuple *tuple, struct op *op)
 {
     struct op_reservation *reservation = op->reservation;
     reservation->held = true;
     for (uint16_t i = 0; i < op->n_members; i++) reservation->held &= op->members[i].decision.allowed;
-    reservation->made_us = reading->now_us;
+    reservation->made_us = replay->now_us;
     reservation->is_known = tuple->again != AGAIN_NOT;
     if (!reservation->is_known) return;
 
@@ -294,27 +293,27 @@ static void answer_reserve(const struct reading *reading, const struct tuple *tu
 }
 
 /* A refund's answer is a peek of cost 0 after it; if a record remembers the refund, a peek of the states of then. */
-static void answer_refund(struct reading *reading, const struct script_op *asked, const struct tuple *tuple,
+static void answer_refund(struct replay *replay, const struct script_op *asked, const struct tuple *tuple,
                           struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         struct view then;
-        limit_answer(view_for(reading, asked, i, tuple, &then), 0, &member->decision);
+        limit_answer(view_for(replay, asked, i, tuple, &then), 0, &member->decision);
         member->refunded = tuple->seen[i].units;
         if (member->decision.reset_after_ms < 0) op->outcome = OP_STORE_ERROR;
     }
 }
 
-static void answer_op(struct reading *reading, struct script_op *asked, struct op *op)
+static void answer_op(struct replay *replay, struct script_op *asked, struct op *op)
 {
     op->outcome = asked->is_foreign ? OP_STORE_ERROR : OP_DECIDED;
-    op->now_us = reading->now_us;
+    op->now_us = replay->now_us;
     if (asked->kind == KIND_CHECK) {
         op->members[0].is_foreign = asked->is_foreign;
         if (asked->is_foreign) return;
 
-        struct view *view = view_seen(reading, asked, 0, &asked->seen);
+        struct view *view = view_seen(replay, asked, 0, &asked->seen);
         if (!asked->is_checked) asked->is_implausible = !limit_ops(view->limit)->plausible(view);
         asked->is_checked = true;
         op_decide_one(op, view);
@@ -325,43 +324,42 @@ static void answer_op(struct reading *reading, struct script_op *asked, struct o
     }
 
     struct tuple tuple = {0};
-    reading->at = reading->reply + asked->reply_at;
-    CHECK(read_tuple(reading, asked, &tuple) == 0); /* once more */
-    if (asked->is_foreign) {                        /* if it is an op key, all count */
+    replay->at = replay->reply + asked->reply_at;
+    CHECK(read_tuple(replay, asked, &tuple) == 0); /* once more */
+    if (asked->is_foreign) {                       /* if it is an op key, all count */
         for (uint16_t i = 0; i < op->n_members; i++) op->members[i].is_foreign = tuple.seen[i].used == FOREIGN;
         return;
     }
 
     if (kind_is_check(asked->kind) && tuple.again != AGAIN_NOT)
-        answer_again(reading, asked, &tuple, op);
+        answer_again(replay, asked, &tuple, op);
     else if (kind_is_check(asked->kind))
-        answer_check(reading, asked, tuple.seen, op);
+        answer_check(replay, asked, tuple.seen, op);
     else if (asked->kind == KIND_SETTLE)
-        answer_settle(reading, asked, &tuple, op);
+        answer_settle(replay, asked, &tuple, op);
     else if (asked->kind == KIND_REFUND)
-        answer_refund(reading, asked, &tuple, op);
-    if (asked->kind == KIND_RESERVE) answer_reserve(reading, &tuple, op);
+        answer_refund(replay, asked, &tuple, op);
+    if (asked->kind == KIND_RESERVE) answer_reserve(replay, &tuple, op);
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         member->found = tuple.seen[i].used == 1; /* of a slot */
-        if (asked->kind == KIND_SWEEP) limit_answer(view_seen(reading, asked, i, &tuple.seen[i]), 0, &member->decision);
+        if (asked->kind == KIND_SWEEP) limit_answer(view_seen(replay, asked, i, &tuple.seen[i]), 0, &member->decision);
     }
 }
 
 /* The second of two resets of a key finds nothing. */
-static void answer_reset(struct reading *reading, struct op *op)
+static void answer_reset(struct replay *replay, struct op *op)
 {
-    const struct batch *batch = reading->batch;
+    const struct batch *batch = replay->batch;
     op->outcome = OP_DECIDED;
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         uint64_t bit = key_bit(member->batch_key);
-        member->is_foreign = (reading->foreign & bit) != 0;
+        member->is_foreign = (replay->foreign & bit) != 0;
         if (member->is_foreign) op->outcome = OP_STORE_ERROR;
-        member->removed =
-            reading->reply[batch->keys[member->batch_key].keys_index - 1] == 1 && !(reading->removed & bit);
-        reading->removed |= bit;
+        member->removed = replay->reply[batch->keys[member->batch_key].keys_index - 1] == 1 && !(replay->removed & bit);
+        replay->removed |= bit;
     }
 }
 
@@ -378,27 +376,27 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     }
 
     struct view views[BATCH_KEYS_MAX];
-    struct reading reading = {.batch = batch, .reply = reply, .now_us = now_us, .views = views};
+    struct replay replay = {.batch = batch, .reply = reply, .now_us = now_us, .views = views};
     for (uint32_t i = 0; i < batch->n_limits; i++)
         limit_at(&views[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
-    if (read_reply(&reading) < 0) return -1;
+    if (read_reply(&replay) < 0) return -1;
     batch->now_us = now_us;
 
     /* the script may meet one value several times, and a server may say anything */
     int64_t n_met = n_bad, n_keys = (int64_t)batch->n_keys + batch->n_op_keys;
-    for (uint64_t left = reading.foreign; left != 0; left &= left - 1) n_met++; /* bit by bit */
+    for (uint64_t left = replay.foreign; left != 0; left &= left - 1) n_met++; /* bit by bit */
     redis_counters.redis_bad_values += (uint64_t)(n_met < n_keys ? n_met : n_keys);
 
     bool any_doubt = false;
     LIST_FOREACH (link, &batch->ops) {
         struct op *op = LIST_ITEM(link, struct op, link);
         if (batch->resets) {
-            answer_reset(&reading, op);
+            answer_reset(&replay, op);
             continue;
         }
 
         struct script_op *asked = &batch->script_ops[op->batch_op];
-        answer_op(&reading, asked, op);
+        answer_op(&replay, asked, op);
         if (asked->is_implausible) op->outcome = OP_STORE_ERROR;
         any_doubt |= op->outcome == OP_STORE_ERROR && !asked->is_foreign;
     }

@@ -11,7 +11,7 @@
 enum { GROUP_BITS = 10, HASH_BITS = 64 };
 _Static_assert(DENY_CACHE_GROUPS == 1 << GROUP_BITS, "one for each value of these bits of a hash");
 
-struct entry {
+struct deny_entry {
     int64_t sent_us;                 /* CLOCK_MONOTONIC: from then it counts */
     int64_t now_us;                  /* the server's clock when it saw the state */
     int64_t cost, max_wait_us, full; /* of the denied check and its limit; keys that share a counter may have others */
@@ -25,8 +25,8 @@ struct entry {
 /* The hashes lie next to each other, so that a check without an entry reads one line of memory. A `way` is one of a
  * set's: it points to the hash there, whose entry is entry_at(). */
 struct deny_table {
-    struct entry *entries; /* behind the hashes, in the same allocation */
-    uint64_t hashes[];     /* 0 = no entry */
+    struct deny_entry *entries; /* behind the hashes, in the same allocation */
+    uint64_t hashes[];          /* 0 = no entry */
 };
 
 void deny_cache_init(struct deny_cache *cache)
@@ -119,7 +119,7 @@ static uint64_t first_way(const struct deny_cache *cache, uint64_t hash)
     return (uint64_t)(((unsigned __int128)hash * cache->n_sets) >> HASH_BITS) * cache->n_ways;
 }
 
-static struct entry *entry_at(const struct deny_cache *cache, const uint64_t *way)
+static struct deny_entry *entry_at(const struct deny_cache *cache, const uint64_t *way)
 {
     return &cache->table->entries[way - cache->table->hashes];
 }
@@ -132,7 +132,7 @@ static uint64_t *find_entry(const struct deny_cache *cache, const struct op_memb
     const struct limit *limit = member->limit;
     uint64_t *first = &cache->table->hashes[first_way(cache, hash)];
     for (uint64_t *way = first; way < first + cache->n_ways; way++) {
-        const struct entry *entry = entry_at(cache, way);
+        const struct deny_entry *entry = entry_at(cache, way);
         if (*way == hash && entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
             memcmp(entry->bytes, limit->key_head, entry->head_len) == 0 &&
             memcmp(entry->bytes + entry->head_len, member->key.data, entry->key_len) == 0)
@@ -146,9 +146,9 @@ static uint64_t *way_for_new(struct deny_cache *cache, uint64_t hash)
 {
     size_t n = n_entries(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
     if (cache->table == NULL) {
-        cache->table = mem_zalloc(before + n * sizeof(struct entry));
+        cache->table = mem_zalloc(before + n * sizeof(struct deny_entry));
         if (cache->table == NULL) return NULL;
-        cache->table->entries = (struct entry *)((uint8_t *)cache->table + before);
+        cache->table->entries = (struct deny_entry *)((uint8_t *)cache->table + before);
     }
 
     uint64_t *first = &cache->table->hashes[first_way(cache, hash)], *oldest = first;
@@ -169,7 +169,7 @@ static void remove_entry(const struct deny_cache *cache, const struct op_member 
 
 /* By how much more may be in use for `member` to pass than for the denied check? Overrides give keys that share
  * a counter different limits, and equal windows and rates. */
-static int64_t asks_less_by(const struct op_member *member, const struct entry *entry)
+static int64_t asks_less_by(const struct op_member *member, const struct deny_entry *entry)
 {
     return (member->limit->full - member->cost) - (entry->full - entry->cost);
 }
@@ -181,7 +181,7 @@ static void view_at(struct view *view, const struct op_member *member, int64_t n
     limit_at(view, member->limit, &constants, now_us);
 }
 
-static bool is_current(const struct deny_cache *cache, const struct entry *entry, const struct op_member *member,
+static bool is_current(const struct deny_cache *cache, const struct deny_entry *entry, const struct op_member *member,
                        int64_t mono_us)
 {
     int64_t age_us = mono_us - entry->sent_us;
@@ -199,7 +199,7 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
     if (way == NULL) return false;
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
-    const struct entry *entry = entry_at(cache, way);
+    const struct deny_entry *entry = entry_at(cache, way);
     bool asks_less = asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us;
     if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
         *way = 0;
@@ -266,20 +266,20 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
      * does one of as much in the same call. */
     bool is_log = limit_ops(limit)->has_wait;
     uint64_t *way = find_entry(cache, member, hash);
-    const struct entry *old = way != NULL ? entry_at(cache, way) : NULL;
+    const struct deny_entry *old = way != NULL ? entry_at(cache, way) : NULL;
     bool is_comparable =
         old != NULL && is_current(cache, old, member, sent_us) && old->max_wait_us >= member->max_wait_us;
     if (is_comparable && !is_log && asks_less_by(member, old) < 0) return;
     if (is_comparable && old->sent_us == sent_us && old->cost == member->cost && old->full == limit->full) return;
 
-    struct entry entry = {.sent_us = sent_us,
-                          .now_us = op->now_us,
-                          .cost = member->cost,
-                          .full = limit->full,
-                          .max_wait_us = member->max_wait_us,
-                          .version = limit->policy->version,
-                          .head_len = limit->key_head_len,
-                          .key_len = (uint16_t)member->key.len};
+    struct deny_entry entry = {.sent_us = sent_us,
+                               .now_us = op->now_us,
+                               .cost = member->cost,
+                               .full = limit->full,
+                               .max_wait_us = member->max_wait_us,
+                               .version = limit->policy->version,
+                               .head_len = limit->key_head_len,
+                               .key_len = (uint16_t)member->key.len};
     if (is_log) {
         /* The units between those that are left and those that were asked for come back one by one, at times that are
          * not known.

@@ -234,7 +234,8 @@ static const char *open_resolved(struct redis_link *link, const struct addrinfo 
     char host[NI_MAXHOST];
     int status = getnameinfo(picked->ai_addr, picked->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
     if (status != 0) return gai_strerror(status);
-    snprintf(link->peer, sizeof link->peer, "%s at %.45s", link->options->address, host);
+    size_t len = strlen(link->peer);
+    snprintf(link->peer + len, sizeof link->peer - len, " at %.45s", host);
     open_tcp(link, host, picked->ai_family == AF_INET6);
     return NULL;
 }
@@ -264,15 +265,12 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
     uv_freeaddrinfo(all);
 }
 
-static void on_attempt_time(uv_timer_t *timer)
+/* Opens a connection to the address, `text`, for this attempt. */
+static void open_address(struct redis_link *link, const char *text)
 {
-    struct redis_link *link = timer->data;
     const struct redis_address *address = &link->address;
-    clock_update(link->clock);
-    redis_counters.redis_connects++;
-    snprintf(link->peer, sizeof link->peer, "%s", link->options->address);
-
-    const char *fault = redis_address_parse(link->options->address, &link->address);
+    snprintf(link->peer, sizeof link->peer, "%s", text);
+    const char *fault = redis_address_parse(text, &link->address);
     if (fault != NULL) {
         attempt_failed(link, REMEDY_RECONNECT_LATE, fault);
         return;
@@ -301,6 +299,16 @@ static void on_attempt_time(uv_timer_t *timer)
     link->lookup = lookup;
     link->is_stale = false;
     link->state = RESOLVING;
+}
+
+/* Each attempt asks anew where the server is: here, of the settings. Whatever else may know it is asked in their place,
+ * and goes on with open_address(). */
+static void on_attempt_time(uv_timer_t *timer)
+{
+    struct redis_link *link = timer->data;
+    clock_update(link->clock);
+    redis_counters.redis_connects++;
+    open_address(link, link->options->address);
 }
 
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,

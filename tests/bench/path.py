@@ -5,6 +5,9 @@
 The daemon is built without optimization and runs under callgrind. A function counts if it ran at least once for every two
 checks. With one check at a time (1x1) the work of each tick counts too; with 16 connections of 16 checks it does not. To see
 what the compiler leaves of the path, set RATELIMITD_BUILD=build/release.
+
+The structs are those that these functions name, but for base/ and proto/. ARCHITECTURE.md draws what a check meets: it fails
+if that drawing lacks one of the path of 16x16.
 """
 
 import argparse
@@ -61,6 +64,27 @@ def calls_of(path):
     return ours
 
 
+def source(path):
+    return re.sub(r"/\*.*?\*/", " ", (ROOT / path).read_text(), flags=re.S)
+
+
+def structs_of(path):
+    """The structs that the functions of a path name: ours, above base/ and proto/."""
+    named = set()
+    for file, function in path:
+        if file.startswith("src/") and not file.startswith("src/base/"):
+            body = re.search(rf"^\w[\w *]*\b{function}\([^;{{}}]*\)\n\{{\n.*?^\}}", source(file), re.M | re.S)
+            named.update(re.findall(r"\bstruct (\w+)", body.group()) if body else ())
+    low = "".join(source(header) for folder in ("src/base", "proto") for header in (ROOT / folder).glob("*.h"))
+    return {name for name in named if not re.search(rf"\bstruct {name} \{{", low)}
+
+
+def drawn_structs():
+    """Those of ARCHITECTURE.md: in lines that begin with `struct a, b`."""
+    lines = re.findall(r"^struct (\w+(?:, \w+)*)", (ROOT / "ARCHITECTURE.md").read_text(), re.M)
+    return {name for line in lines for name in line.split(", ")}
+
+
 def counted(store, load, n_checks):
     redis = Redis() if store == "redis" else None
     daemon = CountedDaemon(CONFIG, redis=redis)
@@ -82,16 +106,20 @@ def main():
     parser.add_argument("--list", action="store_true", help="also print each function and how often it runs for a check")
     parser.add_argument("stores", nargs="*", choices=[[], "memory", "redis"], metavar="STORE")
     options = parser.parse_args()
-    print("| store | load | functions | files |\n|---|---|---|---|")
-    lists = []
+    print("| store | load | functions | files | structs |\n|---|---|---|---|---|")
+    lists, lacking = [], set()
     for store, load in itertools.product(options.stores or ("memory", "redis"), (16, 1)):
         few, many = counted(store, load, FEW), counted(store, load, MANY)
         each = {where: (n - few.get(where, 0)) / (MANY - FEW) for where, n in many.items()}
         path = {where: n for where, n in each.items() if n >= 0.5}
-        print(f"| {store} | {load}x{load} | {len(path)} | {len({file for file, _ in path})} |", flush=True)
+        structs = structs_of(path)
+        lacking |= structs - drawn_structs() if load > 1 else set()
+        print(f"| {store} | {load}x{load} | {len(path)} | {len({file for file, _ in path})} | {len(structs)} |", flush=True)
         lists += [f"{store:7} {load:2}x{load:<2} {n:6.2f}  {file}: {function}" for (file, function), n in sorted(path.items())]
     if options.list:
         print("\n".join(lists))
+    if lacking:
+        sys.exit(f"ARCHITECTURE.md does not draw what a check meets: {', '.join(sorted(lacking))}")
 
 
 if __name__ == "__main__":

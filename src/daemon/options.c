@@ -1,5 +1,16 @@
 #include "daemon/options.h"
 
+/* What anybody was promised an answer of Redis within: the shortest deadline of the defaults and the policies. */
+static uint32_t shortest_deadline_ms(const struct config *config)
+{
+    uint32_t shortest_ms = (uint32_t)config->defaults_deadline_ms;
+    for (size_t i = 0; i < config->policies->n; i++) {
+        const struct policy *policy = config->policies->in_order[i];
+        if (!policy->unlimited && policy->deadline_ms < shortest_ms) shortest_ms = policy->deadline_ms;
+    }
+    return shortest_ms;
+}
+
 struct redis_options options_redis(const struct config *config, uint64_t random_seed)
 {
     return (struct redis_options){
@@ -20,6 +31,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .stall_ms = (uint32_t)config_redis_stall_ms(config),
         .breaker_errors = (uint32_t)config->store_redis_breaker_errors,
         .breaker_late = (uint32_t)config->store_redis_breaker_late,
+        .breaker_late_ms = shortest_deadline_ms(config),
         .breaker_probe_every_ms = (uint32_t)config->store_redis_breaker_probe_every_ms,
         .backoff_min_ms = (uint32_t)config->store_redis_reconnect_min_ms,
         .backoff_max_ms = (uint32_t)config->store_redis_reconnect_max_ms,

@@ -84,10 +84,12 @@ enum batch_status batch_call_add(struct batch_call *call, struct op *op)
 
 /* ---- what is known of it ---- */
 
-bool batch_call_is_past_deadlines(const struct batch_call *call)
+int64_t batch_call_missed_us(const struct batch_call *call, int64_t least_us)
 {
     int64_t now_us = call->clock->mono_us;
-    return call->last_deadline_us > 0 && now_us >= call->last_deadline_us && now_us - call->sent_us >= call->longest_us;
+    if (call->longest_us > least_us) least_us = call->longest_us;
+    if (call->last_deadline_us == 0 || now_us < call->last_deadline_us) return 0;
+    return now_us - call->sent_us >= least_us ? least_us : 0;
 }
 
 /* A number of client and key; batch_add() has left the key's hash. */

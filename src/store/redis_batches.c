@@ -386,6 +386,12 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
         redis_link_drop(batches->link, remedy, batches->last_error);
 }
 
+/* For the breaker. */
+static int64_t missed_us(const struct batch_call *call)
+{
+    return batch_call_missed_us(call, (int64_t)call->batches->options->breaker_late_ms * 1000);
+}
+
 static void on_value_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
@@ -409,14 +415,14 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     batches->has_wall = true;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
-        redis_breaker_lost(batches->breaker, batch_call_is_past_deadlines(call));
+        redis_breaker_lost(batches->breaker, missed_us(call));
         call_refused(call, REMEDY_KEEP);
         return;
     }
 
     end_overtaken(call);
     bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
-    redis_breaker_answered(batches->breaker, batch_call_is_past_deadlines(call), has_written);
+    redis_breaker_answered(batches->breaker, missed_us(call), has_written);
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
@@ -432,9 +438,9 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
     list_remove(&call->link);
     redis_counters.redis_inflight--;
     if (reply == NULL) {
-        bool was_late = batch_call_is_past_deadlines(call);
+        int64_t late_us = missed_us(call);
         call_end(call, OP_DOWN);
-        redis_breaker_lost(batches->breaker, was_late);
+        redis_breaker_lost(batches->breaker, late_us);
         return;
     }
 

@@ -26,15 +26,17 @@ void redis_breaker_refused(struct redis_breaker *breaker)
     count(breaker, &breaker->n_errors, breaker->errors, BREAKER_REFUSED);
 }
 
-void redis_breaker_lost(struct redis_breaker *breaker, bool was_late)
+void redis_breaker_lost(struct redis_breaker *breaker, int64_t missed_us)
 {
-    if (was_late) count(breaker, &breaker->n_late, breaker->late, BREAKER_LATE);
+    if (missed_us == 0 || redis_breaker_is_open(breaker)) return; /* open: it was sent before */
+    if (breaker->n_late == 0 || missed_us < breaker->missed_us) breaker->missed_us = missed_us;
+    count(breaker, &breaker->n_late, breaker->late, BREAKER_LATE);
 }
 
-void redis_breaker_answered(struct redis_breaker *breaker, bool was_late, bool has_written)
+void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, bool has_written)
 {
-    if (redis_breaker_is_open(breaker)) return; /* it was sent before */
+    if (redis_breaker_is_open(breaker)) return;
     if (has_written) breaker->n_errors = 0;
-    if (!was_late) breaker->n_late = 0;
-    redis_breaker_lost(breaker, was_late);
+    if (missed_us == 0) breaker->n_late = 0;
+    redis_breaker_lost(breaker, missed_us);
 }

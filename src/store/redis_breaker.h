@@ -2,7 +2,7 @@
  * redis_breaker.h: when to stop asking a server that refuses everything or answers too late; pure.
  *
  *   closed ──▶ open      `errors` batches in a row were refused whole, or `late` in a row were answered, or lost, after
- *                        the deadlines of all their ops, and took longer than these allow
+ *                        the deadlines of all their ops, and took longer than these allow, and breaker_late_ms
  *   open ──▶ closed      a probe of the node's has shown that the cause is over (redis_node.h)
  *
  * A refusal is of the whole server: no memory, no replicas, no disk, busy with a script, loading, without a master. One
@@ -20,6 +20,7 @@ struct redis_breaker {
     void (*on_opened)(struct redis_breaker *breaker);
     uint32_t errors, late;     /* settings; 0: this cause never opens it */
     uint32_t n_errors, n_late; /* in a row, up to now */
+    int64_t missed_us;         /* the least of those n_late: what a server has to answer within */
     enum breaker_cause cause;  /* why it is open, or that it is not */
 };
 
@@ -34,10 +35,11 @@ void redis_breaker_close(struct redis_breaker *breaker);
 
 /* What became of a batch; on_opened runs from within. */
 void redis_breaker_refused(struct redis_breaker *breaker);
-/* was_late: as above; what waited here until its deadline was near shows nothing. has_written: on a server that refuses
- * writes, a batch that only reads is answered well and shows nothing. */
-void redis_breaker_answered(struct redis_breaker *breaker, bool was_late, bool has_written);
+/* missed_us: of a late one the time that it took longer than, as above; else 0: what waited here until its deadline was
+ * near, or was given less than any policy gives, shows nothing. has_written: on a server that refuses writes, a batch that
+ * only reads is answered well and shows nothing. */
+void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, bool has_written);
 /* No reply came, or that it was not begun in time: this shows nothing but that it was late, if it was. */
-void redis_breaker_lost(struct redis_breaker *breaker, bool was_late);
+void redis_breaker_lost(struct redis_breaker *breaker, int64_t missed_us);
 
 #endif

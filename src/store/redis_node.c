@@ -58,7 +58,7 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
 
     bool is_refused = error == REDIS_ERROR_REFUSED;
     int64_t took_us = node->clock->mono_us - call->sent_us;
-    bool is_late = node->breaker.cause == BREAKER_LATE && took_us > (int64_t)node->options->deadline_ms * 1000;
+    bool is_late = node->breaker.cause == BREAKER_LATE && took_us > node->breaker.missed_us;
     if (!is_refused && !is_late) {
         node->proven_us = node->clock->mono_us;
         close_breaker(node);

@@ -26,6 +26,7 @@ struct redis_options {
     uint64_t max_output;      /* bytes waiting to be written; beyond: SUBMIT_OVERLOAD */
     uint32_t breaker_errors;  /* batches in a row that Redis refuses, after which it is not asked any more; 0 = never */
     uint32_t breaker_late;    /* the same for batches answered after all their deadlines */
+    uint32_t breaker_late_ms; /* and after no less than this: a check may be given any time, however short */
     uint32_t breaker_probe_every_ms;
     uint32_t stall_ms; /* the oldest command may wait this long for its reply, then the connection is closed */
     uint32_t backoff_min_ms, backoff_max_ms, refused_max_ms; /* reconnect, full jitter */

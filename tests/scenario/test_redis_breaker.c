@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -163,6 +165,60 @@ static void a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_
     assert_int_equal(check_now("k")->outcome, OP_DECIDED);
 }
 
+/* A client that gives its checks a millisecond, or the rest of a late check_many, which has no more: five batches that
+ * took two, and nobody asked Redis any more. */
+static void checks_that_were_given_less_than_any_policy_gives_never_open_it(void **state)
+{
+    (void)state;
+    store_fixture->options.breaker_late_ms = 20;
+    open_with(0, 3);
+    store_fixture->clock.frozen = true;
+    for (int i = 0; i < 10; i++) check_late();
+    assert_int_equal(redis_counters.redis_batches, 10);
+    assert_int_equal(redis_counters.breaker_opens, 0);
+}
+
+/* As often Redis has run this command. */
+static long n_calls(const char *command)
+{
+    struct redisContext *direct = real_redis_connect(&redis);
+    redisReply *info = redisCommand(direct, "INFO commandstats");
+    char head[64];
+    snprintf(head, sizeof head, "cmdstat_%s:calls=", command);
+    const char *at = strstr(info->str, head);
+    long n = at != NULL ? strtol(at + strlen(head), NULL, 10) : 0;
+    freeReplyObject(info);
+    redisFree(direct);
+    return n;
+}
+
+/* A Redis far away, that the policies' deadlines allow for, had to answer within defaults.deadline to be asked again, and
+ * never did. */
+static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed(void **state)
+{
+    (void)state;
+    enum { FAR_US = 100000, GIVEN_US = 500000 };
+    store_fixture->options.deadline_ms = 20;
+    open_with(0, 1);
+    store_fixture->clock.frozen = true;
+    real_redis_signal(&redis, SIGSTOP);
+    store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
+    (void)store_fixture_check("k");
+    store_flush(&store_fixture->store);
+    store_fixture->clock.mono_us += GIVEN_US;
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+    assert_int_equal(redis_counters.breaker_opens, 1);
+
+    real_redis_command(&redis, "CONFIG RESETSTAT");
+    real_redis_signal(&redis, SIGSTOP);
+    patient_loop_ticks(&store_fixture->patient, 20); /* the probe is sent */
+    store_fixture->clock.mono_us += FAR_US;
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_until(is_closed_again);
+    assert_int_equal(n_calls("evalsha"), 1);
+}
+
 /* Sent so early that Redis finds it too late and does nothing, and answered after its deadline. */
 static void check_begun_too_late(void)
 {
@@ -292,6 +348,8 @@ int main(void)
         SERVED_STORE_TEST(a_policy_without_a_right_never_opens_it),
         SERVED_STORE_TEST(checks_that_waited_here_until_their_deadline_never_open_it),
         SERVED_STORE_TEST(a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_in_time),
+        SERVED_STORE_TEST(checks_that_were_given_less_than_any_policy_gives_never_open_it),
+        SERVED_STORE_TEST(a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed),
         SERVED_STORE_TEST(a_redis_so_late_that_it_begins_nothing_in_time_opens_it),
         SERVED_STORE_TEST(the_window_begins_at_one_after_each_return),
         SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),

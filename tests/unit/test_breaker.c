@@ -42,10 +42,10 @@ static void a_batch_that_writes_ends_a_row_of_refusals_and_one_that_reads_does_n
     (void)state;
     struct redis_breaker breaker = breaker_of(2, 2);
     redis_breaker_refused(&breaker);
-    redis_breaker_answered(&breaker, false, true);
+    redis_breaker_answered(&breaker, 0, true);
     redis_breaker_refused(&breaker);
     assert_false(redis_breaker_is_open(&breaker));
-    redis_breaker_answered(&breaker, false, false);
+    redis_breaker_answered(&breaker, 0, false);
     redis_breaker_refused(&breaker);
     assert_true(redis_breaker_is_open(&breaker));
 }
@@ -54,15 +54,29 @@ static void late_batches_in_a_row_open_it_answered_or_lost(void **state)
 {
     (void)state;
     struct redis_breaker breaker = breaker_of(2, 3);
-    redis_breaker_answered(&breaker, true, true);
-    redis_breaker_answered(&breaker, true, true);
-    redis_breaker_answered(&breaker, false, false);
-    redis_breaker_answered(&breaker, true, true);
-    redis_breaker_lost(&breaker, false);
-    redis_breaker_answered(&breaker, true, false);
+    redis_breaker_answered(&breaker, 1000, true);
+    redis_breaker_answered(&breaker, 1000, true);
+    redis_breaker_answered(&breaker, 0, false);
+    redis_breaker_answered(&breaker, 1000, true);
+    redis_breaker_lost(&breaker, 0);
+    redis_breaker_answered(&breaker, 1000, false);
     assert_false(redis_breaker_is_open(&breaker));
-    redis_breaker_lost(&breaker, true);
+    redis_breaker_lost(&breaker, 1000);
     assert_int_equal(breaker.cause, BREAKER_LATE);
+}
+
+static void it_holds_the_least_that_a_batch_of_the_row_allowed(void **state)
+{
+    (void)state;
+    struct redis_breaker breaker = breaker_of(2, 3);
+    redis_breaker_answered(&breaker, 500, true);
+    redis_breaker_answered(&breaker, 0, true);
+    redis_breaker_answered(&breaker, 9000, true);
+    redis_breaker_lost(&breaker, 2000);
+    redis_breaker_answered(&breaker, 7000, true);
+    assert_int_equal(breaker.cause, BREAKER_LATE);
+    redis_breaker_answered(&breaker, 100, true); /* it was sent before it opened */
+    assert_int_equal(breaker.missed_us, 2000);
 }
 
 static void zero_switches_off_one_cause_alone(void **state)
@@ -71,11 +85,11 @@ static void zero_switches_off_one_cause_alone(void **state)
     struct redis_breaker breaker = breaker_of(0, 1);
     for (int i = 0; i < 100; i++) redis_breaker_refused(&breaker);
     assert_false(redis_breaker_is_open(&breaker));
-    redis_breaker_answered(&breaker, true, true);
+    redis_breaker_answered(&breaker, 1000, true);
     assert_int_equal(breaker.cause, BREAKER_LATE);
 
     breaker = breaker_of(1, 0);
-    for (int i = 0; i < 100; i++) redis_breaker_lost(&breaker, true);
+    for (int i = 0; i < 100; i++) redis_breaker_lost(&breaker, 1000);
     assert_false(redis_breaker_is_open(&breaker));
 }
 
@@ -96,7 +110,7 @@ static void it_counts_afresh_after_it_was_closed(void **state)
     struct redis_breaker breaker = breaker_of(2, 2);
     redis_breaker_refused(&breaker);
     redis_breaker_refused(&breaker);
-    redis_breaker_answered(&breaker, false, true); /* sent before it opened: the probe decides */
+    redis_breaker_answered(&breaker, 0, true); /* sent before it opened: the probe decides */
     assert_true(redis_breaker_is_open(&breaker));
     redis_breaker_close(&breaker);
     redis_breaker_refused(&breaker);
@@ -111,6 +125,7 @@ int main(void)
         cmocka_unit_test(so_many_refusals_in_a_row_open_it_once),
         cmocka_unit_test(a_batch_that_writes_ends_a_row_of_refusals_and_one_that_reads_does_not),
         cmocka_unit_test(late_batches_in_a_row_open_it_answered_or_lost),
+        cmocka_unit_test(it_holds_the_least_that_a_batch_of_the_row_allowed),
         cmocka_unit_test(zero_switches_off_one_cause_alone),
         cmocka_unit_test(a_reload_that_switches_its_cause_off_closes_it),
         cmocka_unit_test(it_counts_afresh_after_it_was_closed),

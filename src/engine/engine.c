@@ -47,6 +47,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 
     check_pool_init(&engine->pool);
     deadlines_init(&engine->deadlines);
+    overdue_init(&engine->overdue);
     failure_init(&engine->failure, clock, options->local_max_keys);
     reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
@@ -218,7 +219,7 @@ static void on_cancelled(struct check *check)
     struct engine *engine = check->engine;
     if (check->error != ERROR_NONE && !engine->closing)
         reservations_cancel_later(&engine->reservations, check->reservation.id,
-                                  engine->clock->mono_us + SWEEP_RETRY_US);
+                                  engine->clock->mono_us + ENGINE_RETRY_US);
     check_release(check);
 }
 
@@ -236,7 +237,7 @@ void engine_cancel(struct engine *engine, struct policy_set *set, const struct p
         if (engine_submit_internal(check)) return;
     }
     if (local_reason == REASON_NONE)
-        reservations_cancel_later(&engine->reservations, reservation->id, engine->clock->mono_us + SWEEP_RETRY_US);
+        reservations_cancel_later(&engine->reservations, reservation->id, engine->clock->mono_us + ENGINE_RETRY_US);
 }
 
 /* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, no settle
@@ -562,6 +563,8 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     engine->on_closed = on_closed;
     engine->on_closed_arg = arg;
 
+    for (struct deadline *first; (first = overdue_next(&engine->overdue)) != NULL;)
+        fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL;)
         fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     if (engine->slots.n > 0) store_flush(&engine->store); /* those given back last */

@@ -12,7 +12,10 @@
 #include "engine/candidate.h"
 #include "engine/engine.h"
 #include "engine/failure.h"
+#include "engine/overdue.h"
 #include "engine/reservations.h"
+
+enum { ENGINE_RETRY_US = 5000000 }; /* a reservation that could not be given back */
 
 struct engine {
     struct clock *clock; /* not owned */
@@ -22,6 +25,7 @@ struct engine {
     uint64_t generation;                     /* how many sets came before this one */
     struct check_pool pool;
     struct deadlines deadlines; /* of every check that waits for the store */
+    struct overdue overdue;     /* those of them that have passed */
     uint32_t work;              /* engine_take_work() */
     struct failure failure;
     struct candidates candidates;

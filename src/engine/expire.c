@@ -1,7 +1,12 @@
-/* expire.c: what becomes due: deadlines of checks, reservations that have ended, leases of slots. */
+/* expire.c: what becomes due: the answers to checks whose deadline has passed, reservations that have ended, leases of
+ * slots. */
 #include "engine/engine_private.h"
 
-enum { SWEEPS_PER_TICK = 64 };
+enum {
+    OVERDUE_PER_TICK =
+        4096, /* that get into their client's lane: more than come in in a tick, so that none waits here */
+    SWEEPS_PER_TICK = 64,
+};
 
 static void on_swept(struct check *check)
 {
@@ -39,10 +44,32 @@ static void sweep(struct engine *engine, struct reservation *reservation)
 
 int64_t engine_next_deadline(const struct engine *engine)
 {
+    if (overdue_may_have(&engine->overdue)) return engine->clock->mono_us;
     const struct deadline *first = deadlines_first(&engine->deadlines);
     int64_t next_us = reservations_next_us(&engine->reservations), due_us = slots_next_due(&engine->slots);
     if (due_us < next_us) next_us = due_us;
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
+}
+
+static void find_overdue(struct engine *engine)
+{
+    for (int n = 0; n < OVERDUE_PER_TICK; n++) {
+        struct deadline *first = deadlines_first(&engine->deadlines);
+        if (first == NULL || first->at_us > engine->clock->mono_us) return;
+        deadlines_unset(&engine->deadlines, first);
+        overdue_add(&engine->overdue, first, CONTAINER_OF(first, struct check, deadline)->op.client);
+    }
+}
+
+static void answer_overdue(struct engine *engine)
+{
+    struct deadline *next;
+    uint32_t before = engine->work;
+    while (engine->work - before < ENGINE_EXPIRED_UNITS && (next = overdue_next(&engine->overdue)) != NULL) {
+        uint32_t work = engine->work;
+        engine_too_late(CONTAINER_OF(next, struct check, deadline));
+        overdue_spend(&engine->overdue, engine->work - work);
+    }
 }
 
 /* What exceeds the budget of a tick is due again in engine_next_deadline(), so that the loop can read and write in
@@ -50,11 +77,8 @@ int64_t engine_next_deadline(const struct engine *engine)
 void engine_expire(struct engine *engine)
 {
     int64_t now_us = engine->clock->mono_us;
-    for (uint32_t before = engine->work; engine->work - before < ENGINE_EXPIRED_UNITS;) {
-        struct deadline *first = deadlines_first(&engine->deadlines);
-        if (first == NULL || first->at_us > now_us) break;
-        engine_too_late(CONTAINER_OF(first, struct check, deadline));
-    }
+    find_overdue(engine);
+    if (overdue_may_have(&engine->overdue)) answer_overdue(engine);
 
     for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.n > 0 && !engine->closing; n++) {
         struct reservation *ended = reservations_take(&engine->reservations, now_us);

@@ -85,7 +85,7 @@ static void on_done(struct check *check)
 
 struct check *fixture_check_new(struct engine_fixture *fixture, const char *key)
 {
-    struct check *check = engine_check_new(fixture->engine, OP_CHECK, 0);
+    struct check *check = engine_check_new(fixture->engine, OP_CHECK, fixture->client);
     if (check != NULL) check->key = slice_of(key);
     return check;
 }

@@ -15,6 +15,7 @@ struct engine_fixture {
     struct scripted_store scripted;
     struct engine *engine;
     uint32_t deadline_ms; /* of checks to come; 0 = the policy's */
+    uint64_t client;      /* of checks to come; 0 = the daemon itself */
     bool closed;
 };
 

@@ -22,7 +22,7 @@
  *
  * Constants: a tokens, b us, c the level up to which this check is admitted, d the highest level that anything of the
  * policy may leave (higher: the clock stepped back). c = d if the check waits as long as the policy lets it; with
- * debt, d is that of one burst more.
+ * debt or merge_back, d is that of one burst more.
  * used = level at now, of which a unit takes b.
  * Source: GCRA is ITU-T I.371's virtual scheduling; see lua/ALGORITHMS.md.
  */
@@ -62,6 +62,10 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, "count_denied", "is not for buckets; leave it out, or use fixed_window");
     if (limit->debt && limit->max_wait_us > 0)
         return diag_invalid(diag, "debt", "is not for policies with max_wait; leave one of them out");
+    if (limit->merge_back && limit->max_wait_us > 0)
+        return diag_invalid(diag, "merge_back",
+                            "is not for policies with max_wait, where later checks wait for the units that are "
+                            "charged; leave one of them out");
     if (limit->limit == 0) {
         if (limit->burst != 0)
             return diag_invalid(diag, "burst", "with limit 0 means nothing; leave burst out, or raise limit");
@@ -79,10 +83,10 @@ static int configure(struct limit *limit, struct diag *diag)
     int64_t divisor = gcd(limit->limit, limit->window_us);
     int64_t tokens = limit->limit / divisor, per_us = limit->window_us / divisor;
     limit->constants = (struct constants){.bucket = {.tokens = tokens, .per_us = per_us}};
-    int64_t largest = largest_burst(tokens, per_us) / (limit->debt ? 2 : 1);
+    int64_t largest = largest_burst(tokens, per_us) / limit_depth(limit);
     if (largest < 1)
-        return diag_invalid(diag, "window",
-                            "is too long for a bucket with debt; write a shorter one, or leave debt out");
+        return diag_invalid(diag, "window", "is too long for a bucket with %s; write a shorter one, or leave %s out",
+                            limit_debt_name(limit), limit_debt_name(limit));
     if (limit->burst < 0 || limit->burst > largest)
         return diag_invalid(diag, "burst",
                             "%" PRId64 " (default: limit) cannot be counted exactly with this limit and window; "
@@ -100,7 +104,7 @@ static int configure(struct limit *limit, struct diag *diag)
     limit->full = limit->max_cost = limit->burst;
     int64_t admitted = burst_level + limit->max_wait_us * tokens;
     limit->constants.bucket.admitted = admitted;
-    limit->constants.bucket.highest = admitted + limit_debt(limit) * per_us;
+    limit->constants.bucket.highest = admitted + limit_most_debt(limit) * per_us;
     return 0;
 }
 

@@ -33,6 +33,10 @@ static int configure(struct limit *limit, struct diag *diag)
 
     if (limit->debt)
         return diag_invalid(diag, "debt", "is not for policies with a concurrency limit; leave one of them out");
+    if (limit->merge_back)
+        return diag_invalid(diag, "merge_back",
+                            "is not for policies with a concurrency limit, whose slots are held and not used up; leave "
+                            "one of them out");
     if (limit->window_us < TTL_MIN_US || limit->window_us > TTL_MAX_US || limit->window_us % 1000 != 0)
         return diag_invalid(diag, "slot_ttl", "must be 1s to 12h, in whole milliseconds");
 

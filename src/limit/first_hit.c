@@ -18,10 +18,11 @@ static int configure(struct limit *limit, struct diag *diag)
 {
     if (limit->window_us % 1000 != 0) return diag_invalid(diag, "window", "must be whole milliseconds; write e.g. 1ms");
 
-    int64_t most = UINT32_MAX / (limit->debt ? 2 : 1); /* four bytes in Redis */
+    int64_t most = UINT32_MAX / limit_depth(limit); /* four bytes in Redis */
     if (limit->limit > most)
-        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " with start: first_hit%s", most,
-                            limit->debt ? " and debt" : "");
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " with start: first_hit%s%s", most,
+                            limit_depth(limit) > 1 ? " and " : "",
+                            limit_depth(limit) > 1 ? limit_debt_name(limit) : "");
 
     limit->full = limit->max_cost = limit->limit;
     limit->constants = (struct constants){.window = {limit->limit, limit->window_us / 1000, 0, limit->count_denied}};

@@ -57,7 +57,7 @@ int diag_invalid(struct diag *diag, const char *setting, const char *format, ...
  */
 static uint32_t life_s(const struct limit *limit)
 {
-    int64_t most = limit->full + limit_debt(limit), life_us;
+    int64_t most = limit->full + limit_most_debt(limit), life_us;
     int64_t windows = limit->limit > 0 ? div_up(most, limit->limit) : 1;
     bool is_endless = __builtin_mul_overflow(limit->window_us, windows + 1, &life_us) ||
                       __builtin_add_overflow(life_us, limit->max_wait_us, &life_us) ||
@@ -188,9 +188,9 @@ void limit_report(struct view *view, int64_t used, int64_t extra, int64_t wait_u
     if (ops->capacity != NULL) view->capacity = ops->capacity(view);
 }
 
-int64_t limit_fits_used(const struct view *view)
+int64_t limit_fits_used(const struct view *view, int64_t debt)
 {
-    int64_t most = view->capacity + limit_debt(view->limit) * view->step;
+    int64_t most = view->capacity + debt * view->step;
     return view->used < most ? (most - view->used) / view->step : 0;
 }
 

@@ -87,7 +87,8 @@ struct limit {
     bool phase;                /* aligned fixed windows: each key's begin at a time of their own */
     bool shared;               /* its counters belong to some parts of the key only, which other keys may share */
     key_parts parts;           /* if shared: which, of the policy's format */
-    bool debt; /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
+    bool debt;       /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
+    bool merge_back; /* the policy's: units that a failure table admitted are charged afterwards, above `full` too */
 
     /* Set by limit_prepare(), key_head and its hash by limit_set_key_head(): */
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
@@ -290,8 +291,8 @@ static inline int64_t limit_fits(const struct view *view, int64_t cost, int64_t 
     return fit < k ? fit : k;
 }
 
-/* How many units, already used, may be charged whatever a check's answer would be: what fits, and the limit's debt. */
-int64_t limit_fits_used(const struct view *view);
+/* How many units, already used, may be charged whatever a check's answer would be: what fits, and `debt` units. */
+int64_t limit_fits_used(const struct view *view, int64_t debt);
 
 static inline void limit_charge(struct view *view, int64_t units)
 {
@@ -338,6 +339,24 @@ static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us
 static inline int64_t limit_debt(const struct limit *limit)
 {
     return limit->debt ? limit->full : 0;
+}
+
+/* By how many units anything may lift them above full. */
+static inline int64_t limit_most_debt(const struct limit *limit)
+{
+    return limit->debt || limit->merge_back ? limit->full : 0;
+}
+
+/* How many times `full` its charges may reach. */
+static inline int64_t limit_depth(const struct limit *limit)
+{
+    return limit->debt || limit->merge_back ? 2 : 1;
+}
+
+/* The setting because of which they may rise above full, for messages. */
+static inline const char *limit_debt_name(const struct limit *limit)
+{
+    return limit->debt ? "debt" : "merge_back";
 }
 
 /* Forget what a state holds on the heap; it is fresh afterwards. */

@@ -28,7 +28,7 @@ static int configure(struct limit *limit, struct diag *diag)
 
     int64_t window_ms = limit->window_us / 1000, count_max = EXACT_MAX / window_ms;
     if (count_max > UINT32_MAX) count_max = UINT32_MAX; /* four bytes in Redis */
-    int64_t most = count_max / (limit->debt ? 2 : 1);
+    int64_t most = count_max / limit_depth(limit);
     if (limit->limit > most)
         return diag_invalid(diag, "limit",
                             "%" PRId64 " cannot be counted exactly with this window; write limit: 0 to %" PRId64

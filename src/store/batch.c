@@ -281,21 +281,26 @@ static void forget_keys(struct batch *batch, uint32_t n_keys, uint32_t n_limits)
 }
 
 /* An op key. An idempotency record that two ops name is one key: the second must find what the first
- * has written. A list has all reservations of the op's policy and key. */
+ * has written. A list has all reservations of the op's policy and key, or the ids of what was merged into a counter. */
 static uint16_t find_or_add_op_key(struct batch *batch, const struct op *op, bool is_record)
 {
     const struct op_member *first = &op->members[0];
     struct batch_op_key wanted = {
-        .policy = is_record ? "" : first->limit->policy->name,
+        .head = is_record ? "" : first->limit->policy->name,
         .name = is_record ? op->record : first->reservations_key,
         .shard = store_key_hash(first) % STORE_SHARDS,
         .is_record = is_record,
+        .is_of_merges = !is_record && op->reservation != NULL && op->reservation->is_merge,
     };
-    CHECK(wanted.name.len > 0);
+    if (wanted.is_of_merges) {
+        wanted.head = first->limit->key_head;
+        wanted.name = first->key;
+    }
+    CHECK(wanted.name.len > 0 || wanted.is_of_merges);
     for (uint32_t i = 0; i < batch->n_op_keys; i++) {
         const struct batch_op_key *key = &batch->op_keys[i];
         if (key->is_record == is_record && key->shard == wanted.shard && slice_eq(key->name, wanted.name) &&
-            strcmp(key->policy, wanted.policy) == 0)
+            strcmp(key->head, wanted.head) == 0) /* a limit's head has a colon, a policy's name has none */
             return (uint16_t)(i + 1);
     }
 

@@ -186,8 +186,10 @@ static void put_keys(struct packing *packing)
         const struct batch_op_key *key = &batch->op_keys[i];
         uint8_t *start = to;
         to = append_tag(batch, to, key->shard);
-        if (!key->is_record)
-            to = append_bytes(append_bytes(append_bytes(to, "hold1:", 6), key->policy, strlen(key->policy)), ":", 1);
+        if (key->is_of_merges)
+            to = append_bytes(append_bytes(to, "merge1:", 7), key->head, strlen(key->head));
+        else if (!key->is_record)
+            to = append_bytes(append_bytes(append_bytes(to, "hold1:", 6), key->head, strlen(key->head)), ":", 1);
         to = append_bytes(to, key->name.data, key->name.len);
         batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
     }
@@ -322,7 +324,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         struct view view; /* for its step, which no time changes */
         limit_at(&view, key->member->limit, &batch->limits[key->limit_no].constants, 0);
         uint64_t each = cost_of(key->member->limit, op->members[i].cost);
-        if (asked->kind == KIND_SETTLE) each = (uint64_t)limit_debt(key->member->limit);
+        if (asked->kind == KIND_SETTLE) each = (uint64_t)reservation_debt(reservation, key->member->limit);
         if (asked->kind == KIND_REFUND) each = 0;
         to = put(put(put(put(to, key->keys_index, 2), strides[i], 1), (uint64_t)view.step, 7), each, 7);
     }

@@ -14,7 +14,7 @@ enum {
     BATCH_TABLE = 4 * BATCH_KEYS_MAX,       /* hash table of the keys: a power of two */
     BATCH_WEIGHT_HEAVY = 64,                /* of each limit of an op that is no plain check: some ten us each */
     BATCH_N_LAST = 3,                       /* integers of a reply behind the ops' */
-    BATCH_LIST_HEAD_MAX = 8 + NAME_MAX_LEN, /* "hold1:POLICY:" */
+    BATCH_LIST_HEAD_MAX = 8 + KEY_HEAD_MAX, /* "hold1:POLICY:", or "merge1:" and a limit's head */
 };
 
 /* The script's kinds of ops, in the order of their numbers; lua/stitch.py reads them. */
@@ -74,12 +74,13 @@ struct batch_span {
     struct slice stem;   /* what its keys begin with, but for the shard */
 };
 
-/* An op key, which belongs to some ops alone: an idempotency record, or a list of reservations. */
+/* An op key, which belongs to some ops alone: an idempotency record, or a list of reservations or of merges. */
 struct batch_op_key {
-    const char *policy; /* of a list; "" = a record; alive as the first op that named it, like `name` */
-    struct slice name;
+    const char *head;  /* of a list: the policy's name, or the limit's head; "" = a record; alive as `name` */
+    struct slice name; /* alive as the first op that named it */
     uint8_t shard;
     bool is_record;
+    bool is_of_merges;
     uint16_t keys_index; /* set by packing */
 };
 

@@ -262,7 +262,8 @@ static void answer_settle(struct replay *replay, const struct script_op *asked, 
     bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
     if (is_charged && reservation->actual > held) units = reservation->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(view_seen(replay, asked, i, &tuple->seen[i]));
+        const struct view *view = view_seen(replay, asked, i, &tuple->seen[i]);
+        int64_t fits = limit_fits_used(view, reservation_debt(reservation, view->limit));
         if (units > fits) units = fits;
     }
 
@@ -275,6 +276,7 @@ static void answer_settle(struct replay *replay, const struct script_op *asked, 
     reservation->refunded = tuple->back;
     reservation->charged = units;
     reservation->ended = tuple->settled != SETTLED_NOW;
+    reservation->is_known = tuple->settled == SETTLED_BEFORE;
 }
 
 static void answer_reserve(const struct replay *replay, const struct tuple *tuple, struct op *op)

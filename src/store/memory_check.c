@@ -138,7 +138,8 @@ static void open_limits(struct memory_store *memory, const struct op *op)
 void memory_open(struct memory_store *memory, const struct op *op)
 {
     open_limits(memory, op);
-    if (memory->table.n_reserved_lists == 0) return;
+    bool is_merge = op->kind == OP_SETTLE && op->reservation->is_merge;
+    if (memory->table.n_reserved_lists == 0 || is_merge) return;
 
     bool any = false;
     for (size_t from = 0, end; from < op->n_members; from = end) {
@@ -238,7 +239,7 @@ int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int
     struct open_limit *all = memory->opened;
     save_clamped(memory, op);
     for (size_t i = 0; i < op->n_members; i++) {
-        int64_t fits = limit_fits_used(&all[i].view);
+        int64_t fits = limit_fits_used(&all[i].view, reservation_debt(op->reservation, all[i].view.limit));
         if (fits < units) units = fits;
     }
 
@@ -274,6 +275,7 @@ static int remember_admission(struct memory_store *memory, const struct op *op)
 static void answer_known(struct memory_store *memory, struct op *op, const struct memory_record *record)
 {
     bool is_same = record->version == op_version(op) && record->n_members == op->n_members;
+    op->is_known = true;
     if (!is_same) memory_open(memory, op);
 
     for (size_t i = 0; i < op->n_members; i++) {

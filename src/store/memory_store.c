@@ -22,7 +22,8 @@ enum {
     SWEEP_STALE = 256,    /* looked at in one tick while forgotten keys are left */
     EVICT_STEP = 64,      /* in one tick, after the bounds were lowered */
     SWEEP_RECORDS = 64,   /* looked at in one tick */
-    RECORDS_SHARE = 4,    /* records may use 1 / RECORDS_SHARE of the bytes; states get the rest */
+    FORGET_AT_ONCE = 64,
+    RECORDS_SHARE = 4, /* records may use 1 / RECORDS_SHARE of the bytes; states get the rest */
 };
 
 struct memory_store *memory_store_new(const struct clock *clock, const struct memory_options *options)
@@ -106,7 +107,9 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
 static struct memory_entry *open_reservations(struct memory_store *memory, const struct op *op)
 {
     const struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_reservations(member->limit, member->reservations_key);
+    const struct memory_key key = op->reservation->is_merge
+                                      ? memory_key_of_merges(member->limit, member->key)
+                                      : memory_key_of_reservations(member->limit, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL)
         entry = memory_table_add(&memory->table, &key, MEMORY_RESERVATIONS_LIFE_S, memory->clock->wall_us);
@@ -155,12 +158,22 @@ static enum submit reserve_units(struct memory_store *memory, struct op *op)
     return result;
 }
 
+/* Of a list of merges: what need not be remembered any more. */
+static void forget_merges(struct memory_store *memory, struct reservation_list *list)
+{
+    for (int n = 0; n < FORGET_AT_ONCE && reservation_list_len(list) > 0; n++) {
+        if (reservation_list_at(list, 0)->end_ms > memory_now_ms(memory)) break;
+        reservation_list_remove(list, 0);
+    }
+}
+
 /* Charges units used beyond the reservation, or returns unused ones, and leaves a tombstone in either case. 0, or -1
  * without memory and nothing changed. */
 static int settle_in(struct memory_store *memory, struct op *op, struct memory_entry *entry)
 {
     struct op_reservation *reservation = op->reservation;
     size_t at = 0;
+    if (reservation->is_merge) forget_merges(memory, entry->reserved);
     const struct reserved *found =
         reservation_list_find(entry->reserved, reservation->id, reservation_end_ms(reservation), &at);
     int64_t now_ms = memory_now_ms(memory), forgotten_ms = reservation_end_ms(reservation) + RESERVATION_GRACE_MS,
@@ -169,6 +182,7 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
     bool is_too_far = forgotten_ms > latest_ms; /* the clock stepped back */
     bool is_over = forgotten_ms <= now_ms || (found != NULL ? found->settled : is_too_far);
     reservation->ended = found == NULL || is_over;
+    reservation->is_known = found != NULL && found->settled;
     if (is_over) return 0;
 
     int64_t held = found != NULL ? found->units : 0;
@@ -195,7 +209,8 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
 
 static enum submit settle_reservation(struct memory_store *memory, struct op *op)
 {
-    CHECK(op->reservation != NULL && op->members[0].reservations_key.len > 0);
+    CHECK(op->reservation != NULL);
+    CHECK(op->reservation->is_merge ? op->n_members == 1 : op->members[0].reservations_key.len > 0);
     op->reservation->refunded = op->reservation->charged = 0;
     struct memory_entry *entry = open_reservations(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;

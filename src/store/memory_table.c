@@ -77,6 +77,13 @@ struct memory_key memory_key_of_reservations(const struct limit *limit, struct s
     };
 }
 
+struct memory_key memory_key_of_merges(const struct limit *limit, struct slice key)
+{
+    struct memory_key name = memory_key_of_state(limit, key, 0);
+    name.kind = MEMORY_RESERVATIONS;
+    return name;
+}
+
 void memory_table_prefetch(struct memory_table *table, uint64_t hash)
 {
     const struct map *map = &table->map;

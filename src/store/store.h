@@ -77,13 +77,22 @@ struct op_reservation {
     int64_t made_us; /* the store's now when it was charged: result of OP_RESERVE, and what OP_SETTLE brings back */
     int64_t ttl_ms;  /* it ends this time after it was made */
     int64_t actual;  /* OP_SETTLE: what was used; 0 = it is cancelled */
+    bool is_merge;   /* OP_SETTLE of one limit: there was no reservation; what was used is charged as far as twice the
+                        limit's capacity, and the id is remembered in a list of that counter alone */
     /* results */
     bool held;        /* OP_RESERVE: admitted, and a reservation was made */
-    bool is_known;    /* OP_RESERVE: by an op of the same record before: all of this is that one's */
+    bool is_known;    /* OP_RESERVE: by an op of the same record before: all of this is that one's; OP_SETTLE: it was
+                         settled before */
     bool ended;       /* OP_SETTLE: no such reservation was there any more: its units are back already */
     int64_t refunded; /* OP_SETTLE: of that, the most that any limit had to give back */
     int64_t charged;  /* OP_SETTLE: to every limit */
 };
+
+/* By how many units an OP_SETTLE may lift the charges of a limit above its capacity. */
+static inline int64_t reservation_debt(const struct op_reservation *reservation, const struct limit *limit)
+{
+    return reservation->is_merge ? limit->full : limit_debt(limit);
+}
 
 static inline int64_t reservation_end_ms(const struct op_reservation *reservation)
 {
@@ -134,6 +143,7 @@ struct op {
     /* results, besides those of its members and its reservation */
     int64_t now_us;        /* OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     enum source source;    /* where it was decided */
+    bool is_known;         /* its record was known: nothing was charged; set by the memory store alone */
     bool sent;             /* it may have been done */
     bool is_refused;       /* with OP_STORE_ERROR: store_error_text() had the reason when it ended */
     int64_t runs_until_us; /* once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */

@@ -35,6 +35,7 @@ class Policy:
     max_wait_us: int = 0  # leaky_bucket only
     calendar: tuple = ()  # calendar_window only: unit, zone, first day of the week (0 = monday)
     debt: bool = False  # settled reservations may charge up to twice the capacity
+    merge_back: bool = False  # merges may
     phase_head: str = ""  # fixed_window with a phase only: the beginning of its keys in Redis, after the shard tag
     phase_us: int = 0  # and the phase of one key, computed from it
     by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
@@ -178,7 +179,7 @@ class Bucket(Algorithm):
         self.full = policy.burst or policy.limit
         self.token = policy.window_us  # parts
         self.brim = self.full * self.token
-        self.deepest = self.brim * (2 if policy.debt else 1)
+        self.deepest = self.brim * (2 if policy.debt or policy.merge_back else 1)
         self.level, self.at = 0, 0  # the missing parts, and the time of this state
 
     def see(self, now):

@@ -55,6 +55,7 @@ class Reserving(Several):
         self.policies, self.formats = policies, formats
         self.reservations = {}  # (policy's name, key) -> [Reservation, ...]
         self.ever_reserved = set()  # ids
+        self.merges = {}  # a counter -> {id: when it is forgotten, ms}
 
     def members(self, name, key, cost):
         return [(f"{name}/{limit}", policy, traces.id_of(policy, self.formats.get(name), key), cost)
@@ -74,13 +75,13 @@ class Reserving(Several):
             if not reservation.settled:
                 self.give_back(now, name, key, reservation.units, reservation.made)
 
-    def charge_used(self, now, name, key, units):
+    def charge_used(self, now, name, key, units, is_merge=False):
         """Charge as many of the units as fit into every limit, or its debt. Returns their number."""
         states = self.states_of(self.members(name, key, 0))
         seen = [(state.later(at := now - now % state.tick), at) for state in states]
 
         def fit(n):  # a debt adds the whole capacity once more
-            return all(state.admits(at, n - state.full * state.policy.debt) for state, at in seen)
+            return all(state.admits(at, n - state.full * (state.policy.debt or is_merge)) for state, at in seen)
 
         most = least(lambda n: n > units or not fit(n), 1, units + 1) - 1
         for state, (later, at) in zip(states, seen):
@@ -109,10 +110,23 @@ class Reserving(Several):
         reservations.append(Reservation(reservation.id, 0, 0, min(reservation.end, latest) + GRACE_MS, True))
         return refunded, charged, found is None
 
+    def merge(self, now, name, key, id_, end, units):
+        """(refunded, charged, ended) where units that were admitted elsewhere are charged to the policy's one limit."""
+        counter = self.members(name, key, 0)[0]
+        known = self.merges.setdefault((counter[0], counter[2]), {})
+        for each in [each for each, until in known.items() if until <= now // 1000]:
+            del known[each]
+        latest = now // 1000 + DAY_MS
+        if id_ in known or end + GRACE_MS <= now // 1000 or end > latest:
+            return 0, 0, True
+        known[id_] = end + GRACE_MS
+        return 0, self.charge_used(now, name, key, units, is_merge=True), True
+
 
 @dataclass
 class ReservingTrace(traces.SeveralTrace):
-    """Like SeveralTrace, with the kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with the used units, then (id, 0)."""
+    """Like SeveralTrace, with the kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with the used units, then (id, 0);
+    merge: asked[0], then (id, ttl_ms), of a policy with one limit; the first of an id says when it was drawn."""
 
     def text_for_server(self):
         """A plain check in Redis does not look for ended reservations, so a sweep comes before it."""
@@ -122,7 +136,8 @@ class ReservingTrace(traces.SeveralTrace):
         for name, limits in self.policy.items():
             if len({p.debt for _, p in limits}) > 1:
                 raise ValueError("debt is the whole policy's")
-            yield from policy_lines(name, limits, f" {self.formats.get(name, '-')}" + (" debt" if limits[0][1].debt else ""))
+            flags = "".join(f" {flag}" for flag in ("debt", "merge_back") if getattr(limits[0][1], flag))
+            yield from policy_lines(name, limits, f" {self.formats.get(name, '-')}{flags}")
 
     def step_lines(self, kind, asked, more, sweeping=False):
         if sweeping and kind in ("check", "peek", "all"):
@@ -132,11 +147,16 @@ class ReservingTrace(traces.SeveralTrace):
     def answers(self, of_admitted=False):
         """The limits' answers to each step; for a settlement followed by (refunded, charged, ended, more than reserved?).
         `of_admitted`: a denied reservation has no token to settle; None for it."""
-        model, made, answers = Reserving(self.policy, self.formats), {}, []
+        model, made, drawn, answers = Reserving(self.policy, self.formats), {}, {}, []
         for now, kind, asked, more in self.steps():
             name, key, cost = asked[0]
             if kind == "settle" and of_admitted and more[0] not in model.ever_reserved:
                 answers.append(None)
+                continue
+            if kind == "merge":
+                end = drawn.setdefault(more[0], now // 1000 + more[1])
+                merged = model.merge(now, name, key, more[0], end, cost)
+                answers.append([*model.step(now, "peek", model.members(name, key, 0)), (*merged, False)])
                 continue
             if kind != "reset":
                 for one in asked:
@@ -156,11 +176,11 @@ class ReservingTrace(traces.SeveralTrace):
     def lines(self, answers):
         lines = []
         for (_, kind, asked, _), some in zip(self.steps(), answers):
-            if kind == "settle":
+            if kind in ("settle", "merge"):
                 *some, (refunded, charged, ended, _) = some
                 asked = [(name, key, 0) for name, key, _ in asked]
             lines.append(self.line(kind, self.members(kind, asked), some))
-            if kind == "settle":
+            if kind in ("settle", "merge"):
                 lines[-1] += f" | {refunded} {charged} {int(ended)}"
         return lines
 
@@ -170,13 +190,13 @@ def random_ttl_ms(rng, policy):
     return min(86_400_000, rng.choice((1, 10, 1000, 60_000, window, max(1, window // 2), 2 * window + 1, 86_400_000)))
 
 
-def random_policies(rng, seed):
+def random_policies(rng, seed, merging):
     policies, formats = {}, {}
     for i in range(rng.randint(1, 2)):
-        n, debt = rng.choice((1, 1, 1, 2, 3)), rng.random() < 0.5
+        n, debt = 1 if merging else rng.choice((1, 1, 1, 2, 3)), rng.random() < 0.5
         window = rng.choice((1000, 1_000_000, 10_000_000, 3_600_000_000))
         limits = [traces.random_policy(rng, rng.choice(traces.NATIVE)) for _ in range(n)]
-        limits = [dataclasses.replace(p, max_wait_us=0, debt=debt, phase_head="",
+        limits = [dataclasses.replace(p, max_wait_us=0, debt=debt, merge_back=merging, phase_head="",
                                       window_us=p.window_us if p.calendar else window * rng.choice((1, 1, 2, 7)))
                   for p in limits]
         if seed % 4 == 3:
@@ -186,9 +206,26 @@ def random_policies(rng, seed):
     return policies, formats
 
 
-def make(seed, n_steps=60, backwards=True):
-    rng = random.Random(f"reserving {seed}")
-    policies, formats = random_policies(rng, seed)
+MERGES_FROM = 100  # of the ids of a seed, of which the replay program keeps 256
+
+
+def random_merge(rng, seed, every, merges, asked):
+    """A new one of that policy and key, or one that was lost, with as many units or fewer."""
+    if merges and rng.random() < 0.4:
+        (name, key, units), more = rng.choice(merges[-4:])
+        return [(name, key, rng.choice((units, units, rng.randint(1, units))))], more
+    name, key, cost = asked[0]
+    merged = (name, key, rng.choice((max(1, cost), rng.randint(1, 3 * cost + 3), 10**6)))
+    merges.append((merged, (seed * 1000 + MERGES_FROM + len(merges), random_ttl_ms(rng, rng.choice(every)))))
+    return [merged], merges[-1][1]
+
+
+def make(seed, n_steps=60, backwards=True, merging=False):
+    rng = random.Random(f"{'merging' if merging else 'reserving'} {seed}")
+    policies, formats = random_policies(rng, seed, merging)
+    kinds, weights, merges = ("check", "all", "peek", "reset", "reserve", "settle", "merge"), (25, 8, 8, 1, 30, 28, 0), []
+    if merging:
+        weights = (25, 8, 8, 1, 12, 12, 30)
     every = [p for limits in policies.values() for _, p in limits]
     now, ticks, left, made = traces.START_US + rng.randint(0, 20_000_000), [], n_steps, []
     zones = [p.calendar[1] for p in every if p.calendar]
@@ -196,12 +233,14 @@ def make(seed, n_steps=60, backwards=True):
         now = calendars.hard_moment_us(rng, rng.choice(zones), False) - rng.randint(0, 7_200_000_000)
     while left > 0:
         n, steps = min(left, rng.choice((1, 1, 2, 3, 8))), []
-        for kind in rng.choices(("check", "all", "peek", "reset", "reserve", "settle"), (25, 8, 8, 1, 30, 28), k=n):
+        for kind in rng.choices(kinds, weights, k=n):
             if kind == "settle" and not made:
                 kind = "reserve"
             asked, more = traces.random_asked(rng, policies, kind, formats), None
             if not asked:
                 continue
+            if kind == "merge":
+                asked, more = random_merge(rng, seed, every, merges, asked)
             if kind == "reserve":
                 more = (seed * 1000 + len(made), random_ttl_ms(rng, rng.choice(every)))
                 made.append((asked[0], more[0], now // 1000 + more[1]))

@@ -9,7 +9,7 @@
  *
  * Standard input, fields separated by spaces:
  *
- *   policy NAME N [KEY_FORMAT|- [debt]]        then N lines:
+ *   policy NAME N [KEY_FORMAT|- [debt] [merge_back]]    then N lines:
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
@@ -22,6 +22,7 @@
  *   POLICY KEY reset 0
  *   POLICY KEY reserve UNITS ID TTL_MS
  *   POLICY KEY settle USED ID 0                  ID of an earlier reserve, admitted or not
+ *   POLICY KEY merge UNITS ID TTL_MS             into its one limit; the first of an ID says when it was drawn
  *   POLICY KEY sweep 0                           give back the units of ended reservations; no line of output
  *   slot acquire|release|renew POLICY KEY SLOT   of the policy's concurrency limits; a new SLOT for each acquire
  *   all N POLICY KEY COST ...                  a check of N keys, all or nothing; no counter twice
@@ -37,7 +38,7 @@
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
  *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
  *                                            first the combined answer, then each limit's
- *   ... | refunded charged ended             for `settle`
+ *   ... | refunded charged ended             for `settle` and `merge`
  *   removed 0|1
  *   found 0|1                                release and renew
  *   error                                    the key has a value of another type
@@ -193,9 +194,14 @@ static void read_policy(char **line, char *text)
     if (format != NULL && strcmp(format, "-") == 0) format = NULL;
     if (format != NULL && (policy->format = mem_zalloc(sizeof *policy->format)) == NULL) die("no memory");
     if (format != NULL && key_format_parse(policy->format, format) != NULL) die("no key_format");
-    bool debt = strtok_r(NULL, " \n", line) != NULL;
+    bool debt = false, merge_back = false;
+    for (const char *word; (word = strtok_r(NULL, " \n", line)) != NULL;) {
+        debt |= strcmp(word, "debt") == 0;
+        merge_back |= strcmp(word, "merge_back") == 0;
+    }
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         policy->limits[i].debt = debt;
+        policy->limits[i].merge_back = merge_back;
         read_limit(&policy->limits[i], text);
     }
     policies[n_policies++] = policy;
@@ -283,8 +289,9 @@ static enum op_kind kind_named(const char *name)
     static const struct {
         const char *name;
         enum op_kind kind;
-    } kinds[] = {{"check", OP_CHECK},   {"peek", OP_PEEK},   {"reset", OP_RESET},   {"reserve", OP_RESERVE},
-                 {"settle", OP_SETTLE}, {"sweep", OP_SWEEP}, {"refund", OP_REFUND}, {"most", OP_CHECK}};
+    } kinds[] = {{"check", OP_CHECK},     {"peek", OP_PEEK},     {"reset", OP_RESET},
+                 {"reserve", OP_RESERVE}, {"settle", OP_SETTLE}, {"sweep", OP_SWEEP},
+                 {"refund", OP_REFUND},   {"most", OP_CHECK},    {"merge", OP_SETTLE}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].name, name) == 0) return kinds[i].kind;
     die("no such kind of step");
@@ -320,18 +327,20 @@ static void set_at_most(struct op *op, int64_t most)
     if (op->at_most < 1) die("a store never gets at_most 0");
 }
 
-/* The ID and the time limit after a reserve or settle. */
-static void read_reservation(struct step *step, int64_t units, char **line)
+/* The ID and the time limit after a reserve, settle or merge. */
+static void read_reservation(struct step *step, int64_t units, bool is_merge, char **line)
 {
     uint64_t id = (uint64_t)next_number(line);
     int64_t ttl_ms = next_number(line);
     struct op_reservation *known = &reservations[id % RESERVATIONS_MAX];
-    if (step->op.kind == OP_RESERVE)
+    if (step->op.kind == OP_RESERVE || (is_merge && known->id != id))
         *known = (struct op_reservation){.id = id, .units = units, .made_us = tick_us, .ttl_ms = ttl_ms};
     else if (known->id != id)
         die("unknown reservation");
     step->reservation = *known;
     if (step->op.kind == OP_SETTLE) step->reservation.actual = units;
+    if (is_merge) step->reservation.units = 0;
+    step->reservation.is_merge = is_merge;
     step->op.reservation = &step->reservation;
 }
 
@@ -345,7 +354,8 @@ static void read_step(const char *first, char **line)
     struct step *step = next_step(kind_named(kind));
     int64_t cost = next_number(line), max_wait_us = INT64_MAX;
     if (step->op.kind == OP_REFUND && cost < 1) die("a store never gets a refund of 0 units");
-    if (step->op.kind == OP_RESERVE || step->op.kind == OP_SETTLE) read_reservation(step, cost, line);
+    if (step->op.kind == OP_RESERVE || step->op.kind == OP_SETTLE)
+        read_reservation(step, cost, strcmp(kind, "merge") == 0, line);
     if (step->op.kind == OP_SETTLE) cost = 0;
     name_record(step, policy, key);
     read_options(step, line, &max_wait_us);

@@ -48,7 +48,9 @@ static int prepare(struct limit *limit, enum algo algo, struct key *key, struct 
     if (algo == ALGO_LEAKY_BUCKET) limit->max_wait_us = draw(key, 3) * SECOND_US;
     limit->count_denied = policy_setting_takes(FIELD_COUNT_DENIED, limit) && draw(key, 3) == 0;
     bool owes = algo != ALGO_CONCURRENCY && algo != ALGO_SLIDING_LOG && limit->max_wait_us == 0;
-    limit->debt = owes && draw(key, 2) == 0;
+    int64_t kind_of_debt = draw(key, 4);
+    limit->debt = owes && kind_of_debt == 1;
+    limit->merge_back = owes && kind_of_debt >= 2;
     return policy_prepare_limit(limit, NULL, diag);
 }
 
@@ -101,7 +103,7 @@ static int64_t units_of(struct key *key, const struct view *view)
 {
     int64_t units = 1 + draw(key, 8), fits = (view->capacity - view->used) / view->step;
     if (key->algo == ALGO_CONCURRENCY) units = 1;
-    if (draw(key, 4) == 0) fits = limit_fits_used(view); /* a settlement, which may owe */
+    if (draw(key, 4) == 0) fits = limit_fits_used(view, limit_most_debt(key->limit)); /* a settlement, or a merge */
     if (key->limit->count_denied && key->limit->max_cost >= units) return units;
     return units <= fits ? units : 0;
 }

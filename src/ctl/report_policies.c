@@ -139,7 +139,8 @@ static void print_candidate(FILE *out, struct pull policy)
 /* What most policies do not have. */
 static void print_specials(FILE *out, struct pull policy)
 {
-    struct pull shadow = words_member(policy, "shadow"), debt = words_member(policy, "debt");
+    struct pull shadow = words_member(policy, "shadow"), debt = words_member(policy, "debt"),
+                merge_back = words_member(policy, "merge_back");
     words_text(out, policy, "label", "  called ", "\n");
     words_text(out, policy, "key_format", "  keys   ", "\n");
     if (pull_type(&shadow) == PULL_BOOL)
@@ -148,6 +149,8 @@ static void print_specials(FILE *out, struct pull policy)
     int64_t share = words_number(policy, "local_share", 0); /* the text live, if it is not written */
     if (share == 1) fputs("  local  has the whole limit\n", out);
     if (share > 1) fprintf(out, "  local  has 1/%" PRId64 " of the limit and burst\n", share);
+    if (pull_type(&merge_back) == PULL_BOOL)
+        fputs("  local  what it admits is charged in Redis once that is back\n", out);
     if (pull_type(&debt) == PULL_BOOL) fputs("  debt   a settlement may charge more than remains\n", out);
 }
 

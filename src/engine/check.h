@@ -80,6 +80,7 @@ struct check {
     /* the engine's */
     enum check_state state;
     bool in_store;        /* between SUBMIT_PENDING and op.done */
+    bool may_merge_back;  /* a local answer has admitted it while it was in the store, which may charge it too */
     bool is_sealed;       /* its op is filled */
     bool is_special;      /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
     bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */

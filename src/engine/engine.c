@@ -18,6 +18,7 @@ static void maybe_closed(struct engine *engine)
     void *arg = engine->on_closed_arg;
     engine_counters.inflight = 0;
     slots_fini(&engine->slots);
+    merge_back_fini(&engine->merge_back);
     failure_fini(&engine->failure);
     reservations_fini(&engine->reservations);
     calls_fini(&engine->calls);
@@ -290,7 +291,10 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     if (check->is_special) follow_up(check, outcome);
 
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
-    if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) engine_counters.late_replies += is_reply;
+    if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) {
+        engine_counters.late_replies += is_reply;
+        if (check->may_merge_back) failure_store_done(&check->engine->failure, check, outcome);
+    }
     if (check->state == CHECK_OVER || check->state == CHECK_LEFT) {
         end_orphan(check, outcome);
     } else if (check->state == CHECK_WAITING) {

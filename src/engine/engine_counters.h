@@ -35,9 +35,14 @@
     COUNTER(reservations_made, "reservations made in the store")                                                       \
     COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \
     COUNTER(reservations_untimed, "reservations made that this daemon will not give back itself at their end")         \
+    COUNTER(merged_back, "units that local answers admitted and that were charged in Redis afterwards (merge_back)")   \
+    COUNTER(merge_back_dropped, "units that local answers admitted and that merge_back did not charge in Redis: "      \
+                                "their window has ended, twice the limit is reached, the policy has changed, or "      \
+                                "there was no space for them")                                                         \
     COUNTER(abandoned, "acquires and reserves that their connection gave up with abandon")                             \
     GAUGE(reservations, "reservations of this daemon that have not ended")                                             \
     GAUGE(live_daemons, "daemons that share Redis, as counted last for local_share: live; 0: not known")               \
+    GAUGE(merge_back_waiting, "counters whose local units wait to be charged in Redis (merge_back)")                   \
     GAUGE(inflight, "checks being decided now")
 
 COUNTERS_DECLARE(engine, ENGINE_COUNTERS);

@@ -3,7 +3,8 @@
  *
  *   abandon.c    what a connection gives up, and
  *   expire.c     what becomes due, both on top of
- *   engine.c     the way of a check
+ *   engine.c     the way of a check, and
+ *   merge_back.c what the failure table has admitted is charged in the store
  */
 #ifndef RL_ENGINE_ENGINE_PRIVATE_H
 #define RL_ENGINE_ENGINE_PRIVATE_H
@@ -12,10 +13,11 @@
 #include "engine/candidate.h"
 #include "engine/engine.h"
 #include "engine/failure.h"
+#include "engine/merge_back.h"
 #include "engine/overdue.h"
 #include "engine/reservations.h"
 
-enum { ENGINE_RETRY_US = 5000000 }; /* a reservation that could not be given back */
+enum { ENGINE_RETRY_US = 5000000 }; /* until what could not be given back is tried again */
 
 struct engine {
     struct clock *clock; /* not owned */
@@ -33,6 +35,7 @@ struct engine {
     struct reservations reservations;
     uint64_t n_reserved; /* ever */
     struct slots slots;
+    struct merge_back merge_back;
     uint32_t max_inflight;
     size_t n_orphans; /* checks that their owner has let go, and whose reply is still to come */
     bool closing;
@@ -40,8 +43,6 @@ struct engine {
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
-
-enum { SWEEP_RETRY_US = 5000000 }; /* until what could not be given back is tried again */
 
 /* ---- engine.c, for abandon.c and expire.c ---- */
 

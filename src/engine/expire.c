@@ -1,5 +1,5 @@
 /* expire.c: what becomes due: the answers to checks whose deadline has passed, reservations that have ended, leases of
- * slots. */
+ * slots, merges. */
 #include "engine/engine_private.h"
 
 enum {
@@ -13,7 +13,7 @@ static void on_swept(struct check *check)
     struct engine *engine = check->engine;
     struct reservation *reservation = check->owner;
     if (check->error != ERROR_NONE && !engine->closing)
-        reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + SWEEP_RETRY_US);
+        reservations_retry(&engine->reservations, reservation, engine->clock->mono_us + ENGINE_RETRY_US);
     else
         reservation_free(reservation);
     check_release(check);
@@ -39,7 +39,7 @@ static void sweep(struct engine *engine, struct reservation *reservation)
         check->reservation.actual = 0;
         if (engine_submit_internal(check)) return;
     }
-    reservations_retry(&engine->reservations, reservation, now_us + SWEEP_RETRY_US);
+    reservations_retry(&engine->reservations, reservation, now_us + ENGINE_RETRY_US);
 }
 
 int64_t engine_next_deadline(const struct engine *engine)
@@ -47,6 +47,8 @@ int64_t engine_next_deadline(const struct engine *engine)
     if (overdue_may_have(&engine->overdue)) return engine->clock->mono_us;
     const struct deadline *first = deadlines_first(&engine->deadlines);
     int64_t next_us = reservations_next_us(&engine->reservations), due_us = slots_next_due(&engine->slots);
+    if (due_us < next_us) next_us = due_us;
+    due_us = engine->failure.unmerged.n > 0 ? merge_back_next_us(engine) : INT64_MAX;
     if (due_us < next_us) next_us = due_us;
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
@@ -86,4 +88,5 @@ void engine_expire(struct engine *engine)
         sweep(engine, ended);
     }
     slots_run(&engine->slots);
+    if (engine->failure.unmerged.n > 0) merge_back_run(engine);
 }

@@ -13,17 +13,19 @@ enum {
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys)
 {
     *failure = (struct failure){.clock = clock, .local_max_keys = local_max_keys};
+    unmerged_init(&failure->unmerged, local_max_keys);
 }
 
 void failure_fini(struct failure *failure)
 {
     if (failure->local != NULL) memory_store_free(failure->local);
     failure->local = NULL;
+    unmerged_fini(&failure->unmerged);
 }
 
 void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys)
 {
-    failure->local_max_keys = max_keys;
+    failure->local_max_keys = failure->unmerged.max = max_keys;
     if (failure->local != NULL) memory_store_set_max_keys(failure->local, max_keys);
 }
 
@@ -131,6 +133,46 @@ static enum submit ask_table(struct failure *failure, const struct op *op, struc
     return store_submit(&local, &ret->op);
 }
 
+/* Has the store charged the check, or may it have? A reservation that no request id asks for again is cancelled. */
+static bool may_be_charged(const struct check *check, enum op_outcome outcome)
+{
+    const struct op *op = &check->op;
+    if (outcome == OP_DOWN) return op->sent;
+    bool is_kept = op->kind != OP_RESERVE || op->record.len > 0;
+    return outcome == OP_DECIDED && is_kept && op->n_members > 0 && op->members[0].decision.granted > 0;
+}
+
+/* What the table has admitted, or settled, is to be charged in the store afterwards. */
+static void note_unmerged(struct failure *failure, struct check *check, const struct op *local, enum reason reason)
+{
+    bool merges_back = false;
+    CHECK_FOREACH (one, check) merges_back |= one->plan->merges_back;
+    if (!merges_back) return;
+
+    if (local->kind == OP_SETTLE) {
+        unmerged_settled(&failure->unmerged, check, local->reservation->charged - local->reservation->refunded);
+    } else if (op_is_check(local->kind) && !local->is_known) {
+        check->may_merge_back = check->in_store;
+        bool is_charged = reason == REASON_DOWN && check->op.sent;
+        if (!check->in_store && !is_charged) unmerged_add(&failure->unmerged, check);
+    }
+}
+
+void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome)
+{
+    check->may_merge_back = false;
+    if (!may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check);
+}
+
+int64_t failure_spent(struct failure *failure, const struct limit *limit, struct slice id)
+{
+    struct op_member member = {.limit = limit, .key = id};
+    struct op op = {.kind = OP_PEEK, .n_members = 1, .members = &member};
+    struct local_op local;
+    if (failure->local == NULL || ask_table(failure, &op, &local) != SUBMIT_DECIDED) return 0;
+    return local.members[0].limit->full - local.members[0].decision.remaining;
+}
+
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
@@ -142,6 +184,7 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     engine_counters.failure_local++;
     check_take_answer(check, &local.op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;
+    note_unmerged(failure, check, &local.op, reason);
     return;
 
 err_no_memory:

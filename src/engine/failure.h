@@ -10,13 +10,16 @@
  * lost and made again and again would hand out the whole limit each time. Entries of an earlier part have another
  * epoch. The table as a whole is emptied when this holds for all of them. Peeks, resets, refunds and settlements are
  * errors: only the store could answer them. What was reserved locally is settled locally; a release needs no answer of
- * the store's. A shadow policy's check is never an error: what its policy says with `error` is `allow`.
+ * the store's. What is admitted for a policy with merge_back is noted (unmerged.h), unless the store may have charged
+ * it too: of a check that was sent this is known when the store is done with it. A shadow policy's check is never an
+ * error: what its policy says with `error` is `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H
 
 #include "base/clock.h"
 #include "engine/check.h"
+#include "engine/unmerged.h"
 #include "store/memory_store.h"
 
 struct failure {
@@ -24,12 +27,13 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
-    uint32_t n_daemons;    /* that share the store, as it last counted them; 0 = it has not */
-    uint64_t n_repeated;   /* failure answers within a second after another, or the third in a row of a policy */
-    int64_t decided_us;    /* CLOCK_MONOTONIC; the store decided a check last */
-    int64_t last_us;       /* CLOCK_MONOTONIC of the last failure answer */
-    int64_t clear_from_us; /* the table is not emptied before */
-    int64_t anew_from_us;  /* no policy's part begins anew before */
+    struct unmerged unmerged; /* of what the table admitted */
+    uint32_t n_daemons;       /* that share the store, as it last counted them; 0 = it has not */
+    uint64_t n_repeated;      /* failure answers within a second after another, or the third in a row of a policy */
+    int64_t decided_us;       /* CLOCK_MONOTONIC; the store decided a check last */
+    int64_t last_us;          /* CLOCK_MONOTONIC of the last failure answer */
+    int64_t clear_from_us;    /* the table is not emptied before */
+    int64_t anew_from_us;     /* no policy's part begins anew before */
 };
 
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);
@@ -42,6 +46,10 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
 /* The same by the table, which also settles what it has reserved. */
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
+/* The store is done with a check that was answered locally before. */
+void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome);
+/* What the table still counts of a limit. */
+int64_t failure_spent(struct failure *failure, const struct limit *limit, struct slice id);
 /* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False: it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);
 void failure_flush(struct failure *failure); /* end of the tick */

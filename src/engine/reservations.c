@@ -201,8 +201,7 @@ void reservations_let_go(struct check *check)
 
 /* ---- what is given back ---- */
 
-/* The policy of that name; *ret_set holds it. NULL: it is gone. */
-static const struct policy *find_policy(const struct engine *engine, struct slice name, struct policy_set **ret_set)
+const struct policy *reservations_policy(const struct engine *engine, struct slice name, struct policy_set **ret_set)
 {
     char text[256];
     const struct policy *policy = policy_find(engine->set, name);
@@ -216,7 +215,7 @@ const struct plan *reservations_plan(const struct engine *engine, const struct r
                                      struct policy_set **ret_set)
 {
     struct slice key = {reservation->key, reservation->key_len};
-    const struct policy *policy = find_policy(engine, slice_of(reservation->policy), ret_set);
+    const struct policy *policy = reservations_policy(engine, slice_of(reservation->policy), ret_set);
     if (policy == NULL || !policy_takes_key(policy, key)) return NULL;
 
     const struct plan *plan = plan_for_key(policy, key);

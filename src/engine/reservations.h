@@ -76,6 +76,8 @@ void reservations_let_go(struct check *check);
 
 /* ---- what is given back ---- */
 
+/* The policy of that name, maybe an inline one; *ret_set holds it. NULL: it is gone. */
+const struct policy *reservations_policy(const struct engine *engine, struct slice name, struct policy_set **ret_set);
 /* What counts for a reservation's key now; *ret_set holds it. NULL: the policy is gone or has changed, so it is unknown
  * what the reservation was charged to. */
 const struct plan *reservations_plan(const struct engine *engine, const struct reservation *reservation,

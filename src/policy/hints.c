@@ -124,7 +124,6 @@ static const struct {
     {"store.redis.topology: cluster", "cluster is not built yet; write single and the address of one server"},
     {"store.redis.master_name", "not built yet; write the master's address under addresses"},
     {"store.redis.buckets", "not built yet; leave it out"},
-    {"policies.*.merge_back", "not built yet; leave it out"},
     {"policies.*.lease", "not built yet; leave it out"},
 };
 

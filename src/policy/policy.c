@@ -342,6 +342,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
         if (plan->least == NULL || limit->full < plan->least->full) plan->least = limit;
         if (limit->max_cost < plan->max_cost) plan->max_cost = limit->max_cost;
         plan->has_slots |= limit->algo == ALGO_CONCURRENCY;
+        plan->merges_back |= limit->merge_back;
         plan->owns_state |= !limit->shared;
         /* Units charged with a delay cannot be given back, because later checks have been delayed because of them. */
         plan->reserves &= limit_ops(limit)->refunds && limit->max_wait_us == 0;
@@ -349,6 +350,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
         plan->shares = true;
         plan->n_joined += key_format_is_joined(format, limit->parts);
     }
+    plan->merges_back &= plan->reserves && plan->on_failure == ON_FAILURE_LOCAL;
     if (plan->zero_limit != NULL) plan->decider = DENIED_ALWAYS;
     plan->is_plain = plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL;
 }

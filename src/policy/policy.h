@@ -110,6 +110,7 @@ struct plan {
     bool shadow;                /* evaluated and counted, and never denies */
     bool reserves;              /* units can be reserved: every limit can give them back */
     bool has_slots;             /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool merges_back;           /* what `local` admits is charged in the store afterwards */
     bool owns_state;            /* some counter belongs to the whole key */
     bool shares;                /* some limit is shared */
     uint16_t n_joined;          /* ids of one key that key_format_id() needs space for, the one of `shard_parts` too */

@@ -29,6 +29,14 @@ static void read_format(struct reading *reading, struct policy *policy)
     reading_refuse(reading, FIELD_KEY_FORMAT, "%s %s", faults_shown(shown, text), wrong);
 }
 
+static void refuse_without_local(struct reading *reading, enum policy_field field, const struct policy *policy)
+{
+    const struct slice answer = on_failure_name(policy->on_failure);
+    reading_refuse(reading, field,
+                   "is for on_failure: local, and this policy's is %.*s; leave it out, or write on_failure: local",
+                   (int)answer.len, (const char *)answer.data);
+}
+
 /* The settings that are stored in a field of the policy. `unlimited` has been read before. */
 static void read_policy_fields(struct reading *reading, struct policy *policy)
 {
@@ -44,13 +52,10 @@ static void read_policy_fields(struct reading *reading, struct policy *policy)
             setting_read(setting, reading_path(reading, (enum policy_field)i), node, reading->faults, policy);
     }
 
-    bool is_local = policy->on_failure == ON_FAILURE_LOCAL;
-    if (!is_local && reading->given[FIELD_LOCAL_SHARE] != NULL)
-        reading_refuse(reading, FIELD_LOCAL_SHARE,
-                       "is for on_failure: local, and this policy's is %.*s; leave it out, or write on_failure: local",
-                       (int)on_failure_name(policy->on_failure).len,
-                       (const char *)on_failure_name(policy->on_failure).data);
-    if (!is_local) policy->local_share = LIVE_SHARE;
+    if (policy->on_failure == ON_FAILURE_LOCAL) return;
+    if (reading->given[FIELD_LOCAL_SHARE] != NULL) refuse_without_local(reading, FIELD_LOCAL_SHARE, policy);
+    if (policy->n_limits > 0 && policy->limits[0].merge_back) refuse_without_local(reading, FIELD_MERGE_BACK, policy);
+    policy->local_share = LIVE_SHARE;
 }
 
 /* phase: true is for all windows that are aligned to the clock, including the candidate's; there must be at least one.
@@ -115,12 +120,16 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
 {
     const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];
     size_t n_errors = reading->faults->n_errors;
-    int64_t debt = 0;
+    int64_t debt = 0, merge_back = 0;
 
     /* First what the limits are checked against. */
     read_format(reading, policy);
     reading_value(reading, FIELD_DEBT, &debt);
-    for (uint16_t i = 0; i < policy->n_limits; i++) policy->limits[i].debt = debt != 0;
+    reading_value(reading, FIELD_MERGE_BACK, &merge_back);
+    for (uint16_t i = 0; i < policy->n_limits; i++) {
+        policy->limits[i].debt = debt != 0;
+        policy->limits[i].merge_back = merge_back != 0;
+    }
 
     if (reading->given[FIELD_LIMITS] == NULL) {
         limit_read(reading, &policy->limits[0]);

@@ -193,6 +193,8 @@ static const char *why_text(const struct check *check, int64_t share, char out[W
     bool has_share = check->plan->on_failure == ON_FAILURE_LOCAL && check->decision.source == SOURCE_REDIS;
     if (has_share && share > 1)
         add(&why, " Without Redis this daemon decides by its share, limit and burst divided by %" PRId64 ".", share);
+    if (has_share && check->plan->merges_back)
+        add(&why, " What it admits without Redis is charged in Redis afterwards (merge_back).");
     return out;
 }
 

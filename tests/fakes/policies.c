@@ -16,7 +16,7 @@ struct calendar *policies_calendar(int64_t window_us)
     return calendar;
 }
 
-static void fill(struct limit *limit, const struct limit_spec *spec)
+static void fill(struct limit *limit, const struct limit_spec *spec, bool merge_back)
 {
     struct diag diag;
     snprintf(limit->name, sizeof limit->name, "%s", spec->name != NULL ? spec->name : "");
@@ -26,6 +26,7 @@ static void fill(struct limit *limit, const struct limit_spec *spec)
     if (spec->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(spec->window_us);
     limit->burst = spec->burst;
     limit->count_denied = spec->count_denied;
+    limit->merge_back = merge_back;
     int status = policy_prepare_limit(limit, NULL, &diag);
     if (status != 0) fprintf(stderr, "policies: %s %s\n", diag.setting, diag.text);
     CHECK(status == 0);
@@ -48,9 +49,9 @@ const struct policy *policies_add(struct policy_set *set, const struct policy_sp
     policy->local_share = spec->local_share;
     policy->idempotency_ms = 60000;
     policy->shadow = spec->shadow;
-    for (uint16_t i = 0; i < n_limits; i++) fill(&policy->limits[i], &spec->limits[i]);
+    for (uint16_t i = 0; i < n_limits; i++) fill(&policy->limits[i], &spec->limits[i], spec->merge_back);
     if (n_candidate > 0) CHECK(policy_add_candidate(policy, n_candidate) == 0);
-    for (uint16_t i = 0; i < n_candidate; i++) fill(&policy->candidate->limits[i], &spec->candidate[i]);
+    for (uint16_t i = 0; i < n_candidate; i++) fill(&policy->candidate->limits[i], &spec->candidate[i], false);
     policy_seal(policy);
     policy_set_add(set, policy);
     return policy;

@@ -22,6 +22,7 @@ struct policy_spec {
     enum on_failure on_failure;
     uint32_t deadline_ms; /* 0 = 20 */
     uint32_t local_share;
+    bool merge_back;
     bool shadow;
     struct limit_spec limits[SPEC_LIMITS_MAX];
     struct limit_spec candidate[SPEC_LIMITS_MAX]; /* none = no candidate */

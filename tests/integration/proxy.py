@@ -27,6 +27,7 @@ class Faults:
     half_close_after: int = -1  # bytes after which no more of this direction passes, and its end is closed
     duplicate: bool = False  # each piece twice
     corrupt_at: int = -1  # this byte of a connection is changed
+    mark: bytes = b""  # what a piece has that stalls the other direction before it passes
 
 
 class Proxy:
@@ -80,8 +81,8 @@ class Proxy:
                 host, _, port = self.target.rpartition(":")
                 server_in, server_out = await asyncio.open_connection(host, int(port))
             self._writers.add(server_out)
-            both = [asyncio.create_task(self._pass(client_in, server_out, self.up)),
-                    asyncio.create_task(self._pass(server_in, client_out, self.down))]
+            both = [asyncio.create_task(self._pass(client_in, server_out, self.up, self.down)),
+                    asyncio.create_task(self._pass(server_in, client_out, self.down, self.up))]
             done, pending = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if any(task.exception() or task.result() == "end" for task in done):
                 for task in pending:
@@ -95,7 +96,7 @@ class Proxy:
                     self._writers.discard(writer)
                     writer.close()
 
-    async def _pass(self, reader, writer, faults):
+    async def _pass(self, reader, writer, faults, others):
         """"half": this direction has ended and the other goes on; "end": both do."""
         queue = asyncio.Queue()
         late = asyncio.create_task(self._write_late(queue, writer, faults))
@@ -107,6 +108,8 @@ class Proxy:
                     read.cancel()
                     break
                 data = await read
+                if faults.mark and faults.mark in data:
+                    others.stalled = True
                 due = self._loop.time() + faults.delay_s + self._random.uniform(0, faults.jitter_s)
                 queue.put_nowait((due, data))
                 if not data:

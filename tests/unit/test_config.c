@@ -329,7 +329,18 @@ static const struct {
      "policies.p.limits[0].local_share: is the policy's"},
     {"defaults: {local_share: 0}\n", 1, "defaults.local_share: '0' is neither live nor a number from 1 to 1000000"},
     {"defaults: {local_share: 1000001}\n", 1, "defaults.local_share: '1000001' is neither live nor a number"},
-    {LIMITS(LIMIT_A) "    merge_back: true\n", 5, "policies.p.merge_back: not built yet; "},
+    {LIMITS(LIMIT_A) "    merge_back: true\n    on_failure: deny\n", 5,
+     "policies.p.merge_back: is for on_failure: local, and this policy's is deny; leave it out, or write on_failure: "
+     "local"},
+    {LIMITS(LIMIT_A) "    merge_back: often\n", 5, "policies.p.merge_back: 'often' is"},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, merge_back: true}"), 4,
+     "policies.p.limits[0].merge_back: is the policy's"},
+    {LIMITS("{name: a, algorithm: concurrency, limit: 1}") "    merge_back: true\n", 4,
+     "policies.p.limits[0]: merge_back is not for policies with a concurrency limit, whose slots are held and not used "
+     "up; leave one of them out"},
+    {LIMITS("{name: a, algorithm: leaky_bucket, limit: 1, window: 1s, max_wait: 1s}") "    merge_back: true\n", 4,
+     "policies.p.limits[0]: merge_back is not for policies with max_wait, where later checks wait for the units that "
+     "are charged; leave one of them out"},
     {LIMITS(LIMIT_A) "    name: a\n", 5, "policies.p.name: names one of several limits"},
     {POLICY("    limits: []\n"), 3, "policies.p.limits: has 0 entries; write 1 to 16"},
     {POLICY("    limits: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]\n"), 3, "has 17 entries"},

@@ -185,6 +185,12 @@ static const struct {
     {TWO OVER("{key: a, limit: {}}"), 7, "policies.p.overrides[0]: changes nothing"},
     {"policies:\n  p: {algorithm: concurrency, limit: 5, debt: true}\n", 2,
      "policies.p.debt: is not for policies with a"},
+    {"policies:\n  p: {compat: first-hit, limit: 5, window: 1s, merge_back: true}\n", 2,
+     "policies.p.merge_back: is not a setting of first-hit; leave it out (it belongs to policies with on_failure: "
+     "local, without max_wait and concurrency, and without compat, whose keys another limiter reads too)"},
+    {"policies:\n  p: {algorithm: leaky_bucket, limit: 5, window: 1s, max_wait: 1s, merge_back: true}\n", 2,
+     "policies.p.merge_back: is not for policies with max_wait"},
+    {"policies:\n  p: {unlimited: true, merge_back: true}\n", 2, "policies.p.merge_back: does not go with unlimited"},
     {ONE OVER("{key: a, unlimited: true, limit: 5}"), 7, "policies.p.overrides[0].limit: does not go with unlimited"},
     {ONE OVER("{key: a, limit: 6}\n      - {key: a, limit: 7}"), 8,
      "policies.p.overrides[1].key: has an override already"},

@@ -21,6 +21,7 @@ const OTHERS = [
   'debt',
   'shadow',
   'local_share',
+  'merge_back',
   'unlimited',
   'key_format',
 ] as const

@@ -56,6 +56,7 @@ SETTINGS = {  # of an inline policy, by name; others can be given as a mapping
     "debt",
     "shadow",
     "local_share",
+    "merge_back",
     "unlimited",
     "candidate",
     "overrides",

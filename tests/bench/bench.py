@@ -30,10 +30,11 @@ sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
 import fairness  # noqa: E402
 import keys  # noqa: E402
+import visitors  # noqa: E402
 from certificates import Authority  # noqa: E402
 from harness import Ratelimitd, Redis, eventually, free_port, program  # noqa: E402
 
-SECTIONS = ("redis", "tls", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys")
+SECTIONS = ("redis", "tls", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys", "admin")
 APART = ("fairness",)  # only if they are named: they take as long as all others together
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
@@ -120,6 +121,15 @@ class Side:
         return result
 
 
+class VisitedSide(Side):
+    """A daemon with visitors.py's connections to its listener for HTTP."""
+
+    def measure(self, shape, seconds, seed, cores=None):
+        with visitors.Visitors(self.daemon) as there:
+            result = super().measure(shape, seconds, seed, cores)
+        return {**result, "scrapes": there.n_scrapes, "idle": there.n_idle}
+
+
 class Bench:
     def __init__(self, rounds, seconds, rows):
         self.rounds, self.seconds, self.rows = rounds, seconds, rows
@@ -133,8 +143,8 @@ class Bench:
         self.processes.append(Redis("redis", **options))
         return self.processes[-1]
 
-    def start_daemon(self, **options):
-        self.processes.append(Ratelimitd(CONFIG, **options))
+    def start_daemon(self, config=CONFIG, **options):
+        self.processes.append(Ratelimitd(config, **options))
         return self.processes[-1]
 
     def close(self):
@@ -279,6 +289,18 @@ class Bench:
         daemon = Ratelimitd(keys.config(), redis=redis)
         self.processes.append(daemon)
         self.results["keys"] = keys.table(redis, daemon)
+
+    def admin_section(self):
+        shapes = [Shape(f"bucket, uniform {c}x{d}", "open", c, d) for c, d in ((1, 1), (16, 1), (16, 16))]
+        columns = [("decisions/s", "per_second"), ("p50 us", "p50_us"), ("p99 us", "p99_us"), ("daemon CPU us", "daemon_us"),
+                   ("whole scrapes", "scrapes"), ("idle connections, with those that followed", "idle")]
+        seconds, self.seconds = self.seconds, max(self.seconds, 3)  # a scrape a second
+        for store, options in (("memory store", {}), ("Redis", {"redis": self.start_redis()})):
+            daemon = self.start_daemon(visitors.CONFIG + CONFIG + visitors.POLICIES, **options)
+            alone, visited = Side(f"alone, {store}", daemon=daemon), VisitedSide(f"visited, {store}", daemon=daemon)
+            self.table(f"Checks next to {visitors.N_IDLE} idle HTTP connections and a scrape a second, {store}", alone.name, columns,
+                       shapes, [alone, visited])
+        self.seconds = seconds
 
     def fairness_section(self):
         self.results["fairness"] = fairness.tables(self.rounds, self.seconds, self.rows)

@@ -1,0 +1,55 @@
+"""visitors.py: those who watch a daemon over HTTP, for bench.py: idle connections, and a scrape a second.
+
+The daemon ends an idle connection after admin.timeout, or for a newer one; another one follows within 0.5 s.
+"""
+
+import select
+import threading
+
+from http_client import ask, connect
+
+N_IDLE = 64
+LOOK_S, SCRAPE_S = 0.5, 1.0
+LINES = 1200  # of the page, at least
+CONFIG = 'admin: {listen: "127.0.0.1:0"}\n'
+POLICIES = "".join(f"  watched{i}: {{algorithm: token_bucket, limit: 100, window: 1m}}\n" for i in range(110))
+
+
+class Visitors:
+    """A context in which they are there."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.n_scrapes = self.n_idle = 0
+        self.ended = threading.Event()
+        self.threads = [threading.Thread(target=self.idle), threading.Thread(target=self.scrape)]
+
+    def idle(self):
+        idle = []
+        while not self.ended.wait(LOOK_S if idle else 0):
+            for one in select.select(idle, [], [], 0)[0]:
+                one.close()
+                idle.remove(one)
+            while len(idle) < N_IDLE:
+                idle.append(connect(self.daemon))
+                self.n_idle += 1
+        for one in idle:
+            one.close()
+
+    def scrape(self):
+        until_next = 0
+        while not self.ended.wait(until_next):
+            page = ask(self.daemon, "/metrics").text
+            if page.count("\n") >= LINES and "\nprocess_max_fds " in page:
+                self.n_scrapes += 1
+            until_next = SCRAPE_S
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join()

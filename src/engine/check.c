@@ -16,7 +16,7 @@ enum {
     SLAB_CHECKS = 64,
     NEAR_PART = 5,      /* allowed with less than this part of the limit left is near it */
     KEEP_BYTES = 4096,  /* longer ones are not kept in the pool */
-    KEEP_CHECKS = 1024, /* of those in the pool keep storage of their own: 10 KiB each at most */
+    KEEP_CHECKS = 1024, /* of those in the pool keep storage: 10 KiB each at most */
 };
 
 #define CANDIDATE_MARK "+candidate" /* as in the keys of its limits: no policy's name has a plus */
@@ -61,6 +61,29 @@ void check_pool_fini(struct check_pool *pool)
     check_pool_init(pool);
 }
 
+/* As many checks have storage as were in use with some at once. If each kept its own, a check_all now and then would in
+ * the end give some to every check of the pool. */
+static void take_storage(struct check *check)
+{
+    struct check_pool *pool = check->pool;
+    struct check *large = pool->large;
+    if (has_storage(check) || large == NULL) return;
+
+    check->all_members = large->all_members;
+    check->members_cap = large->members_cap;
+    check->bytes = large->bytes;
+    check->bytes_cap = large->bytes_cap;
+    large->all_members = NULL;
+    large->bytes = NULL;
+    large->members_cap = 0;
+    large->bytes_cap = 0;
+
+    pool->large = large->next;
+    pool->n_large--;
+    large->next = pool->idle;
+    pool->idle = large;
+}
+
 static int add_slab(struct check_pool *pool)
 {
     struct check_slab *slab = mem_zalloc(sizeof *slab);
@@ -70,6 +93,7 @@ static int add_slab(struct check_pool *pool)
     pool->slabs = slab;
     for (size_t i = 0; i < SLAB_CHECKS; i++) {
         deadline_init(&slab->checks[i].deadline);
+        slab->checks[i].pool = pool;
         slab->checks[i].next = pool->idle;
         pool->idle = &slab->checks[i];
     }
@@ -78,12 +102,12 @@ static int add_slab(struct check_pool *pool)
 
 struct check *check_pool_take(struct check_pool *pool)
 {
-    if (pool->idle == NULL && add_slab(pool) < 0) return NULL;
+    if (pool->idle == NULL && pool->large == NULL && add_slab(pool) < 0) return NULL;
 
-    struct check *check = pool->idle;
-    pool->idle = check->next;
+    struct check **from = pool->idle != NULL ? &pool->idle : &pool->large, *check = *from;
+    *from = check->next;
     pool->n_out++;
-    pool->n_large -= has_storage(check);
+    pool->n_large -= from == &pool->large;
 
     memset(check, 0, offsetof(struct check, decision));
     list_init(&check->op.link);
@@ -98,16 +122,13 @@ static void return_one(struct check_pool *pool, struct check *check)
     policy_set_unref(check->set);
     check->set = NULL;
 
-    if (has_storage(check)) {
-        if (check->bytes_cap <= KEEP_BYTES && pool->n_large < KEEP_CHECKS)
-            pool->n_large++;
-        else
-            free_storage(check);
-    }
+    if (check->bytes_cap > KEEP_BYTES || pool->n_large == KEEP_CHECKS) free_storage(check);
 
+    struct check **to = has_storage(check) ? &pool->large : &pool->idle;
+    pool->n_large += to == &pool->large;
     pool->n_out--;
-    check->next = pool->idle; /* first out: its memory is warm */
-    pool->idle = check;
+    check->next = *to; /* first out: its memory is warm */
+    *to = check;
 }
 
 void check_pool_return(struct check_pool *pool, struct check *check)
@@ -150,6 +171,7 @@ static bool has_record(const struct check *check)
 static uint8_t *make_byte_space(struct check *check, size_t len)
 {
     if (len <= CHECK_INLINE_BYTES) return check->inline_bytes;
+    take_storage(check);
     if (len <= check->bytes_cap) return check->bytes;
 
     uint8_t *bytes = mem_realloc(check->bytes, len);
@@ -165,6 +187,7 @@ int check_make_members(struct check *check, size_t n)
     check->op.members = check->inline_members;
     if (n <= CHECK_INLINE_MEMBERS) return 0;
 
+    take_storage(check);
     if (n > check->members_cap) {
         struct op_member *members = mem_realloc(check->all_members, n * sizeof *members);
         if (members == NULL) return -1;

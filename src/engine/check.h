@@ -102,6 +102,7 @@ struct check {
     uint8_t member_index[POLICY_LIMITS_MAX]; /* of a check_all: of each limit, its index among the op's members */
 
     /* kept while in the pool */
+    struct check_pool *pool;
     struct deadline deadline;
     struct op_reservation reservation; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
     struct op_member *all_members;     /* owned; NULL until more limits came than inline_members has space for */
@@ -121,7 +122,8 @@ struct check_slab;
 
 struct check_pool {
     struct check *idle;       /* chained by check->next */
-    size_t n_large;           /* of them: with storage of their own */
+    struct check *large;      /* the same: those with storage beyond their own, which others take over */
+    size_t n_large;           /* of these */
     struct check_slab *slabs; /* owned */
     size_t n_out;             /* checks taken and not yet returned */
 };

@@ -93,6 +93,30 @@ static void ten_thousand_local_answers_allocate_nothing(void **state)
     warm_checks_allocate_nothing();
 }
 
+/* One check of several limits among a hundred others, each round another one of them. */
+static void ask_rounds_with_one_large(size_t n_rounds)
+{
+    for (size_t round = 0; round < n_rounds; round++) {
+        for (size_t i = 0; i < N_ASKED; i++)
+            fixture_ask(&fixture, &asked[i], OP_CHECK, i == round * 7 % N_ASKED ? "several" : "bucket", "key", 1);
+        scripted_end_all(&fixture.scripted, OP_DECIDED);
+        engine_flush(fixture.engine);
+    }
+}
+
+/* Each check of the pool kept the space that it once had for several limits. So a daemon grew for hours, until all had
+ * some: by megabytes in hundreds of kills of Redis. */
+static void only_as_many_checks_have_space_for_several_limits_as_had_them_at_once(void **state)
+{
+    (void)state;
+    fixture_open(&fixture, specs, N_SPECS, &fixture_options);
+    ask_rounds_with_one_large(2);
+    uint64_t before = mem_in_use();
+    ask_rounds_with_one_large(5 * N_ASKED);
+    assert_true(mem_in_use() <= before);
+    fixture_close(&fixture);
+}
+
 /* Each check of a round is refused, or answered once; with the n-th allocation failing. */
 static void expect_every_answer_despite_failure(uint64_t n)
 {
@@ -182,6 +206,7 @@ int main(void)
         cmocka_unit_test(ten_thousand_checks_of_the_memory_store_allocate_nothing),
         cmocka_unit_test(ten_thousand_checks_of_a_slow_store_allocate_nothing),
         cmocka_unit_test(ten_thousand_local_answers_allocate_nothing),
+        cmocka_unit_test(only_as_many_checks_have_space_for_several_limits_as_had_them_at_once),
         cmocka_unit_test(any_failed_allocation_is_answered_with_the_memory_store),
         cmocka_unit_test(any_failed_allocation_is_answered_with_a_slow_store),
         cmocka_unit_test(any_failed_allocation_is_answered_while_deciding_locally),

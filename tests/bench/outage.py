@@ -4,7 +4,8 @@ outage` runs it.
     outage.py [RATE...]     checks a second, default 200 and 20000
 
 Each row is a run of its own: a second of a healthy Redis, two of the fault, two after it. A check is late if its answer comes
-after its deadline of 20 ms and 5 ms more, from the moment it was due. Wrongly charged are units that Redis has charged for checks
+after its deadline of 20 ms and 5 ms more, from the moment it was due. Some of these may be late because the program that asks had no
+turn: over the daemon the number of those that would be late from the moment they were sent follows in brackets. Wrongly charged are units that Redis has charged for checks
 that it did not decide. Exact again: from the end of the fault until the last check that Redis did not decide.
 """
 
@@ -83,6 +84,10 @@ def charged(daemon, redis):
         return sum(int(value) for value in client.mget([f"u{i:07}" for i in range(N_KEYS)]) if value)
 
 
+def late_text(one):
+    return f"{one['late']}" + (f" ({one['late_sent']})" if one["late_sent"] != one["late"] else "")
+
+
 def measure(side, fault, rate):
     redis = Redis("redis", arguments=["--appendonly", "yes", "--appendfsync", "no"])  # a kill of Redis forgets nothing
     daemon = Ratelimitd(CONFIG, redis=redis) if side == "daemon" else None
@@ -116,7 +121,7 @@ def main():
         for name, fault in FAULTS.items():
             for side in SIDES:
                 one = measure(side, fault, rate)
-                print(f"| {name} | {side} | {one['late']} | {one['p999_ms']:.1f} | {one['max_ms']:.1f} | {one['unanswered']} | "
+                print(f"| {name} | {side} | {late_text(one)} | {one['p999_ms']:.1f} | {one['max_ms']:.1f} | {one['unanswered']} | "
                       f"{one['twice']} | {one['wrongly']} | {one['again_s']:.2f} s | {one['kib'] / 1024:.1f} |", flush=True)
 
 

@@ -12,6 +12,7 @@
 #ifndef RL_BASE_LATENCY_H
 #define RL_BASE_LATENCY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/histogram.h"
@@ -36,10 +37,19 @@ extern struct latency_answers *latency_noted; /* the last one that was noted */
 
 void latency_note_other(int64_t read_us);
 
-/* n decisions to what was read then; their answers are written at the end of this tick. */
+/* n decisions to what was read then; their answers are written at the end of this tick. False, and not counted: the
+ * last ones were to what was read at another time. */
+static inline bool latency_decided_again(int64_t read_us, uint64_t n)
+{
+    if (__builtin_expect(latency_noted->read_us != read_us, 0)) return false;
+    latency_noted->n += n;
+    return true;
+}
+
 static inline void latency_decided(int64_t read_us, uint64_t n)
 {
-    if (__builtin_expect(latency_noted->read_us != read_us, 0)) latency_note_other(read_us);
+    if (latency_decided_again(read_us, n)) return;
+    latency_note_other(read_us);
     latency_noted->n += n;
 }
 

@@ -534,7 +534,7 @@ __attribute__((noinline)) static void count_rarely(const struct check *check, bo
     sum->all.near += is_near(decision);
 }
 
-/* `allowed`: the check, or all of its check_all. The rare part comes last, so that the usual one saves no registers. */
+/* `allowed`: the check, or all of its check_all. */
 static inline void count_decision(const struct check *check, bool allowed)
 {
     struct policy_counts *counts = check->plan->policy->counts;
@@ -551,20 +551,22 @@ static inline void count_decision(const struct check *check, bool allowed)
     if (__builtin_expect(!decision->allowed || decision->shadow_denied || has_sum, 0)) count_rarely(check, allowed);
 }
 
-__attribute__((noinline)) static void count_all(const struct check *check)
+/* The first of those that came with a read, or a check_all. */
+__attribute__((noinline)) static void count_first_or_all(const struct check *check)
 {
     bool allowed = true;
+    latency_decided(check->op.read_us, check->n_all);
     CHECK_FOREACH (one, check) allowed &= one->decision.allowed;
     CHECK_FOREACH (one, check) count_decision(one, allowed);
 }
 
+/* Every decision passes here. Calls stand at the end of their way alone, so that the usual way saves no registers. */
 void check_count_decided(const struct check *check)
 {
-    latency_decided(check->op.read_us, check->n_all);
-    if (check->joined == NULL)
+    if (check->joined == NULL && latency_decided_again(check->op.read_us, 1))
         count_decision(check, check->decision.allowed);
     else
-        count_all(check);
+        count_first_or_all(check);
 }
 
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret)

@@ -83,7 +83,8 @@ static void a_page_ends_with_a_whole_line_however_it_is_read(void **state)
     struct policy_set *set = policies_make(specs, 2);
     assert_int_equal(read_page(set, 0, text), METRICS_OVER);
     assert_int_equal(text[strlen(text) - 1], '\n');
-    assert_non_null(strstr(text, "ratelimitd_limit_units{policy=\"api\",limit=\"day\",algorithm=\"token_bucket\"} 50\n"));
+    assert_non_null(
+        strstr(text, "ratelimitd_limit_units{policy=\"api\",limit=\"day\",algorithm=\"token_bucket\"} 50\n"));
     policy_set_unref(set);
 }
 

@@ -142,18 +142,58 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
 
 /* ---- Values against each other ---- */
 
+/* NULL, or what is wrong. */
+static const char *address_fault(const char *address, bool is_sentinel)
+{
+    struct redis_address parsed;
+    if (strstr(address, "://") != NULL) return "is a URL; write host:port, and user and password_file as settings";
+    const char *fault = redis_address_parse(address, &parsed);
+    return fault == NULL && is_sentinel && parsed.is_unix ? "a Sentinel has no Unix socket; write host:port" : fault;
+}
+
+static void check_addresses(struct loader *loader)
+{
+    const size_t at = SETTING_AT_store_redis_addresses;
+    const bool is_sentinel = loader->config->store_redis_topology == TOPOLOGY_SENTINEL;
+    const char *all = loader->config->store_redis_addresses;
+    char shown[FAULTS_SHOWN_MAX];
+    if (all == NULL) return;
+
+    size_t n = 0;
+    for (const char *from = all, *end = all; *end != '\0'; from = end + 1, n++) {
+        char address[REDIS_HOST_MAX + 64];
+        end = from + strcspn(from, "\n");
+        snprintf(address, sizeof address, "%.*s", (int)(end - from), from);
+        const char *fault = address_fault(address, is_sentinel);
+        if (fault != NULL) refuse_setting(loader, at, at, "%s: %s", faults_shown(shown, address), fault);
+    }
+    if (n > 1 && !is_sentinel)
+        refuse_setting(loader, at, at, "has %zu entries; write exactly 1, or topology: sentinel if they are Sentinels",
+                       n);
+}
+
+static void check_sentinel(struct loader *loader)
+{
+    const size_t of_sentinels[] = {SETTING_AT_store_redis_master_name, SETTING_AT_store_redis_sentinel_username,
+                                   SETTING_AT_store_redis_sentinel_password_file};
+    if (loader->config->store_redis_topology == TOPOLOGY_SENTINEL) {
+        if (loader->config->store_redis_master_name == NULL)
+            refuse_setting(loader, of_sentinels[0], SETTING_AT_store_redis_topology,
+                           "is needed with topology: sentinel; write the name that `sentinel monitor` has");
+        return;
+    }
+    for (size_t i = 0; i < N_OF(of_sentinels); i++)
+        if (loader->lines[of_sentinels[i]] > 0)
+            refuse_setting(loader, of_sentinels[i], of_sentinels[i], "has no effect without topology: sentinel");
+}
+
 static void check_store(struct loader *loader)
 {
     static const char section[] = "store.redis.";
     const size_t addresses = SETTING_AT_store_redis_addresses, type = SETTING_AT_store_type;
     const uint32_t *lines = loader->lines;
-    const char *address = loader->config->store_redis_addresses, *wrong = NULL;
-    struct redis_address parsed;
-    char shown[FAULTS_SHOWN_MAX];
-    if (address != NULL)
-        wrong = strstr(address, "://") != NULL ? "is a URL; write host:port, and user and password_file as settings"
-                                               : redis_address_parse(address, &parsed);
-    if (wrong != NULL) refuse_setting(loader, addresses, addresses, "%s: %s", faults_shown(shown, address), wrong);
+    check_addresses(loader);
+    check_sentinel(loader);
     if (loader->config->store_type == STORE_TYPE_REDIS && lines[addresses] == 0)
         refuse_setting(
             loader, addresses, type,
@@ -247,6 +287,7 @@ static void read_secrets(struct loader *loader)
     struct config *config = loader->config;
     if (config->store_type == STORE_TYPE_REDIS) {
         config->redis_password = read_secret(loader, "password", SETTING_AT_store_redis_password_file);
+        config->sentinel_password = read_secret(loader, "password", SETTING_AT_store_redis_sentinel_password_file);
         if (config->store_redis_password_file == NULL && config->store_redis_username != NULL)
             refuse_setting(loader, username, username,
                            "is of no use without a password; write store.redis.password_file as well");
@@ -432,9 +473,10 @@ void config_free(struct config *config)
 void config_forget_secrets(struct config *config)
 {
     secret_free(config->redis_password);
+    secret_free(config->sentinel_password);
     secret_free(config->keys_secret);
     redis_tls_unref(config->redis_tls);
-    config->redis_password = config->keys_secret = NULL;
+    config->redis_password = config->sentinel_password = config->keys_secret = NULL;
     config->redis_tls = NULL;
 }
 

@@ -20,6 +20,8 @@
 #include "policy/policy_read.h"
 #include "policy/setting.h"
 
+enum topology { TOPOLOGY_SINGLE, TOPOLOGY_SENTINEL };
+
 enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 
 #define SETTING_TYPE_TEXT     char *
@@ -37,6 +39,7 @@ struct config {
 #undef SETTING
     char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
     struct redis_tls *redis_tls; /* one reference; from store.redis.tls; NULL = plain text */
+    char *sentinel_password;     /* owned; from store.redis.sentinel.password_file; likewise */
     char *keys_secret;           /* owned; from keys.secret_file; likewise */
     struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
     bool has_tls;                /* the file has a setting of store.redis.tls */

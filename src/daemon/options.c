@@ -13,12 +13,17 @@ static uint32_t shortest_deadline_ms(const struct config *config)
 
 struct redis_options options_redis(const struct config *config, uint64_t random_seed)
 {
+    const bool is_sentinel = config->store_redis_topology == TOPOLOGY_SENTINEL;
     return (struct redis_options){
         .address = config->store_redis_addresses,
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,
         .tls = config->redis_tls,
+        .master_name = is_sentinel ? config->store_redis_master_name : NULL,
+        .sentinel_username = config->store_redis_sentinel_username,
+        .sentinel_password = config->sentinel_password,
+        .sentinel_tls = config->redis_tls,
         .database = (int)config->store_redis_database,
         .batch_max_keys = (uint32_t)config->store_redis_batch_max_keys,
         .merge = config->store_redis_merge,

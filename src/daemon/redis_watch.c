@@ -73,6 +73,19 @@ static void report_daemons(struct redis_watch *watch, const struct redis_store *
     watch->has_fault = has_fault;
 }
 
+/* A Sentinel that stays away is named once. */
+static void report_passed(struct redis_watch *watch, const struct redis_store *redis)
+{
+    const char *why;
+    char text[LOG_REPLY_MAX];
+    uint64_t n = redis_store_passed(redis, &why);
+    if (n == watch->n_passed) return;
+    watch->n_passed = n;
+    if (strcmp(watch->passed, why) == 0) return;
+    snprintf(watch->passed, sizeof watch->passed, "%s", why);
+    log_warning("Redis: passed over: %s", log_escape(text, sizeof text, why, strlen(why)));
+}
+
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)
 {
     log_events(watch, redis);
@@ -84,6 +97,7 @@ bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis
                     key, n_foreign - watch->n_foreign);
     watch->n_foreign = n_foreign;
     report_daemons(watch, redis);
+    report_passed(watch, redis);
 
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->reported, redis_store_status(redis), sizeof watch->reported - 1) == 0;

@@ -389,6 +389,12 @@ int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const stru
     return 0;
 }
 
+void redis_conn_expect(struct redis_conn *conn, struct redis_call *call)
+{
+    call->sent_us = conn->clock->mono_us;
+    list_push_back(&conn->calls, &call->link);
+}
+
 void redis_conn_cork(struct redis_conn *conn)
 {
     conn->is_corked = true;

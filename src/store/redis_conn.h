@@ -78,6 +78,10 @@ const char *redis_conn_tls_version(const struct redis_conn *conn); /* "TLSv1.3";
 /* 0, or -1 (closing, or no memory): then on_reply does not run. `args` are copied. */
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n);
 
+/* For what the server sends by itself after a subscription: the next reply behind those that are waited for. The call
+ * counts as waiting, so redis_conn_waiting_since() says nothing then. */
+void redis_conn_expect(struct redis_conn *conn, struct redis_call *call);
+
 /* Call it before commands that contain a password: everything up to the next complete write is wiped. `reserve`: their
  * bytes, so that the output buffer need not move and leave a copy behind. 0, or -1 without memory. */
 int redis_conn_guard(struct redis_conn *conn, size_t reserve);

@@ -22,24 +22,21 @@
 #include "base/log.h"
 #include "store/backoff.h"
 #include "store/redis_counters.h"
+#include "store/redis_lookup.h"
+#include "store/redis_sentinel.h"
 
 enum {
     OPEN_MS = 1000,           /* from connect() to the canary's reply */
     HEALTHY_US = 2 * 1000000, /* a connection that was ready this long has cured the backoff */
     USER_TIMEOUT_FACTOR = 3,  /* TCP_USER_TIMEOUT in stall times */
     STATUS_SIZE = 640,
+    MASTER_SIZE = 320,
     STEPS_PER_SECOND = 20, /* that are logged */
 };
 
 static struct log_site steps = {.most = STEPS_PER_SECOND};
 
-enum link_state { WAITING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
-
-/* A name lookup ends when the resolver likes. It outlives its link, which does not wait for it. */
-struct lookup {
-    uv_getaddrinfo_t request;
-    struct redis_link *link; /* NULL once that is closed */
-};
+enum link_state { WAITING, ASKING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
 
 struct redis_link {
     uv_loop_t *loop;                     /* not owned */
@@ -60,13 +57,15 @@ struct redis_link {
     uv_timer_t timer;    /* WAITING: until the next attempt; OPENING: the deadline */
     uv_timer_t watchdog; /* READY: the oldest call's age */
     struct redis_address address;
-    struct lookup *lookup; /* owned until it is closed; NULL = none runs */
-    bool is_stale;         /* what is being resolved is not wanted any more */
-    uint32_t n_tried;      /* addresses of the name that have failed */
+    char master[MASTER_SIZE];        /* what a Sentinel named for this attempt */
+    struct redis_sentinel *sentinel; /* owned; NULL = the settings have the address */
+    struct redis_lookup lookup;
+    bool is_stale;    /* what is being resolved is not wanted any more */
+    uint32_t n_tried; /* addresses of the name that have failed */
 
     void (*on_closed)(void *arg); /* NULL = not closing */
     void *on_closed_arg;
-    int n_handles; /* timers not yet closed */
+    int n_handles; /* timers, and the Sentinels' part, not yet closed */
 };
 
 /* Why it failed, and how soon to try again; the first cause counts. */
@@ -93,6 +92,7 @@ static void try_again_later(struct redis_link *link, const char *what)
 static void attempt_failed(struct redis_link *link, enum redis_remedy remedy, const char *why)
 {
     if (why != NULL) note_failure(link, remedy, why);
+    if (link->sentinel != NULL && link->state != ASKING) redis_sentinel_distrust(link->sentinel);
     redis_counters.redis_connect_failures++;
     link->n_tried++;
     try_again_later(link, "no connection");
@@ -228,6 +228,7 @@ static const char *open_resolved(struct redis_link *link, const struct addrinfo 
 {
     uint32_t n_all = 0;
     for (const struct addrinfo *it = all; it != NULL; it = it->ai_next) n_all++;
+    CHECK(n_all > 0);
     const struct addrinfo *picked = all;
     for (uint32_t i = link->n_tried % n_all; i > 0; i--) picked = picked->ai_next;
 
@@ -240,29 +241,13 @@ static const char *open_resolved(struct redis_link *link, const struct addrinfo 
     return NULL;
 }
 
-static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *all)
+static void on_resolved(struct redis_lookup *lookup, const char *fault, const struct addrinfo *all)
 {
-    struct lookup *lookup = CONTAINER_OF(request, struct lookup, request);
-    struct redis_link *link = lookup->link;
-    mem_free(lookup);
-    if (link == NULL) {
-        uv_freeaddrinfo(all);
-        return;
-    }
-
-    link->lookup = NULL;
+    struct redis_link *link = CONTAINER_OF(lookup, struct redis_link, lookup);
     clock_update(link->clock);
-    const char *fault;
-    if (link->is_stale)
-        fault = "the settings have changed";
-    else if (status < 0)
-        fault = uv_strerror(status);
-    else if (all == NULL)
-        fault = "the name has no address";
-    else
-        fault = open_resolved(link, all);
+    if (link->is_stale) fault = "the settings have changed";
+    if (fault == NULL) fault = open_resolved(link, all);
     if (fault != NULL) attempt_failed(link, REMEDY_RECONNECT, fault);
-    uv_freeaddrinfo(all);
 }
 
 /* Opens a connection to the address, `text`, for this attempt. */
@@ -284,31 +269,50 @@ static void open_address(struct redis_link *link, const char *text)
         return;
     }
 
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    struct lookup *lookup = mem_alloc(sizeof *lookup);
-    int status = UV_ENOMEM;
-    if (lookup != NULL) status = uv_getaddrinfo(link->loop, &lookup->request, on_resolved, address->host, NULL, &hints);
+    int status = redis_lookup_start(&link->lookup, link->loop, address->host);
     if (status < 0) {
-        mem_free(lookup);
         attempt_failed(link, REMEDY_RECONNECT, uv_strerror(status));
         return;
     }
-
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", address->host);
-    lookup->link = link;
-    link->lookup = lookup;
     link->is_stale = false;
     link->state = RESOLVING;
 }
 
-/* Each attempt asks anew where the server is: here, of the settings. Whatever else may know it is asked in their place,
- * and goes on with open_address(). */
+/* Each attempt asks anew where the server is: the settings, or the Sentinels. */
 static void on_attempt_time(uv_timer_t *timer)
 {
     struct redis_link *link = timer->data;
     clock_update(link->clock);
     redis_counters.redis_connects++;
-    open_address(link, link->options->address);
+    if (link->sentinel == NULL) {
+        open_address(link, link->options->address);
+        return;
+    }
+    link->state = ASKING;
+    snprintf(link->peer, sizeof link->peer, "the master %.250s", link->options->master_name);
+    redis_sentinel_ask(link->sentinel);
+}
+
+/* ---- Sentinels ---- */
+
+static void on_master(void *arg, const char *address, const char *sentinel)
+{
+    struct redis_link *link = arg;
+    if (link->state == ASKING) {
+        log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: Sentinel %s names %s", sentinel, address);
+        snprintf(link->master, sizeof link->master, "%s", address);
+        open_address(link, link->master);
+    } else if (strcmp(link->master, address) != 0) {
+        backoff_reset(&link->backoff);
+        redis_link_drop(link, REMEDY_RECONNECT, "the Sentinels name another master");
+    }
+}
+
+static void on_no_master(void *arg, const char *why)
+{
+    struct redis_link *link = arg;
+    if (link->state == ASKING) attempt_failed(link, REMEDY_RECONNECT, why);
 }
 
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
@@ -325,13 +329,22 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     link->handshake.conn = &link->conn;
     link->handshake.script = script;
     link->handshake.on_over = on_handshake_over;
+    link->lookup.on_done = on_resolved;
+    if (options->master_name != NULL) {
+        const struct redis_sentinel_events of_sentinel = {.arg = link, .on_master = on_master, .on_none = on_no_master};
+        link->sentinel = redis_sentinel_new(loop, clock, options, &of_sentinel);
+        if (link->sentinel == NULL) {
+            mem_free(link);
+            return NULL;
+        }
+    }
     backoff_init(&link->backoff, options->random_seed);
     backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
 
     uv_timer_init(loop, &link->timer);
     uv_timer_init(loop, &link->watchdog);
     link->timer.data = link->watchdog.data = link;
-    link->n_handles = 2;
+    link->n_handles = 2 + (link->sentinel != NULL);
     uv_timer_start(&link->timer, on_attempt_time, 0, 0);
     return link;
 }
@@ -349,6 +362,7 @@ void redis_link_move(struct redis_link *link)
     link->handshake.without_hello = false;
     if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
     if (link->state == RESOLVING) link->is_stale = true;
+    if (link->sentinel != NULL) redis_sentinel_options_changed(link->sentinel);
     redis_link_drop(link, REMEDY_RECONNECT, "the settings have changed");
 }
 
@@ -381,11 +395,22 @@ size_t redis_link_output(const struct redis_link *link)
     return redis_conn_output(&link->conn);
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+uint64_t redis_link_passed(const struct redis_link *link, const char **ret_text)
 {
-    struct redis_link *link = handle->data;
+    *ret_text = "";
+    return link->sentinel != NULL ? redis_sentinel_passed(link->sentinel, ret_text) : 0;
+}
+
+static void on_part_closed(void *arg)
+{
+    struct redis_link *link = arg;
     link->n_handles--;
     maybe_closed(link);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    on_part_closed(handle->data);
 }
 
 void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), void *arg)
@@ -397,10 +422,7 @@ void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), voi
 
     uv_close((uv_handle_t *)&link->timer, on_handle_closed);
     uv_close((uv_handle_t *)&link->watchdog, on_handle_closed);
-    if (link->lookup != NULL) {
-        link->lookup->link = NULL;
-        uv_cancel((uv_req_t *)&link->lookup->request); /* if it has not begun; else it frees itself at its end */
-        link->lookup = NULL;
-    }
+    if (link->sentinel != NULL) redis_sentinel_close(link->sentinel, on_part_closed, link);
+    redis_lookup_fini(&link->lookup);
     redis_conn_drop(&link->conn);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "store/redis_tls.h"
 
 /* NULL stays NULL. 0, or -1 without memory. */
@@ -17,13 +18,24 @@ static int copy_option(const char **ret_copy, const char *text)
     return *ret_copy != NULL ? 0 : -1;
 }
 
+/* All strings. */
+static const char **string_of(struct redis_options *options, size_t nth)
+{
+    const char **all[] = {&options->address,          &options->username,    &options->password,
+                          &options->key_prefix,       &options->master_name, &options->sentinel_username,
+                          &options->sentinel_password};
+    return nth < N_OF(all) ? all[nth] : NULL;
+}
+
 int redis_options_copy(struct redis_options *ret_copy, const struct redis_options *from)
 {
-    struct redis_options copy = *from;
-    copy.address = copy.username = copy.password = copy.key_prefix = NULL;
+    struct redis_options copy = *from, source = *from;
+    bool is_whole = true;
+    for (size_t i = 0; string_of(&copy, i) != NULL; i++)
+        is_whole &= copy_option(string_of(&copy, i), *string_of(&source, i)) == 0;
     copy.tls = redis_tls_ref(from->tls);
-    if (copy_option(&copy.address, from->address) < 0 || copy_option(&copy.username, from->username) < 0 ||
-        copy_option(&copy.password, from->password) < 0 || copy_option(&copy.key_prefix, from->key_prefix) < 0) {
+    copy.sentinel_tls = redis_tls_ref(from->sentinel_tls);
+    if (!is_whole) {
         redis_options_fini(&copy);
         return -1;
     }
@@ -33,14 +45,16 @@ int redis_options_copy(struct redis_options *ret_copy, const struct redis_option
 
 void redis_options_fini(struct redis_options *copy)
 {
-    if (copy->password != NULL) explicit_bzero((char *)copy->password, strlen(copy->password));
-    mem_free((char *)copy->address);
-    mem_free((char *)copy->username);
-    mem_free((char *)copy->password);
-    mem_free((char *)copy->key_prefix);
+    const char *const secrets[] = {copy->password, copy->sentinel_password};
+    for (size_t i = 0; i < N_OF(secrets); i++)
+        if (secrets[i] != NULL) explicit_bzero((char *)(uintptr_t)secrets[i], strlen(secrets[i]));
+    for (size_t i = 0; string_of(copy, i) != NULL; i++) {
+        mem_free((char *)(uintptr_t)*string_of(copy, i));
+        *string_of(copy, i) = NULL;
+    }
     redis_tls_unref(copy->tls);
-    copy->tls = NULL;
-    copy->address = copy->username = copy->password = copy->key_prefix = NULL;
+    redis_tls_unref(copy->sentinel_tls);
+    copy->tls = copy->sentinel_tls = NULL;
 }
 
 static bool same_text(const char *a, const char *b)
@@ -52,7 +66,9 @@ static bool same_text(const char *a, const char *b)
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b)
 {
     return same_text(a->address, b->address) && same_text(a->username, b->username) &&
-           same_text(a->password, b->password) && a->database == b->database && redis_tls_equal(a->tls, b->tls);
+           same_text(a->password, b->password) && a->database == b->database && redis_tls_equal(a->tls, b->tls) &&
+           same_text(a->master_name, b->master_name) && same_text(a->sentinel_username, b->sentinel_username) &&
+           same_text(a->sentinel_password, b->sentinel_password) && redis_tls_equal(a->sentinel_tls, b->sentinel_tls);
 }
 
 const char *redis_address_parse(const char *text, struct redis_address *ret)

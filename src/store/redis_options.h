@@ -10,11 +10,14 @@
 struct redis_tls;
 
 struct redis_options {
-    const char *address;    /* "unix:/path" or "host:port"; copied, as are the other strings */
+    const char *address;    /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; all strings are copied */
     const char *username;   /* NULL = the default user */
     const char *password;   /* NULL = none */
     const char *key_prefix; /* "rl" */
     struct redis_tls *tls;  /* NULL = plain text; a copy has a reference */
+    const char *master_name; /* by which the Sentinels know the master; NULL = there are none */
+    const char *sentinel_username, *sentinel_password; /* on the Sentinels; NULL as above */
+    struct redis_tls *sentinel_tls;                    /* likewise */
     int database;
     uint32_t batch_max_keys;  /* unique keys in one EVALSHA, 1 to 64 */
     bool merge;               /* equal checks of one key in one batch become one */
@@ -33,7 +36,8 @@ struct redis_options {
     uint64_t random_seed;                                    /* jitter */
 };
 
-/* A copy that owns its strings and a reference to `tls`. 0, or -1 without memory (then `ret_copy` is untouched). */
+/* A copy that owns its strings and references to what TLS needs. 0, or -1 without memory (then `ret_copy` is
+ * untouched). */
 int redis_options_copy(struct redis_options *ret_copy, const struct redis_options *from);
 void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes the password */
 

@@ -309,6 +309,12 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
     return redis->foreign;
 }
 
+uint64_t redis_store_passed(const struct redis_store *redis, const char **ret_text)
+{
+    *ret_text = "";
+    return redis->node.link != NULL ? redis_link_passed(redis->node.link, ret_text) : 0;
+}
+
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
 {
@@ -328,6 +334,15 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     const char *prefix = copy.key_prefix;
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
+
+    /* The topology needs a restart, and the addresses of one are none of the other. */
+    if ((copy.master_name == NULL) != (redis->options.master_name == NULL)) {
+        const char *address = copy.address, *master_name = copy.master_name;
+        copy.address = redis->options.address;
+        copy.master_name = redis->options.master_name;
+        redis->options.address = address;
+        redis->options.master_name = master_name;
+    }
 
     bool is_other_server = !redis_options_same_server(&copy, &redis->options);
     redis_options_fini(&redis->options);

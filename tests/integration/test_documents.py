@@ -14,8 +14,10 @@ import sys
 import textwrap
 
 import pytest
+import redis as redis_py
 
 from harness import ROOT, algorithms, build_dir, eventually, on_free_port, program
+from sentinels import NAME, Watched
 
 sys.path.insert(0, str(ROOT / "tests"))
 import documents  # noqa: E402
@@ -27,7 +29,7 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # Snippets without a language: the two of Try it and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
-PLAIN = {"README.md": 3, "redis.md": 13, "operate-under-load.md": 1}
+PLAIN = {"README.md": 3, "redis.md": 14, "operate-under-load.md": 1}
 
 
 def named(block):
@@ -65,8 +67,9 @@ def run(argv, socket=None, **options):
 
 def check_config(text, folder):
     """Runs --check-config on it, with the group and the password file that it names."""
-    (folder / "redis-password").write_text("secret\n")
-    (folder / "redis-password").chmod(0o600)
+    for name in ("redis-password", "sentinel-password"):
+        (folder / name).write_text("secret\n")
+        (folder / name).chmod(0o600)
     text = text.replace("/run/secrets/redis/password", str(folder / "redis-password"))
     if "tls:" in text:
         make_certificates(folder)
@@ -298,6 +301,32 @@ def test_the_rights_can_be_pasted_into_a_shell_and_are_enough(redis, redis_cli, 
         made = client.call("reserve", policy, "carol", 2)
         for actual in (1, 1):
             assert client.call("settle", made["reservation"], actual)["source"] == "redis"
+
+
+def test_the_rights_on_sentinels_can_be_pasted_into_a_shell_and_are_enough(redis_kind, ratelimitd, connect, tmp_path):
+    cli = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    if cli is None:
+        pytest.skip("no redis-cli here")
+    watched = Watched(redis_kind)
+    try:
+        for sentinel in watched.wait().sentinels:
+            command = commands_of("acl of sentinels").replace("redis-cli -p 26379", f"{cli} -e -p {sentinel.port}")
+            done = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, cwd=tmp_path)
+            assert (done.returncode, done.stdout.strip()) == (0, "OK"), done.stdout + done.stderr
+            with sentinel.client() as client:
+                client.execute_command("ACL", "SETUSER", "default", "off")
+        (tmp_path / "password").write_text("PASSWORD\n")
+        sentinels = f"{{username: ratelimit, password_file: {tmp_path}/password}}"
+        daemon = ratelimitd("defaults: {deadline: 5s}\npolicies: {api: {algorithm: token_bucket, limit: 100, window: 1m}}\n", redis=watched.servers[0],
+                            redis_options={"topology": "sentinel", "addresses": f"[{watched.addresses}]", "master_name": NAME, "sentinel": sentinels})
+        client = connect(daemon)
+        eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers")
+        with watched.sentinels[0].client(username="ratelimit", password="PASSWORD") as direct:
+            with pytest.raises(redis_py.RedisError, match="(?i)permission"):
+                direct.execute_command("SENTINEL", "FAILOVER", NAME)
+        assert client.call("stats")["redis_connect_failures"] == 0
+    finally:
+        watched.close()
 
 
 def test_redis_takes_the_line_about_eviction(start_redis):

@@ -160,6 +160,8 @@ static void only_presets_take_a_key_prefix(void **state)
 
 /* What is refused */
 
+#define SENTINEL(addresses, more)                                                                                      \
+    "store:\n  type: redis\n  redis:\n    topology: sentinel\n    addresses: " addresses "\n    " more "\n"
 #define TLS(value)         "store:\n  type: redis\n  redis:\n    addresses: [\"h:1\"]\n    tls: " value "\n"
 #define POLICY(settings)   "policies:\n  p:\n" settings
 #define VALID              "    limit: 1\n    window: 1s\n"
@@ -210,8 +212,21 @@ static const struct {
     {"store:\n  type: memory\n  redis:\n    reconnect: {min: 1s}\n", 4, "store.redis.reconnect: min is above max"},
     {"store:\n  type: memory\n  redis:\n    addresses: x\n", 4, "store.redis.addresses: is not a list"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"a:1\", \"b:1\"]\n", 4,
-     "store.redis.addresses: has 2 entries; write exactly 1"},
+     "store.redis.addresses: has 2 entries; write exactly 1, or topology: sentinel if they are Sentinels"},
     {"store:\n  type: memory\n  redis:\n    addresses: []\n", 4, "store.redis.addresses: has 0 entries"},
+    {SENTINEL("[\"a:1\", \"b:1\"]", ""), 4,
+     "store.redis.master_name: is needed with topology: sentinel; write the name"},
+    {SENTINEL("[\"a:1\", \"unix:/x\"]", "master_name: m"), 5,
+     "'unix:/x': a Sentinel has no Unix socket; write host:port"},
+    {SENTINEL("[\"a:1\", \"b\"]", "master_name: m"), 5, "'b': no port; write host:port"},
+    {SENTINEL("[\"a:1\"]", "sentinel: {password_file: /nowhere/x}\n    master_name: m"), 6,
+     "store.redis.sentinel.password_file: /nowhere/x: No such file"},
+    {SENTINEL("[\"a:1\"]", "sentinel: {tls: {verify: ca}}\n    master_name: m"), 6,
+     "store.redis.sentinel.tls: not built yet; leave it out: Sentinels are reached with store.redis.tls"},
+    {"store:\n  type: memory\n  redis:\n    master_name: m\n", 4,
+     "store.redis.master_name: has no effect without topology: sentinel"},
+    {"store:\n  type: memory\n  redis:\n    sentinel: {username: u}\n", 4,
+     "store.redis.sentinel.username: has no effect without topology: sentinel"},
     {"store:\n  type: memory\n  redis:\n    addresses: [localhost]\n", 4, "'localhost': no port; write host:port"},
     {"store:\n  type: memory\n  redis:\n    addresses: [\"unix:redis.sock\"]\n", 4,
      "the path after unix: must be absolute"},

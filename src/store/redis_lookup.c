@@ -1,0 +1,48 @@
+#include "store/redis_lookup.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+/* It ends when the resolver likes, and so outlives its owner. */
+struct redis_lookup_request {
+    uv_getaddrinfo_t request;
+    struct redis_lookup *lookup; /* NULL once that is gone */
+};
+
+static void on_resolved(uv_getaddrinfo_t *uv, int status, struct addrinfo *all)
+{
+    struct redis_lookup_request *request = CONTAINER_OF(uv, struct redis_lookup_request, request);
+    struct redis_lookup *lookup = request->lookup;
+    mem_free(request);
+    if (lookup != NULL) {
+        lookup->request = NULL;
+        const char *fault = status < 0 ? uv_strerror(status) : NULL;
+        if (status == 0 && all == NULL) fault = "the name has no address";
+        lookup->on_done(lookup, fault, all);
+    }
+    uv_freeaddrinfo(all);
+}
+
+int redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    if (lookup->request != NULL) return UV_EBUSY;
+    struct redis_lookup_request *request = mem_alloc(sizeof *request);
+    if (request == NULL) return UV_ENOMEM;
+    request->lookup = lookup;
+    int status = uv_getaddrinfo(loop, &request->request, on_resolved, host, NULL, &hints);
+    if (status < 0) {
+        mem_free(request);
+        return status;
+    }
+    lookup->request = request;
+    return 0;
+}
+
+void redis_lookup_fini(struct redis_lookup *lookup)
+{
+    if (lookup->request == NULL) return;
+    lookup->request->lookup = NULL;
+    uv_cancel((uv_req_t *)&lookup->request->request); /* if it has not begun; else it frees itself at its end */
+    lookup->request = NULL;
+}

@@ -1,0 +1,26 @@
+/*
+ * redis_lookup.h: the addresses of a name. hiredis' own lookup would block the loop.
+ */
+#ifndef RL_STORE_REDIS_LOOKUP_H
+#define RL_STORE_REDIS_LOOKUP_H
+
+#include <netdb.h>
+
+#include <uv.h>
+
+struct redis_lookup_request;
+
+struct redis_lookup {
+    struct redis_lookup_request *request; /* NULL = none runs */
+    /* NULL = `all` has one address or more, which are freed afterwards; else what was wrong. */
+    void (*on_done)(struct redis_lookup *lookup, const char *fault, const struct addrinfo *all);
+};
+
+/* 0, or a status of libuv: then on_done does not run. UV_EBUSY while one runs: a resolver that hangs must not get all
+ * helper threads. */
+int redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host);
+/* The owner goes. A lookup that has begun keeps the loop alive until the resolver gives up, but on_done does not run.
+ */
+void redis_lookup_fini(struct redis_lookup *lookup);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * redis_sentinel.h: the address of the master, from one of several Sentinels.
+ *
+ *   waiting ──▶ trying ──▶ answered ──▶ waiting      the one that answered goes first next time, and its connection
+ *                 │  ▲                               stays open for its hints (+switch-master) until then
+ *                 ▼  │
+ *               passing                              to the next; behind the last one, the round has failed
+ *
+ * A round begins when the owner asks, when a Sentinel hints at a new master, and after some seconds. Each Sentinel has
+ * 250 ms. What one says is a claim: the owner proves it by a handshake with the server that it names.
+ */
+#ifndef RL_STORE_REDIS_SENTINEL_H
+#define RL_STORE_REDIS_SENTINEL_H
+
+#include <uv.h>
+
+#include "base/clock.h"
+#include "store/redis_options.h"
+
+struct redis_sentinel;
+
+/* Both run from a timer. */
+struct redis_sentinel_events {
+    void *arg;
+    /* "host:port", and the Sentinel that says so; after each round that has not failed. */
+    void (*on_master)(void *arg, const char *address, const char *sentinel);
+    void (*on_none)(void *arg, const char *why); /* a round that was asked for has failed */
+};
+
+/* NULL without memory. `clock` and `options` outlive it. Does nothing before it is asked. */
+struct redis_sentinel *redis_sentinel_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+                                          const struct redis_sentinel_events *events);
+/* on_master or on_none follows, once; a round that runs answers as well. */
+void redis_sentinel_ask(struct redis_sentinel *sentinel);
+/* The one that answered last named a server that is not the master: the others come first. */
+void redis_sentinel_distrust(struct redis_sentinel *sentinel);
+void redis_sentinel_options_changed(struct redis_sentinel *sentinel);
+
+/* Sentinels that were passed over so far, and what was wrong with the last one, any bytes. */
+uint64_t redis_sentinel_passed(const struct redis_sentinel *sentinel, const char **ret_text);
+
+/* on_closed runs once, later; nothing else does any more. */
+void redis_sentinel_close(struct redis_sentinel *sentinel, void (*on_closed)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,245 @@
+"""test_sentinel.py: the master found by real Sentinels, and by some that are silent, foreign or lie."""
+
+import socket
+import threading
+
+import pytest
+
+from certificates import Authority
+from harness import Redis, eventually, on_free_port
+from sentinels import NAME, Sentinel, Watched
+
+CONFIG = """
+defaults: {deadline: 5s, on_failure: deny}
+policies:
+  api: {algorithm: token_bucket, limit: 1000000, window: 1d}
+"""
+QUICK = "{min: 1ms, max: 50ms, refused_max: 50ms}"
+
+
+@pytest.fixture
+def watched(redis_kind):
+    one = Watched(redis_kind)
+    try:
+        yield one.wait()
+    finally:
+        one.close()
+
+
+@pytest.fixture
+def start_daemon(ratelimitd):
+    def start(addresses, **options):
+        lines = "".join(f"    {name}: {value}\n" for name, value in {"master_name": NAME, "reconnect": QUICK, **options}.items())
+        text = f"{CONFIG}\nstore:\n  type: redis\n  redis:\n    topology: sentinel\n    addresses: [{addresses}]\n{lines}"
+        daemon = ratelimitd(text, start=False)
+        daemon.start()
+        return daemon
+
+    return start
+
+
+def decides(daemon, patience_s=10):
+    with daemon.client() as client:
+        eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers", patience_s=patience_s)
+
+
+def n_keys(server):
+    with server.client() as client:
+        return client.dbsize()
+
+
+# ---- real Sentinels -------------------------------------------------------------------------------------------------
+
+
+def test_one_sentinel_of_three_is_enough(watched, start_daemon):
+    for sentinel in watched.sentinels[:2]:
+        sentinel.kill()
+    daemon = start_daemon(watched.addresses)
+    decides(daemon)
+    daemon.wait_for_log(rf"warning: Redis: passed over: Sentinel {watched.sentinels[1].address}: ")
+
+
+def test_without_any_sentinel_the_log_says_so_and_the_connection_goes_on(watched, start_daemon):
+    daemon = start_daemon(watched.addresses)
+    decides(daemon)
+    for sentinel in watched.sentinels:
+        sentinel.kill()
+    with daemon.client() as client, watched.master.client() as direct:
+        assert client.check("api", "k")["source"] == "redis"
+        direct.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        daemon.wait_for_log(r"warning: Redis: Sentinel \S+: Connection refused \(the master limits\)")
+        assert client.check("api", "k")["reason"] == "down"
+
+
+def test_another_name_is_reported(watched, start_daemon):
+    daemon = start_daemon(watched.addresses, master_name="other")
+    daemon.wait_for_log(r"warning: Redis: Sentinel \S+: it knows no master other; correct store.redis.master_name")
+
+
+def test_sentinels_are_reached_by_name_and_through_tls(redis_kind, start_daemon, tmp_path, request):
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", "IP:127.0.0.1,DNS:localhost")
+    tls = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": authority.certificate, "tls-auth-clients": "no"}
+    words = [word for name, value in tls.items() for word in (f"--{name}", str(value))]
+    ports = []
+
+    def start_master(port):
+        ports.append(port)
+        return Redis(redis_kind, arguments=["--tls-port", str(port), *words])
+
+    master = on_free_port(start_master)
+    request.addfinalizer(master.close)
+    sentinel = Sentinel(redis_kind, ports[-1], ["tls-replication yes", *(f"{name} {value}" for name, value in tls.items())], is_tls=True)
+    request.addfinalizer(sentinel.close)
+    daemon = start_daemon(f'"localhost:{sentinel.port}"', tls=f"{{ca_file: {authority.certificate}}}")
+    decides(daemon)
+    assert n_keys(master) == 1
+
+
+# ---- reloads -----------------------------------------------------------------------------------------------------------
+
+
+def test_other_sentinels_and_another_name_are_taken_by_a_reload(start_redis, start_daemon, fake):
+    first, second = start_redis(tcp=True), start_redis(tcp=True)
+    old, new = fake(names("127.0.0.1", first.port)), fake(names("127.0.0.1", second.port))
+    daemon = start_daemon(f'"{old.address}"')
+    decides(daemon)
+    daemon.path.write_text(daemon.path.read_text().replace(old.address, new.address))
+    daemon.reload()
+    with daemon.client() as client:
+        eventually(lambda: client.check("api", "k") and n_keys(second) > 0, "the second server counts")
+
+
+def test_another_topology_needs_a_restart_and_changes_nothing_before(start_redis, start_daemon, fake):
+    server = start_redis(tcp=True)
+    sentinel = fake(names("127.0.0.1", server.port))
+    daemon = start_daemon(f'"{sentinel.address}"')
+    decides(daemon)
+    text = daemon.path.read_text()
+    text = text.replace("topology: sentinel", "topology: single").replace(f"    master_name: {NAME}\n", "").replace(sentinel.address, server.address)
+    daemon.path.write_text(text)
+    daemon.reload()
+    daemon.wait_for_log("store.redis.topology")
+    with daemon.client() as client, server.client() as direct:
+        eventually(lambda: client.call("stats")["reloads"] == 1, "the reload")
+        direct.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        n = sentinel.n
+        eventually(lambda: sentinel.n > n, "the Sentinel is still asked")
+        eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers")
+
+
+# ---- Sentinels that are none, or lie -------------------------------------------------------------------------------
+
+
+class Fake:
+    """Reads commands and answers the whole handshake with `reply`; b"" is silence."""
+
+    def __init__(self, reply):
+        self.reply, self.listener = reply, socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.connections, self.n = [], 0
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        while True:
+            try:
+                one, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(one)
+            self.n += 1
+            try:
+                one.sendall(self.reply)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for one in self.connections:
+            one.close()
+
+
+def names(host, port):
+    texts = (host.encode(), str(port).encode())
+    return b"+OK\r\n*2\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(text), text) for text in texts) + b"*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n"
+
+
+@pytest.fixture
+def fake():
+    fakes = []
+
+    def start(reply):
+        fakes.append(Fake(reply))
+        return fakes[-1]
+
+    yield start
+    for one in fakes:
+        one.close()
+
+
+BAD = [
+    (b"", "no answer within 250 ms"),
+    (b"-ERR unknown command\r\n-ERR unknown command 'SENTINEL'\r\n-ERR\r\n", ".*unknown command"),
+    (b"+OK\r\n-ERR unknown command 'SENTINEL'\r\n", "it is no Sentinel; write those of the Sentinels into store.redis.addresses"),
+    (b"-WRONGPASS invalid username-password pair\r\n", "WRONGPASS .*; correct store.redis.sentinel.username or its password_file"),
+    (b"-NOAUTH Authentication required.\r\n", "NOAUTH .*password_file"),
+    (b"+OK\r\n$-1\r\n", f"it knows no master {NAME}; correct store.redis.master_name"),
+    (b"+OK\r\n+OK\r\n", "its answer names no host and port"),
+    (names("127.0.0.1", 0), "its answer names no host and port"),
+    (names("127.0.0.1", 65536), "its answer names no host and port"),
+    (names("", 6379), "its answer names no host and port"),
+    (names("unix:/x", 1), "its answer names no host and port"),
+    (names("h" * 300, 6379), "its answer names no host and port"),
+    (b"+OK\r\n*3\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n", "its answer names no host and port"),
+    (b"+OK\r\n*2\r\n$3\r\na\0b\r\n$4\r\n6379\r\n", "its answer names no host and port"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "Protocol error"),
+    (b"+OK\r\n*2\r\n*-7\r\n", "Protocol error"),
+]
+
+
+@pytest.mark.parametrize(("reply", "why"), BAD)
+def test_a_sentinel_that_is_of_no_use_is_passed_over_and_named(start_redis, start_daemon, fake, reply, why):
+    server = start_redis(tcp=True)
+    bad, good = fake(reply), fake(names("127.0.0.1", server.port))
+    daemon = start_daemon(f'"{bad.address}", "{good.address}"')
+    decides(daemon)
+    daemon.wait_for_log(f"warning: Redis: passed over: Sentinel {bad.address}: {why}")
+    with daemon.client() as client:
+        assert client.call("stats")["redis_up"] == 1
+
+
+def test_a_sentinel_that_names_a_replica_or_nobody_is_asked_last_then(start_redis, start_daemon, fake):
+    master = start_redis(tcp=True)
+    replica = start_redis(tcp=True, arguments=["--replicaof", f"127.0.0.1 {master.port}"])
+    for lie in (replica.port, 1):
+        liar, honest = fake(names("127.0.0.1", lie)), fake(names("127.0.0.1", master.port))
+        daemon = start_daemon(f'"{liar.address}", "{honest.address}"')
+        decides(daemon)
+        assert n_keys(master) > 0
+
+
+def test_a_hint_moves_the_connection_at_once(start_redis, start_daemon, fake):
+    first, second = start_redis(tcp=True), start_redis(tcp=True)
+    sentinel = fake(names("127.0.0.1", first.port))
+    daemon = start_daemon(f'"{sentinel.address}"')
+    decides(daemon)
+    sentinel.reply = names("127.0.0.1", second.port)
+    eventually(lambda: sentinel.connections, "the subscription")
+    sentinel.connections[-1].sendall(b"*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$1\r\nx\r\n")
+    with daemon.client() as client:
+        eventually(lambda: client.check("api", "k") and n_keys(second) > 0, "the second server counts")
+
+
+def test_a_flood_of_hints_makes_no_flood_of_questions(start_redis, start_daemon, fake):
+    server = start_redis(tcp=True)
+    hint = b"*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$1\r\nx\r\n"
+    sentinel = fake(names("127.0.0.1", server.port) + 1000 * hint)
+    daemon = start_daemon(f'"{sentinel.address}"')
+    decides(daemon)
+    n = sentinel.n
+    eventually(lambda: sentinel.n >= n + 3, "it is asked again")
+    with daemon.client() as client:
+        assert client.call("stats")["redis_connects"] == 1

@@ -153,22 +153,37 @@ static struct client *first_client(struct op_queue *queue)
     return LIST_ITEM(is_fresh ? queue->fresh.next : queue->ring.next, struct client, link);
 }
 
+static struct op *offer(struct op_queue *queue, struct client *client)
+{
+    queue->served = client;
+    queue->next = LIST_ITEM(client->ops.next, struct op, link);
+    return queue->next;
+}
+
+/* Apart, so that the usual case saves no registers for it. */
+static __attribute__((noinline)) struct op *pass_turns(struct op_queue *queue)
+{
+    for (struct client *client; (client = first_client(queue)) != NULL;) {
+        note_round(queue, client);
+        if (client->n_taken >= OP_QUEUE_SHARE)
+            move_client(client, &queue->done);
+        else if (list_empty(&client->ops)) /* it has paid */
+            forget_client(queue, client);
+        else
+            return offer(queue, client);
+    }
+    return NULL;
+}
+
 struct op *op_queue_next(struct op_queue *queue)
 {
     if (queue->n == 0) return NULL;
-    for (struct client *client; (client = first_client(queue)) != NULL;) {
-        note_round(queue, client);
-        if (client->n_taken >= OP_QUEUE_SHARE) {
-            move_client(client, &queue->done);
-        } else if (list_empty(&client->ops)) { /* it has paid */
-            forget_client(queue, client);
-        } else {
-            queue->served = client;
-            queue->next = LIST_ITEM(client->ops.next, struct op, link);
-            return queue->next;
-        }
-    }
-    return NULL;
+    if (list_empty(&queue->fresh) || queue->n_fresh >= FRESH_MAX) return pass_turns(queue);
+
+    struct client *client = LIST_ITEM(queue->fresh.next, struct client, link);
+    if (client->round != queue->round || client->n_taken >= OP_QUEUE_SHARE) return pass_turns(queue);
+    queue->is_fresh = true;
+    return offer(queue, client);
 }
 
 size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max)
@@ -234,6 +249,7 @@ void op_queue_take(struct op_queue *queue, struct op *op)
         if (client->n_taken < OP_QUEUE_SHARE) move_client(client, &queue->recent);
         return;
     }
+    queue->n_fresh = 0;
     forget_client(queue, client);
     if (queue->by_number.n > 0) forget_everyone(queue);
 }

@@ -154,10 +154,12 @@ static struct script_op script_op_of(const struct op *op)
 /* How many units the op may add to a log or take out of it; 0 to the limit. */
 static int64_t n_log_units(const struct op *op, const struct op_member *member)
 {
+    if (op->kind == OP_PEEK || op->kind == OP_RESET) return 0;
+
     int64_t n = op->at_most > member->cost ? op->at_most : member->cost;
     if (op->kind == OP_SETTLE)
         n = op->reservation->actual > op->reservation->units ? op->reservation->actual : op->reservation->units;
-    return op->kind == OP_PEEK || op->kind == OP_RESET ? 0 : n < member->limit->limit ? n : member->limit->limit;
+    return n < member->limit->limit ? n : member->limit->limit;
 }
 
 /* A log has an element for each unit. This is what they cost Redis; op_units() says what they cost this process. */

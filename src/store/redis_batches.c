@@ -21,6 +21,11 @@ enum {
 
 /* ---- one call ---- */
 
+static int64_t usual_deadline_us(const struct redis_batches *batches)
+{
+    return (int64_t)batches->options->deadline_ms * 1000;
+}
+
 /* With an empty batch; NULL without memory. */
 static struct batch_call *call_begin(struct redis_batches *batches)
 {
@@ -80,7 +85,7 @@ static void call_send(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
     /* The latest time at which the batch may begin. An op without a deadline counts as one that came now. */
-    int64_t usual_us = batches->clock->mono_us + (int64_t)batches->options->deadline_ms * 1000;
+    int64_t usual_us = batches->clock->mono_us + usual_deadline_us(batches);
     int64_t until_us = (call->last_deadline_us > usual_us ? call->last_deadline_us : usual_us) + LATE_US;
 
     const struct slice *of_batch;
@@ -120,11 +125,6 @@ static bool is_at_cap(const struct redis_batches *batches)
 {
     return batches->n_calls >= batches->options->max_inflight ||
            redis_link_output(batches->link) >= batches->options->max_output;
-}
-
-static int64_t usual_deadline_us(const struct redis_batches *batches)
-{
-    return (int64_t)batches->options->deadline_ms * 1000;
 }
 
 static bool window_has_space(const struct redis_batches *batches)

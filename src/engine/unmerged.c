@@ -82,7 +82,7 @@ static struct unmerged_counter *find(const struct unmerged *unmerged, const stru
 
 static uint8_t *append(uint8_t *to, struct slice from)
 {
-    if (from.len > 0) memcpy(to, from.data, from.len);
+    if (from.data != NULL) memcpy(to, from.data, from.len);
     return to + from.len;
 }
 

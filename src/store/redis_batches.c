@@ -415,14 +415,14 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     batches->has_wall = true;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
-        redis_breaker_lost(batches->breaker, missed_us(call));
+        redis_breaker_lost(batches->breaker, missed_us(call), sent_us, batches->clock->mono_us);
         call_refused(call, REMEDY_KEEP);
         return;
     }
 
     end_overtaken(call);
     bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
-    redis_breaker_answered(batches->breaker, missed_us(call), has_written);
+    redis_breaker_answered(batches->breaker, missed_us(call), sent_us, batches->clock->mono_us, has_written);
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
@@ -438,9 +438,9 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
     list_remove(&call->link);
     redis_counters.redis_inflight--;
     if (reply == NULL) {
-        int64_t late_us = missed_us(call);
+        int64_t late_us = missed_us(call), sent_us = call->sent_us;
         call_end(call, OP_DOWN);
-        redis_breaker_lost(batches->breaker, late_us);
+        redis_breaker_lost(batches->breaker, late_us, sent_us, batches->clock->mono_us);
         return;
     }
 

@@ -26,17 +26,23 @@ void redis_breaker_refused(struct redis_breaker *breaker)
     count(breaker, &breaker->n_errors, breaker->errors, BREAKER_REFUSED);
 }
 
-void redis_breaker_lost(struct redis_breaker *breaker, int64_t missed_us)
+void redis_breaker_lost(struct redis_breaker *breaker, int64_t missed_us, int64_t sent_us, int64_t now_us)
 {
     if (missed_us == 0 || redis_breaker_is_open(breaker)) return; /* open: it was sent before */
-    if (breaker->n_late == 0 || missed_us < breaker->missed_us) breaker->missed_us = missed_us;
+    bool is_first = breaker->n_late == 0;
+    if (is_first) breaker->row_us = now_us;
+    if (is_first || missed_us < breaker->missed_us) breaker->missed_us = missed_us;
+
+    bool is_one_pause = sent_us < breaker->row_us && breaker->late > 1;
+    if (is_one_pause && breaker->n_late + 1 >= breaker->late) return;
     count(breaker, &breaker->n_late, breaker->late, BREAKER_LATE);
 }
 
-void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, bool has_written)
+void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, int64_t sent_us, int64_t now_us,
+                            bool has_written)
 {
     if (redis_breaker_is_open(breaker)) return;
     if (has_written) breaker->n_errors = 0;
     if (missed_us == 0) breaker->n_late = 0;
-    redis_breaker_lost(breaker, missed_us);
+    redis_breaker_lost(breaker, missed_us, sent_us, now_us);
 }

@@ -46,7 +46,7 @@ int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t l
 
 void rpc_pack_result(struct packer *packer, uint64_t msgid)
 {
-    enum { HEAD_MAX = 2 + PUT_UINT_MAX + 1 };
+    enum { HEAD_MAX = 2 + PUT_INT_MAX + 1 };
     uint8_t *start = packer->failed ? NULL : buffer_reserve(packer->out, HEAD_MAX);
     if (start == NULL) {
         packer->failed = true;
@@ -54,10 +54,10 @@ void rpc_pack_result(struct packer *packer, uint64_t msgid)
     }
 
     uint8_t *at = start;
-    *at++ = 0x94; /* an array of 4 */
-    *at++ = RPC_RESPONSE;
+    at = put_array(at, 4);
+    at = put_uint(at, RPC_RESPONSE);
     at = put_uint(at, msgid);
-    *at++ = 0xc0; /* nil */
+    at = put_nil(at);
     buffer_grew(packer->out, (size_t)(at - start));
 }
 

@@ -36,8 +36,6 @@
     FIELD(window_ms)                                                                                                   \
     FIELD(of_reset_ms)
 
-enum { FIXSTR = 0xa0, NIL = 0xc0 }; /* the wire's marks; that of a str shorter than 32 bytes holds its length */
-
 enum {
 #define FIELD(name) AT_##name,
     FIELDS(FIELD) N_FIELDS,
@@ -51,7 +49,7 @@ enum {
     static const struct {                                                                                              \
         uint8_t mark;                                                                                                  \
         char text[sizeof #name - 1];                                                                                   \
-    } key_##name = {FIXSTR | (sizeof #name - 1), #name};
+    } key_##name = {PUT_SHORT_STR | (sizeof #name - 1), #name};
 FIELDS(FIELD)
 DESCRIBED_FIELDS(FIELD)
 #undef FIELD
@@ -62,85 +60,29 @@ struct word {
     char text[15];
 };
 
-#define SOURCE(id, word) [id] = {FIXSTR + sizeof word - 1, word},
-#define REASON(id, word) [id] = {FIXSTR + sizeof word - 1, word},
+#define SOURCE(id, word) [id] = {PUT_SHORT_STR + sizeof word - 1, word},
+#define REASON(id, word) [id] = {PUT_SHORT_STR + sizeof word - 1, word},
 static const struct word source_words[] = {DECISION_SOURCES(SOURCE)};
-static const struct word reason_words[] = {[REASON_NONE] = {.mark = NIL}, DECISION_REASONS(REASON)};
+static const struct word reason_words[] = {[REASON_NONE] = {.mark = PUT_NIL}, DECISION_REASONS(REASON)};
 #undef SOURCE
 #undef REASON
 
 enum {
     NAMES_MAX_LEN = 3 + 2 * NAME_MAX_LEN, /* of bound_by and of; source and reason are shorter */
-    DECISION_MAX_LEN = 6 + N_ALL_FIELDS * (PUT_UINT_MAX + 16) + 4 * NAMES_MAX_LEN,
+    DECISION_MAX_LEN = 6 + N_ALL_FIELDS * (PUT_INT_MAX + 16) + 4 * NAMES_MAX_LEN,
 };
 
 /* ---- values, written to `at`; each returns its end ---- */
 
-static uint8_t *put_raw(uint8_t *at, const void *bytes, size_t len)
-{
-    memcpy(at, bytes, len);
-    return at + len;
-}
-
 #define PUT_KEY(at, name) put_raw(at, &key_##name, sizeof key_##name)
 
-static uint8_t *put_long_int(uint8_t *at, int64_t value)
-{
-    if (value >= 0) return put_uint(at, (uint64_t)value);
-    if (value >= -32) {
-        *at = (uint8_t)value;
-        return at + 1;
-    }
-    if (value >= INT8_MIN) return put_big_endian(at, 0xd0, (uint64_t)value, 1);
-    if (value >= INT16_MIN) return put_big_endian(at, 0xd1, (uint64_t)value, 2);
-    if (value >= INT32_MIN) return put_big_endian(at, 0xd2, (uint64_t)value, 4);
-    return put_big_endian(at, 0xd3, (uint64_t)value, 8);
-}
-
-/* Most are small. */
-static inline uint8_t *put_int(uint8_t *at, int64_t value)
-{
-    if (value < 0 || value > 0x7f) return put_long_int(at, value);
-    *at = (uint8_t)value;
-    return at + 1;
-}
-
-static uint8_t *put_nil(uint8_t *at)
-{
-    *at = NIL;
-    return at + 1;
-}
-
-static uint8_t *put_bool(uint8_t *at, bool value)
-{
-    *at = value ? 0xc3 : 0xc2;
-    return at + 1;
-}
-
-/* An array of up to 65535 values. */
-static uint8_t *put_array_head(uint8_t *at, uint32_t n)
-{
-    if (n > 15) return put_big_endian(at, 0xdc, n, 2);
-    *at = (uint8_t)(0x90 | n);
-    return at + 1;
-}
-
-/* A map of up to 65535 fields. */
-static uint8_t *put_map_head(uint8_t *at, uint32_t n)
-{
-    if (n > 15) return put_big_endian(at, 0xde, n, 2);
-    *at = (uint8_t)(0x80 | n);
-    return at + 1;
-}
-
-/* One str of the texts: of 32 bytes and more its length has a byte of its own. */
+/* One str of the texts. */
 static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
 {
     size_t len = 0;
     for (size_t i = 0; i < n; i++) len += strlen(texts[i]);
     CHECK(len <= UINT8_MAX);
-    if (len > 31) *at++ = 0xd9;
-    *at++ = (uint8_t)(len > 31 ? len : FIXSTR | len);
+    at = put_str_head(at, len);
     for (size_t i = 0; i < n; i++) at = put_raw(at, texts[i], strlen(texts[i]));
     return at;
 }
@@ -178,9 +120,9 @@ static const struct limit *described_limit(const struct decision *decision)
     return decision->source != SOURCE_LOCAL ? decision->of : NULL;
 }
 
-static uint8_t *put_array(uint8_t *at, const struct decision *decision, bool describes, uint32_t n_more)
+static uint8_t *put_decision_array(uint8_t *at, const struct decision *decision, bool describes, uint32_t n_more)
 {
-    at = put_array_head(at, (describes ? N_ALL_FIELDS : N_FIELDS) + (n_more > 0));
+    at = put_array(at, (describes ? N_ALL_FIELDS : N_FIELDS) + (n_more > 0));
     at = put_bool(at, decision->allowed);
     at = put_int(at, decision->limit);
     at = put_int(at, decision->remaining);
@@ -201,10 +143,11 @@ static uint8_t *put_array(uint8_t *at, const struct decision *decision, bool des
         at = of != NULL ? put_int(at, decision->window_ms) : put_nil(at);
         at = of != NULL ? put_int(at, decision->of_reset_ms) : put_nil(at);
     }
-    return n_more > 0 ? put_map_head(at, n_more) : at;
+    return n_more > 0 ? put_map(at, n_more) : at;
 }
 
-static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t cost, bool describes, uint32_t n_more)
+static uint8_t *put_decision_map(uint8_t *at, const struct decision *decision, int64_t cost, bool describes,
+                                 uint32_t n_more)
 {
     enum { N_ALWAYS = 7 };
     const struct limit *of = describes ? described_limit(decision) : NULL;
@@ -214,7 +157,7 @@ static uint8_t *put_map(uint8_t *at, const struct decision *decision, int64_t co
         N_ALWAYS + (decision->delay_ms != 0) + has_granted + (decision->bound_by != NULL) + has_reason + n_more;
     if (of != NULL) n += N_DESCRIBED_FIELDS;
 
-    at = put_map_head(at, n);
+    at = put_map(at, n);
     at = put_bool(PUT_KEY(at, allowed), decision->allowed);
     at = put_int(PUT_KEY(at, limit), decision->limit);
     at = put_int(PUT_KEY(at, remaining), decision->remaining);
@@ -245,8 +188,8 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
         return;
     }
 
-    uint8_t *end = form.as_array ? put_array(start, decision, form.describes, n)
-                                 : put_map(start, decision, cost, form.describes, n);
+    uint8_t *end = form.as_array ? put_decision_array(start, decision, form.describes, n)
+                                 : put_decision_map(start, decision, cost, form.describes, n);
     CHECK(end - start <= DECISION_MAX_LEN);
     buffer_grew(packer->out, (size_t)(end - start));
 

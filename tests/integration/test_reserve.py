@@ -414,6 +414,7 @@ policies:
 
 def test_while_redis_is_away_the_failure_answer_reserves(ratelimitd, redis, connect):
     text = """
+defaults: {deadline: 10s}
 policies:
   allow: {algorithm: fixed_window, limit: 10, window: 1h, on_failure: allow}
   deny: {algorithm: fixed_window, limit: 10, window: 1h, on_failure: deny}

@@ -393,7 +393,7 @@ def test_without_redis_each_policy_answers_as_it_says(ratelimitd, redis, connect
 
 
 def test_slots_given_back_while_redis_is_stopped_reach_it_afterwards(ratelimitd, redis, connect):
-    daemon = ratelimitd(CONFIG.replace("5s", "50ms"), redis=redis, redis_options={"stall": "1h"})
+    daemon = ratelimitd(CONFIG.replace("5s", "200ms"), redis=redis, redis_options={"stall": "1h"})
     holder, other = connect(daemon), connect(daemon)
     for _ in range(2):
         slot = holder.call("acquire", "jobs", "k")["slot"]

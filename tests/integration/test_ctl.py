@@ -169,9 +169,9 @@ def test_thirty_thousand_policies_are_listed(ratelimitd):
     """Earlier: an answer is too long. Bytewise order: p1, p10, p100."""
     names = [f"p{i}" for i in range(30_000)]
     daemon = ratelimitd("policies:\n" + "".join(f"  {name}: {{algorithm: fixed_window, limit: 5, window: 1h}}\n" for name in names))
-    done = daemon.ctl("policies")
+    done = daemon.ctl("--timeout", "20s", "policies", patience_s=40)  # with the sanitizers it takes seconds
     assert done.returncode == DONE and [line.split()[0] for line in done.stdout.splitlines()] == ["POLICY", *sorted(names)]
-    (policy,) = json.loads(daemon.ctl("--json", "policies", "p29999").stdout)["policies"]
+    (policy,) = json.loads(daemon.ctl("--timeout", "20s", "--json", "policies", "p29999", patience_s=40).stdout)["policies"]
     assert policy["name"] == "p29999"
 
 

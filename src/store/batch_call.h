@@ -40,8 +40,8 @@ void batch_call_begin(struct batch_call *call, const struct redis_options *optio
 enum batch_status batch_call_add(struct batch_call *call, struct op *op);
 enum batch_merge batch_call_would_merge(const struct batch_call *call, struct op *op);
 
-/* 0, unless the server is late: all its ops have been answered by their deadlines, and it would be the same had they not
- * waited here, and had each been given least_us. Then: what the server has missed, the longest of these times. */
+/* 0, unless the server is late: all its ops have been answered by their deadlines, and it would be the same had they
+ * not waited here, and had each been given least_us. Then: what the server has missed, the longest of these times. */
 int64_t batch_call_missed_us(const struct batch_call *call, int64_t least_us);
 
 /* Clients and keys that ops have asked for, as bits: two of one number are one here. */

@@ -40,8 +40,8 @@ void redis_breaker_close(struct redis_breaker *breaker);
 /* What became of a batch; on_opened runs from within. */
 void redis_breaker_refused(struct redis_breaker *breaker);
 /* missed_us: of a late one the time that it took longer than, as above; else 0: what waited here until its deadline was
- * near, or was given less than any policy gives, shows nothing. has_written: on a server that refuses writes, a batch that
- * only reads is answered well and shows nothing. */
+ * near, or was given less than any policy gives, shows nothing. has_written: on a server that refuses writes, a batch
+ * that only reads is answered well and shows nothing. */
 void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, int64_t sent_us, int64_t now_us,
                             bool has_written);
 /* No reply came, or that it was not begun in time: this shows nothing but that it was late, if it was. */

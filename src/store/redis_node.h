@@ -5,9 +5,9 @@
  *
  * While the breaker is open, ops are refused at once (SUBMIT_BREAKER), and what waits ends with OP_BREAKER. Every
  * probe_every the node asks by itself: a server that was late by the handshake's empty batch, which must be answered
- * within the deadlines that it had missed; one that refused by a write to a scratch key, because a full server still answers reads
- * and empty scripts. Both work without traffic. After each return, of the connection or of the server behind the
- * breaker, the window begins at 1: the crowd that has gathered is not let through at once.
+ * within the deadlines that it had missed; one that refused by a write to a scratch key, because a full server still
+ * answers reads and empty scripts. Both work without traffic. After each return, of the connection or of the server
+ * behind the breaker, the window begins at 1: the crowd that has gathered is not let through at once.
  */
 #ifndef RL_STORE_REDIS_NODE_H
 #define RL_STORE_REDIS_NODE_H

@@ -350,7 +350,8 @@ static void report(void)
     }
     if (most_kib == 0) most_kib = peak_kib();
     qsort(checks, n_checks, sizeof *checks, by_time);
-    printf("{\"checks\": %zu, \"late\": %zu, \"late_sent\": %zu, \"unanswered\": %zu, \"twice\": %zu, \"by_redis\": %zu, \"allowed\": %zu, "
+    printf("{\"checks\": %zu, \"late\": %zu, \"late_sent\": %zu, \"unanswered\": %zu, \"twice\": %zu, \"by_redis\": "
+           "%zu, \"allowed\": %zu, "
            "\"p999_ms\": %.2f, \"max_ms\": %.2f, \"last_failure_ns\": %lld, \"kib\": %llu}\n",
            n_checks, n_late, n_late_sent, n_unanswered, n_twice, n_by_redis, n_allowed,
            (double)checks[n_checks * 999 / 1000].took_ns / 1e6, (double)checks[n_checks - 1].took_ns / 1e6,

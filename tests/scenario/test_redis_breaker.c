@@ -192,8 +192,8 @@ static long n_calls(const char *command)
     return n;
 }
 
-/* A Redis far away, that the policies' deadlines allow for, had to answer within defaults.deadline to be asked again, and
- * never did. */
+/* A Redis far away, that the policies' deadlines allow for, had to answer within defaults.deadline to be asked again,
+ * and never did. */
 static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed(void **state)
 {
     (void)state;

@@ -491,8 +491,8 @@ static void a_bucket_that_is_hard_to_count_is_shared_too(void **state)
         limit_share(&share, &whole, n);
         n_shared++;
         assert_true(share.full >= 1 && share.full <= div_up(whole.full, n));
-        assert_int_equal(share.constants.bucket.admitted,
-                         share.full * share.constants.bucket.per_us + share.max_wait_us * share.constants.bucket.tokens);
+        assert_int_equal(share.constants.bucket.admitted, share.full * share.constants.bucket.per_us +
+                                                              share.max_wait_us * share.constants.bucket.tokens);
         bool is_rare = (__int128)whole.window_us * n / whole.limit >= INT64_C(100000000000000); /* 3 years a unit */
         __int128 rate = (__int128)share.limit * whole.window_us;
         assert_true(is_rare || rate <= (__int128)div_up(whole.limit, n) * share.window_us);

@@ -4,9 +4,10 @@ outage` runs it.
     outage.py [RATE...]     checks a second, default 200 and 20000
 
 Each row is a run of its own: a second of a healthy Redis, two of the fault, two after it. A check is late if its answer comes
-after its deadline of 20 ms and 5 ms more, from the moment it was due. Some of these may be late because the program that asks had no
-turn: over the daemon the number of those that would be late from the moment they were sent follows in brackets. Wrongly charged are units that Redis has charged for checks
-that it did not decide. Exact again: from the end of the fault until the last check that Redis did not decide.
+after its deadline of 20 ms and 5 ms more, from the moment it was due. Over the daemon the number in brackets, if there is one,
+are those that are late from the moment they were sent: the others are late because the program that asks had no turn. Wrongly
+charged are units that Redis has charged for checks that it did not decide. Exact again: from the end of the fault until the last
+check that Redis did not decide.
 """
 
 import json

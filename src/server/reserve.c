@@ -44,9 +44,10 @@ int reserve_run(struct params *params)
     return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
 }
 
-/* Which policy it is of now, and whether that takes its key; an inline one's set is *ret_set, else NULL. */
-static int find_plan(const struct params *params, const struct reservation_token *token, const struct plan **ret,
-                     struct policy_set **ret_set)
+/* The plan that it is settled by now, for a key that its policy takes; NULL: there is none, and that is answered. An
+ * inline policy's set is *ret_set, else NULL. */
+static const struct plan *find_plan(const struct params *params, const struct reservation_token *token,
+                                    struct policy_set **ret_set)
 {
     char text[FAULT_TEXT_MAX];
     uint32_t max_key = params->session->sessions->options.max_key;
@@ -55,17 +56,17 @@ static int find_plan(const struct params *params, const struct reservation_token
     if (*ret_set != NULL) policy = (*ret_set)->in_order[0];
 
     if (policy == NULL)
-        return params_fail(params, ERROR_UNKNOWN_POLICY,
-                           "reservation: its policy is not configured any more; an inline one is found again once a "
-                           "request, such as a peek, has brought its settings");
-    if (token->key.len > max_key) /* made up, or from before a lower cap */
-        return params_fail(params, ERROR_BAD_KEY,
-                           "reservation: its key has %zu bytes; at most %u (caps.max_key) are allowed", token->key.len,
-                           max_key);
-    if (!policy_takes_key(policy, token->key))
-        return params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
-    *ret = plan_for_key(policy, token->key);
-    return 0;
+        params_fail(params, ERROR_UNKNOWN_POLICY,
+                    "reservation: its policy is not configured any more; an inline one is found again once a request, "
+                    "such as a peek, has brought its settings");
+    else if (token->key.len > max_key) /* made up, or from before a lower cap */
+        params_fail(params, ERROR_BAD_KEY, "reservation: its key has %zu bytes; at most %u (caps.max_key) are allowed",
+                    token->key.len, max_key);
+    else if (!policy_takes_key(policy, token->key))
+        params_fail(params, ERROR_BAD_KEY, "reservation: its key does not fit its policy's key_format any more");
+    else
+        return plan_for_key(policy, token->key);
+    return NULL;
 }
 
 /* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
@@ -88,9 +89,9 @@ static void settle_nothing(const struct params *params, const struct reservation
 static int settle_token(const struct params *params, const struct reservation_token *token)
 {
     const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
-    const struct plan *plan = NULL;
     struct policy_set *set;
-    if (find_plan(params, token, &plan, &set) != 0) return -1;
+    const struct plan *plan = find_plan(params, token, &set);
+    if (plan == NULL) return -1;
 
     bool is_held = token->reservation.id != 0;
     bool is_of_store = token->source == SOURCE_REDIS || token->source == SOURCE_MEMORY;

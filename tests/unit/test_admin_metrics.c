@@ -17,7 +17,9 @@ enum { PAGE_MAX = 256 * 1024, PIECE = 4096 };
 
 static const struct policy_spec specs[] = {
     {.name = "login", .limits = {{.algo = ALGO_BUCKET, .limit = 5, .window_us = 1000000}}},
-    {.name = "api", .limits = {{"minute", ALGO_BUCKET, 5, 1000000}, {"day", ALGO_BUCKET, 50, 10000000}}},
+    {.name = "api",
+     .limits = {{.name = "minute", .algo = ALGO_BUCKET, .limit = 5, .window_us = 1000000},
+                {.name = "day", .algo = ALGO_BUCKET, .limit = 50, .window_us = 10000000}}},
 };
 
 static const struct clock clock_at_rest = {.mono_us = 1000000};

@@ -133,13 +133,24 @@ static enum submit ask_table(struct failure *failure, const struct op *op, struc
     return store_submit(&local, &ret->op);
 }
 
+/* Of an op that the store has decided: one that it denied is charged to limits that count denials. */
+static bool is_charged(const struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        const struct op_member *member = &op->members[i];
+        if (member->decision.granted > 0 || (member->limit->count_denied && member->cost > 0)) return true;
+    }
+    return false;
+}
+
 /* Has the store charged the check, or may it have? A reservation that no request id asks for again is cancelled. */
 static bool may_be_charged(const struct check *check, enum op_outcome outcome)
 {
     const struct op *op = &check->op;
     if (outcome == OP_DOWN) return op->sent;
-    bool is_kept = op->kind != OP_RESERVE || op->record.len > 0;
-    return outcome == OP_DECIDED && is_kept && op->n_members > 0 && op->members[0].decision.granted > 0;
+    if (outcome == OP_STORE_ERROR) return op->is_doubtful;
+    bool is_cancelled = op->kind == OP_RESERVE && op->reservation->held && op->record.len == 0;
+    return outcome == OP_DECIDED && !is_cancelled && is_charged(op);
 }
 
 /* What the table has admitted, or settled, is to be charged in the store afterwards. */
@@ -153,8 +164,10 @@ static void note_unmerged(struct failure *failure, struct check *check, const st
         unmerged_settled(&failure->unmerged, check, local->reservation->charged - local->reservation->refunded);
     } else if (op_is_check(local->kind) && !local->is_known) {
         check->may_merge_back = check->in_store;
-        bool is_charged = reason == REASON_DOWN && check->op.sent;
-        if (!check->in_store && !is_charged) unmerged_add(&failure->unmerged, check);
+        enum op_outcome outcome = reason == REASON_DOWN          ? OP_DOWN
+                                  : reason == REASON_STORE_ERROR ? OP_STORE_ERROR
+                                                                 : OP_EXPIRED; /* it was not sent */
+        if (!check->in_store && !may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check);
     }
 }
 

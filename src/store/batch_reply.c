@@ -400,7 +400,8 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
         struct script_op *asked = &batch->script_ops[op->batch_op];
         answer_op(&replay, asked, op);
         if (asked->is_implausible) op->outcome = OP_STORE_ERROR;
-        any_doubt |= op->outcome == OP_STORE_ERROR && !asked->is_foreign;
+        op->is_doubtful = op->outcome == OP_STORE_ERROR && !asked->is_foreign;
+        any_doubt |= op->is_doubtful;
     }
     redis_counters.redis_bad_replies += any_doubt;
     return 0;

@@ -224,7 +224,7 @@ int redis_batches_add(struct redis_batches *batches, struct op *op)
     if (is_at_cap(batches)) return -1;
     op->sent = false;
     op->runs_until_us = 0;
-    op->met_noscript = op->met_noperm = false;
+    op->met_noscript = op->met_noperm = op->is_doubtful = false;
     op->submitted_us = batches->clock->mono_us;
     op->weight = 0;
     (void)batch_weight(op);
@@ -401,6 +401,8 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     if (status < 0) {
         redis_counters.redis_bad_replies++;
         note_error(call, "an answer to something else than was asked");
+        const struct list *ops = batch_ops(call->batch);
+        LIST_FOREACH (it, ops) LIST_ITEM(it, struct op, link)->is_doubtful = true;
         call_end(call, OP_STORE_ERROR);
         redis_link_drop(batches->link, REMEDY_RECONNECT, batches->last_error);
         return;

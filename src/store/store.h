@@ -146,6 +146,7 @@ struct op {
     bool is_known;         /* its record was known: nothing was charged; set by the memory store alone */
     bool sent;             /* it may have been done */
     bool is_refused;       /* with OP_STORE_ERROR: store_error_text() had the reason when it ended */
+    bool is_doubtful;      /* with OP_STORE_ERROR: the answer makes no sense, so it may have been done */
     int64_t runs_until_us; /* once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
 
     /* each its module's own */

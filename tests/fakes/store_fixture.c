@@ -123,6 +123,7 @@ static void on_done(struct op *op, enum op_outcome outcome)
     w->n_allowed += outcome == OP_DECIDED && ask->member.decision.allowed;
     w->n_down += outcome == OP_DOWN;
     w->n_failed += outcome == OP_STORE_ERROR;
+    w->n_doubtful += outcome == OP_STORE_ERROR && op->is_doubtful;
     if (w->on_done != NULL) w->on_done(ask);
 }
 

@@ -36,6 +36,7 @@ struct store_fixture {
     struct ask asks[MAX_ASKS];
     size_t n_asked, n_pending, n_answered;
     size_t n_decided, n_allowed, n_down, n_failed, n_refused;
+    size_t n_doubtful; /* of the failed ones */
     bool is_submitting, is_closing, is_closed;
     int n_first_attempts;
     void (*on_done)(struct ask *ask); /* NULL = nothing more */

@@ -384,6 +384,61 @@ static void a_check_that_the_store_denied_late_is_charged(void **state)
     assert_int_equal(units_of(0), 4);
 }
 
+static void a_check_all_whose_first_cost_is_0_and_that_the_store_charged_late_is_not_charged_again(void **state)
+{
+    (void)state;
+    struct check *first = fixture_check_new(&fixture, "alice"), *second = fixture_check_new(&fixture, "bob");
+    first->plan = second->plan = &policies_get(engine_policies(fixture.engine), "day")->plan;
+    first->cost = 0;
+    second->cost = 6;
+    check_join(first, second);
+    assert_int_equal(check_seal(first), 0);
+    first->done = check_release;
+    fixture.scripted.mode = SCRIPTED_HOLD;
+    engine_submit(fixture.engine, first);
+    check_release(second);
+    fixture_advance_ms(&fixture, 20);
+    assert_int_equal(engine_counters.failure_local, 1);
+
+    struct op *op = scripted_held(&fixture.scripted, 0);
+    list_remove(&op->link);
+    fixture.scripted.n_held--;
+    for (size_t i = 0; i < 2; i++)
+        op->members[i].decision = (struct decision){.allowed = true, .granted = i == 0 ? 0 : 6};
+    op->done(op, OP_DECIDED);
+    assert_nothing_to_do();
+}
+
+static void a_denial_that_the_store_counted_late_is_not_charged_again(void **state)
+{
+    (void)state;
+    fixture.scripted.mode = SCRIPTED_HOLD;
+    struct asked asked = {0};
+    assert_true(fixture_ask(&fixture, &asked, OP_CHECK, "counted", "alice", 4));
+    fixture_advance_ms(&fixture, 20);
+    assert_int_equal(asked.decision.source, SOURCE_LOCAL);
+    fixture.scripted.decision.allowed = false;
+    fixture.scripted.decision.granted = 0;
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_nothing_to_do();
+}
+
+static void a_check_whose_answer_made_no_sense_is_not_charged(void **state)
+{
+    (void)state;
+    struct asked nonsense = {0}, late = {0};
+    fixture.scripted.mode = SCRIPTED_HOLD;
+    assert_true(fixture_ask(&fixture, &nonsense, OP_CHECK, "day", "alice", 4));
+    scripted_held(&fixture.scripted, 0)->is_doubtful = true;
+    scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
+    assert_true(fixture_ask(&fixture, &late, OP_CHECK, "day", "alice", 4));
+    fixture_advance_ms(&fixture, 20);
+    scripted_held(&fixture.scripted, 0)->is_doubtful = true;
+    scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
+    assert_int_equal(nonsense.decision.source + late.decision.source, 2 * SOURCE_LOCAL);
+    assert_nothing_to_do();
+}
+
 static void a_check_whose_answer_is_lost_is_not_charged_and_one_that_was_not_sent_is(void **state)
 {
     (void)state;
@@ -699,6 +754,9 @@ int main(void)
         TEST(a_local_reservation_that_used_more_after_the_merge_is_charged_that_too),
         TEST(a_check_that_the_store_charged_late_is_not_charged_again),
         TEST(a_check_that_the_store_denied_late_is_charged),
+        TEST(a_check_all_whose_first_cost_is_0_and_that_the_store_charged_late_is_not_charged_again),
+        TEST(a_denial_that_the_store_counted_late_is_not_charged_again),
+        TEST(a_check_whose_answer_made_no_sense_is_not_charged),
         TEST(a_check_whose_answer_is_lost_is_not_charged_and_one_that_was_not_sent_is),
         TEST(what_the_breaker_and_a_full_store_refuse_is_charged),
         TEST(a_merge_whose_answer_was_lost_is_sent_again_under_its_id),

@@ -106,6 +106,7 @@ static void closes_on(const char *text)
     store_fixture_until(store_is_not_ready);
     store_fixture_settle();
     assert_int_equal(store_fixture->n_failed, 1);
+    assert_int_equal(store_fixture->n_doubtful, 1); /* it may have been charged */
     assert_true(redis_counters.redis_bad_replies > 0);
     reply = GOOD_ANSWER;
     store_fixture_until(store_is_ready);
@@ -125,6 +126,7 @@ static void a_lie_about_a_state_is_a_store_error(void **state)
     (void)store_fixture_check("k");
     store_fixture_settle();
     assert_int_equal(store_fixture->n_failed, 1);
+    assert_int_equal(store_fixture->n_doubtful, 1);
     assert_int_equal(redis_counters.redis_bad_replies, 1);
     reply = "*5\r\n:10\r\n:1700000000007\r\n:1700000000000000\r\n:0\r\n:%u\r\n";
     struct ask *denied = store_fixture_check("k");
@@ -208,6 +210,7 @@ static void stays_after(const char *text)
     (void)store_fixture_check("k");
     store_fixture_settle();
     assert_int_equal(store_fixture->n_failed, 1);
+    assert_int_equal(store_fixture->n_doubtful, 0);
     assert_int_equal(n_with_keys, 1);
     assert_int_equal(redis_counters.redis_errors, 1);
     reply = GOOD_ANSWER;

@@ -77,10 +77,15 @@ static void update_local_clock(struct failure *failure)
     local->mono_us = failure->clock->mono_us;
 }
 
-int64_t failure_share(const struct failure *failure, const struct policy *policy)
+static int64_t share_of(const struct policy *policy, uint32_t n_daemons)
 {
     if (policy->local_share != LIVE_SHARE) return policy->local_share;
-    return failure->n_daemons > 1 ? failure->n_daemons : 1;
+    return n_daemons > 1 ? n_daemons : 1;
+}
+
+int64_t failure_share(const struct failure *failure, const struct policy *policy)
+{
+    return share_of(policy, failure->n_daemons);
 }
 
 /* The answer of a member that was asked by its share: it outlives the share. */
@@ -112,7 +117,7 @@ struct local_op {
     struct limit limits[POLICY_LIMITS_MAX]; /* of those members that are not asked by their own */
 };
 
-static enum submit ask_table(struct failure *failure, const struct op *op, struct local_op *ret)
+static enum submit ask_table(struct failure *failure, const struct op *op, uint32_t n_daemons, struct local_op *ret)
 {
     ret->op = *op;
     ret->op.members = ret->members;
@@ -120,7 +125,7 @@ static enum submit ask_table(struct failure *failure, const struct op *op, struc
     memcpy(ret->members, op->members, op->n_members * sizeof ret->members[0]);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct limit *limit = op->members[i].limit;
-        int64_t share = failure_share(failure, limit->policy);
+        int64_t share = share_of(limit->policy, n_daemons);
         uint16_t epoch = limit->policy->counts->local_epoch;
         if (share <= 1 && epoch == 0) continue;
         limit_share(&ret->limits[i], limit, share);
@@ -157,32 +162,34 @@ static bool may_be_charged(const struct check *check, enum op_outcome outcome)
 static void note_unmerged(struct failure *failure, struct check *check, const struct op *local, enum reason reason)
 {
     bool merges_back = false;
+    uint32_t n_daemons = failure->n_daemons;
     CHECK_FOREACH (one, check) merges_back |= one->plan->merges_back;
     if (!merges_back) return;
 
     if (local->kind == OP_SETTLE) {
-        unmerged_settled(&failure->unmerged, check, local->reservation->charged - local->reservation->refunded);
+        int64_t units = local->reservation->charged - local->reservation->refunded;
+        unmerged_settled(&failure->unmerged, check, units, n_daemons);
     } else if (op_is_check(local->kind) && !local->is_known) {
         check->may_merge_back = check->in_store;
         enum op_outcome outcome = reason == REASON_DOWN          ? OP_DOWN
                                   : reason == REASON_STORE_ERROR ? OP_STORE_ERROR
                                                                  : OP_EXPIRED; /* it was not sent */
-        if (!check->in_store && !may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check);
+        if (!check->in_store && !may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check, n_daemons);
     }
 }
 
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome)
 {
     check->may_merge_back = false;
-    if (!may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check);
+    if (!may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check, failure->n_daemons);
 }
 
-int64_t failure_spent(struct failure *failure, const struct limit *limit, struct slice id)
+int64_t failure_spent(struct failure *failure, const struct limit *limit, struct slice id, uint32_t n_daemons)
 {
     struct op_member member = {.limit = limit, .key = id};
     struct op op = {.kind = OP_PEEK, .n_members = 1, .members = &member};
     struct local_op local;
-    if (failure->local == NULL || ask_table(failure, &op, &local) != SUBMIT_DECIDED) return 0;
+    if (failure->local == NULL || ask_table(failure, &op, n_daemons, &local) != SUBMIT_DECIDED) return 0;
     return local.members[0].limit->full - local.members[0].decision.remaining;
 }
 
@@ -191,7 +198,8 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
     struct local_op local;
     if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
-    if (failure->local == NULL || ask_table(failure, &check->op, &local) != SUBMIT_DECIDED) goto err_no_memory;
+    if (failure->local == NULL || ask_table(failure, &check->op, failure->n_daemons, &local) != SUBMIT_DECIDED)
+        goto err_no_memory;
 
     for (uint16_t i = 0; i < local.op.n_members; i++) name_limit(&local.members[i], check->op.members[i].limit);
     engine_counters.failure_local++;
@@ -295,7 +303,7 @@ bool failure_touch_slot(struct failure *failure, struct op *op)
     if (failure->local == NULL) return false;
 
     struct local_op local;
-    ask_table(failure, op, &local);
+    ask_table(failure, op, failure->n_daemons, &local);
     for (uint16_t i = 0; i < op->n_members; i++) found &= local.members[i].found;
     return found;
 }

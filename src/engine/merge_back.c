@@ -76,7 +76,9 @@ static const struct limit *limit_to_charge(struct engine *engine, struct unmerge
                                            struct policy_set **ret_set)
 {
     const struct limit *limit = find_limit(engine, counter, ret_set);
-    drop_spent(counter, limit != NULL ? failure_spent(&engine->failure, limit, unmerged_id(counter)) : 0);
+    int64_t spent = 0;
+    if (limit != NULL) spent = failure_spent(&engine->failure, limit, unmerged_id(counter), counter->n_daemons);
+    drop_spent(counter, spent);
     if (counter->sent + counter->units > 0) return limit;
 
     unmerged_remove(&engine->failure.unmerged, counter);

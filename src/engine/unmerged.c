@@ -51,16 +51,18 @@ struct slice unmerged_shard_id(const struct unmerged_counter *counter)
 struct wanted {
     const struct check *check;
     const struct op_member *member; /* its id and shard */
+    uint32_t n_daemons;
     uint16_t limit_no;
     uint64_t hash;
 };
 
-static struct wanted wanted_of(const struct check *first, const struct check *one, uint16_t i)
+static struct wanted wanted_of(const struct check *first, const struct check *one, uint16_t i, uint32_t n_daemons)
 {
     const struct op_member *member = &first->op.members[first->n_all > 1 ? one->member_index[i] : i];
     return (struct wanted){
         .check = one,
         .member = member,
+        .n_daemons = n_daemons,
         .limit_no = i, /* no limit of 0 is asked, and none of them is left out */
         .hash = hash_keyed(member->key.data, member->key.len) ^ one->plan->limits[i].head_hash,
     };
@@ -99,6 +101,7 @@ static struct unmerged_counter *add(struct unmerged *unmerged, const struct want
 
     *counter = (struct unmerged_counter){
         .version = policy->version,
+        .n_daemons = wanted->n_daemons,
         .limit_no = wanted->limit_no,
         .has_shard_id = shard_id.data != NULL,
         .policy_len = name.len,
@@ -131,23 +134,24 @@ static void change(struct unmerged *unmerged, const struct wanted *wanted, int64
         return;
     }
     counter->units = counter->units + units > 0 ? counter->units + units : 0;
+    if (units > 0 && wanted->n_daemons < counter->n_daemons) counter->n_daemons = wanted->n_daemons;
 }
 
-void unmerged_add(struct unmerged *unmerged, const struct check *check)
+void unmerged_add(struct unmerged *unmerged, const struct check *check, uint32_t n_daemons)
 {
     CHECK_FOREACH (one, check) {
         int64_t units = one->decision.granted;
         for (uint16_t i = 0; one->plan->merges_back && units > 0 && i < one->n_limits; i++) {
-            const struct wanted wanted = wanted_of(check, one, i);
+            const struct wanted wanted = wanted_of(check, one, i, n_daemons);
             change(unmerged, &wanted, units);
         }
     }
 }
 
-void unmerged_settled(struct unmerged *unmerged, const struct check *check, int64_t units)
+void unmerged_settled(struct unmerged *unmerged, const struct check *check, int64_t units, uint32_t n_daemons)
 {
     for (uint16_t i = 0; check->plan->merges_back && i < check->n_limits; i++) {
-        const struct wanted wanted = wanted_of(check, check, i);
+        const struct wanted wanted = wanted_of(check, check, i, n_daemons);
         change(unmerged, &wanted, units);
     }
 }

@@ -14,13 +14,14 @@
 
 struct unmerged_counter {
     struct map_node node;
-    struct list link; /* in unmerged->waiting; alone while the store is asked */
-    int64_t units;    /* admitted since the last merge began */
-    int64_t sent;     /* of that merge: charged once, by its id, however often it is sent */
-    uint64_t id;      /* 0 = none was drawn yet */
-    bool is_doubtful; /* it was sent, so the store may have charged it */
-    int64_t made_us;  /* the store's time when the id was drawn */
-    uint32_t version; /* of the policy: by another one it is not known what was admitted */
+    struct list link;   /* in unmerged->waiting; alone while the store is asked */
+    int64_t units;      /* admitted since the last merge began */
+    int64_t sent;       /* of that merge: charged once, by its id, however often it is sent */
+    uint64_t id;        /* 0 = none was drawn yet */
+    bool is_doubtful;   /* it was sent, so the store may have charged it */
+    int64_t made_us;    /* the store's time when the id was drawn */
+    uint32_t version;   /* of the policy: by another one it is not known what was admitted */
+    uint32_t n_daemons; /* the fewest of which this one had its share when it admitted them: the largest share */
     uint16_t limit_no;
     bool has_shard_id;
     size_t policy_len, key_len, id_len, shard_id_len;
@@ -37,9 +38,9 @@ void unmerged_init(struct unmerged *unmerged, size_t max);
 void unmerged_fini(struct unmerged *unmerged);
 
 /* The failure table has admitted the check, or all of a check_all whose first it is. */
-void unmerged_add(struct unmerged *unmerged, const struct check *check);
+void unmerged_add(struct unmerged *unmerged, const struct check *check, uint32_t n_daemons);
 /* It has settled a reservation, and charged so many units more; below 0: given back. */
-void unmerged_settled(struct unmerged *unmerged, const struct check *check, int64_t units);
+void unmerged_settled(struct unmerged *unmerged, const struct check *check, int64_t units, uint32_t n_daemons);
 void unmerged_remove(struct unmerged *unmerged, struct unmerged_counter *counter);
 
 struct slice unmerged_policy(const struct unmerged_counter *counter);

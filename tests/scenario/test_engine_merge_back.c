@@ -264,6 +264,16 @@ static void a_share_of_the_limit_is_charged_as_it_was_admitted(void **state)
     assert_int_equal(held(0)->members[0].limit->limit, 100); /* by the whole limit */
 }
 
+static void what_was_admitted_by_a_larger_share_is_charged_once_more_daemons_are_back(void **state)
+{
+    (void)state;
+    admit("day", "alice", 80); /* the others were not known */
+    admit("bucket", "alice", 20);
+    engine_set_n_daemons(fixture.engine, 4); /* Redis is back, and they are counted before anything is merged */
+    come_back(0);
+    assert_int_equal(units_of(0) + units_of(1), 80 + 18);
+}
+
 static void a_shadow_policy_is_charged_what_it_admitted(void **state)
 {
     (void)state;
@@ -746,6 +756,7 @@ int main(void)
         TEST(what_drains_first_of_a_bucket_is_what_was_merged_before),
         TEST(a_sliding_counter_is_charged_what_still_counts_of_both_windows),
         TEST(a_share_of_the_limit_is_charged_as_it_was_admitted),
+        TEST(what_was_admitted_by_a_larger_share_is_charged_once_more_daemons_are_back),
         TEST(a_shadow_policy_is_charged_what_it_admitted),
         TEST(a_candidate_is_charged_nothing),
         TEST(a_check_all_charges_each_of_its_limits),

@@ -184,13 +184,25 @@ void failure_store_done(struct failure *failure, struct check *check, enum op_ou
     if (!may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check, failure->n_daemons);
 }
 
-int64_t failure_spent(struct failure *failure, const struct limit *limit, struct slice id, uint32_t n_daemons)
+int64_t failure_spent(struct failure *failure, const struct plan *plan, const struct unmerged_counter *counter)
 {
-    struct op_member member = {.limit = limit, .key = id};
-    struct op op = {.kind = OP_PEEK, .n_members = 1, .members = &member};
+    struct slice key = unmerged_key(counter);
+    struct op_member members[POLICY_LIMITS_MAX] = {0};
+    for (uint16_t i = 0; i < plan->n_limits; i++)
+        members[i] = (struct op_member){.limit = &plan->limits[i], .key = key, .reservations_key = key};
+
+    /* Of all limits, so that reservations that have ended are given back. Of shared ones only this id is known. */
+    struct op op = {.kind = OP_PEEK, .n_members = plan->n_limits, .members = members};
+    size_t at = counter->limit_no;
+    if (plan->shares) {
+        members[0] = (struct op_member){.limit = &plan->limits[at], .key = unmerged_id(counter)};
+        op.n_members = 1;
+        at = 0;
+    }
+
     struct local_op local;
-    if (failure->local == NULL || ask_table(failure, &op, n_daemons, &local) != SUBMIT_DECIDED) return 0;
-    return local.members[0].limit->full - local.members[0].decision.remaining;
+    if (failure->local == NULL || ask_table(failure, &op, counter->n_daemons, &local) != SUBMIT_DECIDED) return 0;
+    return local.members[at].limit->full - local.members[at].decision.remaining;
 }
 
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)

@@ -48,8 +48,8 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
 /* The store is done with a check that was answered locally before. */
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome);
-/* What the table still counts of a limit that was divided for so many daemons. */
-int64_t failure_spent(struct failure *failure, const struct limit *limit, struct slice id, uint32_t n_daemons);
+/* What the table still counts of a counter of the plan. */
+int64_t failure_spent(struct failure *failure, const struct plan *plan, const struct unmerged_counter *counter);
 /* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False: it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);
 void failure_flush(struct failure *failure); /* end of the tick */

@@ -22,16 +22,16 @@ static void wait_for_store(struct engine *engine)
 
 /* ---- counters ---- */
 
-/* The limit of a counter, and the set that holds it; NULL: its policy is gone or has changed. */
-static const struct limit *find_limit(const struct engine *engine, const struct unmerged_counter *counter,
-                                      struct policy_set **ret_set)
+/* The plan that has a counter's limit, and the set that holds it; NULL: its policy is gone or has changed. */
+static const struct plan *find_plan(const struct engine *engine, const struct unmerged_counter *counter,
+                                    struct policy_set **ret_set)
 {
     const struct slice key = unmerged_key(counter);
     const struct policy *policy = reservations_policy(engine, unmerged_policy(counter), ret_set);
     if (policy == NULL || policy->version != counter->version || !policy_takes_key(policy, key)) return NULL;
 
     const struct plan *plan = plan_for_key(policy, key);
-    return plan->merges_back && counter->limit_no < plan->n_limits ? &plan->limits[counter->limit_no] : NULL;
+    return plan->merges_back && counter->limit_no < plan->n_limits ? plan : NULL;
 }
 
 /* Its merge is over, or will not be: it goes on with what was admitted since. */
@@ -75,11 +75,9 @@ static void drop_spent(struct unmerged_counter *counter, int64_t spent)
 static const struct limit *limit_to_charge(struct engine *engine, struct unmerged_counter *counter,
                                            struct policy_set **ret_set)
 {
-    const struct limit *limit = find_limit(engine, counter, ret_set);
-    int64_t spent = 0;
-    if (limit != NULL) spent = failure_spent(&engine->failure, limit, unmerged_id(counter), counter->n_daemons);
-    drop_spent(counter, spent);
-    if (counter->sent + counter->units > 0) return limit;
+    const struct plan *plan = find_plan(engine, counter, ret_set);
+    drop_spent(counter, plan != NULL ? failure_spent(&engine->failure, plan, counter) : 0);
+    if (counter->sent + counter->units > 0) return &plan->limits[counter->limit_no];
 
     unmerged_remove(&engine->failure.unmerged, counter);
     return NULL;

@@ -363,6 +363,18 @@ static void a_local_reservation_that_used_more_after_the_merge_is_charged_that_t
     assert_int_equal(units_of(0), 6);
 }
 
+static void a_local_reservation_that_has_ended_before_the_merge_is_not_charged(void **state)
+{
+    (void)state;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    struct asked reserved = {.reservation = {.ttl_ms = 60000}};
+    assert_true(fixture_ask(&fixture, &reserved, OP_RESERVE, "day", "alice", 20));
+    admit("day", "alice", 3);
+    fixture_advance_ms(&fixture, 61000);
+    come_back(0);
+    assert_int_equal(units_of(0), 3);
+}
+
 /* ---- what the store may have charged itself ---- */
 
 static void a_check_that_the_store_charged_late_is_not_charged_again(void **state)
@@ -763,6 +775,7 @@ int main(void)
         TEST(a_request_id_that_comes_again_is_charged_once),
         TEST(a_local_reservation_is_charged_and_what_it_gives_back_before_the_merge_is_not),
         TEST(a_local_reservation_that_used_more_after_the_merge_is_charged_that_too),
+        TEST(a_local_reservation_that_has_ended_before_the_merge_is_not_charged),
         TEST(a_check_that_the_store_charged_late_is_not_charged_again),
         TEST(a_check_that_the_store_denied_late_is_charged),
         TEST(a_check_all_whose_first_cost_is_0_and_that_the_store_charged_late_is_not_charged_again),

@@ -6,7 +6,8 @@
 enum {
     CLIENTS_EXPECTED = 16384, /* places of the table; more clients than this make its chains longer */
     IDLE_MAX = 1024,
-    FRESH_MAX = 128 * OP_QUEUE_SHARE, /* weight that goes before one turn of those in the ring */
+    FRESH_PER_OTHER = 128,                        /* while both wait: weight of the fresh ones for one of the ring */
+    FRESH_MAX = FRESH_PER_OTHER * OP_QUEUE_SHARE, /* goes before the ring at once: what a turn of it pays for */
 };
 
 /* In the queue's `fresh`, `ring`, `done` or `passed` if it has ops. Without ops: in `ring` or `done` if it owes, in
@@ -220,7 +221,12 @@ void op_queue_resume(struct op_queue *queue)
 static void charge(struct op_queue *queue, struct client *client, const struct op *op)
 {
     client->n_taken += op->weight;
-    queue->n_fresh = queue->is_fresh ? queue->n_fresh + op->weight : 0;
+    if (queue->is_fresh) {
+        if (queue->n_fresh < FRESH_MAX) queue->n_fresh += op->weight;
+    } else {
+        uint64_t paid = (uint64_t)op->weight * FRESH_PER_OTHER;
+        queue->n_fresh -= paid < queue->n_fresh ? (uint32_t)paid : queue->n_fresh;
+    }
     if (client->n_taken >= OP_QUEUE_SHARE) move_client(client, &queue->done);
 }
 

@@ -40,7 +40,7 @@ struct op_queue {
     struct client *served; /* its client */
     bool is_fresh;         /* which is */
     uint32_t round;        /* its number */
-    uint32_t n_fresh;      /* weight of the fresh ones' ops since one of the ring was taken */
+    uint32_t n_fresh;      /* weight of the fresh ones' ops that the ring's have not paid for */
     size_t n;              /* ops */
 };
 

@@ -154,6 +154,21 @@ static void parties_that_come_and_go_do_not_keep_the_others_waiting(void **state
     assert_in_range(n_of_first, 1, 100);
 }
 
+/* It had one op each time, where the others had 2048. */
+static void a_party_has_a_whole_turn_where_others_come_and_go(void **state)
+{
+    (void)state;
+    enum { PER_TURN = 129 * OP_QUEUE_SHARE };
+    int n_of_first = 0;
+    for (int i = 0; i < 5 * OP_QUEUE_SHARE; i++) (void)add(1);
+    for (int i = 0; i < OP_QUEUE_SHARE; i++) (void)take();
+    for (uint64_t i = 0; i < 3 * PER_TURN; i++) {
+        (void)add(2 + i);
+        n_of_first += take()->client == 1;
+    }
+    assert_in_range(n_of_first, 2 * OP_QUEUE_SHARE - 1, 2 * OP_QUEUE_SHARE + 1);
+}
+
 static void what_a_party_owes_is_owed_when_it_comes_again(void **state)
 {
     (void)state;
@@ -252,6 +267,7 @@ int main(void)
         TEST(a_heavy_op_is_paid_for_by_the_next_turns_of_its_party),
         TEST(a_party_that_asks_little_does_not_wait_for_the_turns_of_the_others),
         TEST(parties_that_come_and_go_do_not_keep_the_others_waiting),
+        TEST(a_party_has_a_whole_turn_where_others_come_and_go),
         TEST(what_a_party_owes_is_owed_when_it_comes_again),
         TEST(a_party_that_is_passed_over_is_next_when_that_ends),
         TEST(what_is_put_back_is_next_and_before_its_partys_others),

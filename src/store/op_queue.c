@@ -11,7 +11,7 @@ enum {
 };
 
 /* In the queue's `fresh`, `ring`, `done` or `passed` if it has ops. Without ops: in `ring` or `done` if it owes, in
- * `recent` if it took less than its share in this round. */
+ * `recent` if it took something, but less than its share in this round. */
 struct client {
     struct list link;
     struct map_node node;
@@ -252,7 +252,10 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     if (!list_empty(&client->ops)) return;
 
     if (queue->n > 0) { /* who owes stays, and another one's next op is before the others' */
-        if (client->n_taken < OP_QUEUE_SHARE) move_client(client, &queue->recent);
+        if (client->n_taken == 0)
+            forget_client(queue, client);
+        else if (client->n_taken < OP_QUEUE_SHARE)
+            move_client(client, &queue->recent);
         return;
     }
     queue->n_fresh = 0;

@@ -31,7 +31,7 @@ struct op_queue {
     struct list done;   /* had their share, and have or owe more */
     struct list passed; /* those that op_queue_pass() left out, in their order */
     /* Without ops: */
-    struct list recent; /* had less than their share in this round */
+    struct list recent; /* had something, but less than their share in this round */
     struct list idle;   /* kept for later */
     size_t n_idle;
     struct map by_number;  /* all but the idle ones */

@@ -242,6 +242,16 @@ static void thousands_of_parties_come_and_go_without_allocating_for_each(void **
     assert_int_equal(mem_n_allocs(), before);
 }
 
+/* While Redis hung, the queue kept the number of every connection that had come and gone. */
+static void parties_whose_ops_were_never_sent_are_forgotten(void **state)
+{
+    (void)state;
+    struct op *waits = add(1);
+    for (uint64_t client = 2; client < 5000; client++) op_queue_take(&suite.queue, add(client));
+    assert_int_equal(suite.queue.by_number.n, 1);
+    assert_ptr_equal(take(), waits);
+}
+
 static void without_memory_nothing_is_added(void **state)
 {
     (void)state;
@@ -273,6 +283,7 @@ int main(void)
         TEST(what_is_put_back_is_next_and_before_its_partys_others),
         TEST(an_op_can_be_taken_from_the_middle),
         TEST(thousands_of_parties_come_and_go_without_allocating_for_each),
+        TEST(parties_whose_ops_were_never_sent_are_forgotten),
         TEST(without_memory_nothing_is_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

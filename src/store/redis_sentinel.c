@@ -235,11 +235,11 @@ static void try_one(struct redis_sentinel *sentinel)
     }
 
     go_on_in(sentinel, TRYING, TRY_MS);
+    sentinel->is_stale = sentinel->lookup.request != NULL; /* the one that is passed over had begun it */
     if (sentinel->address.is_numeric) {
         open_host(sentinel, sentinel->address.host, sentinel->address.is_v6);
         return;
     }
-    sentinel->is_stale = sentinel->lookup.request != NULL;
     int status = redis_lookup_start(&sentinel->lookup, sentinel->loop, sentinel->address.host);
     if (status == UV_EBUSY)
         pass_over(sentinel, "the lookup of another name is still running");

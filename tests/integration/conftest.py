@@ -2,11 +2,12 @@
 unexpected exit status or a sanitizer's report fails the test that started it."""
 
 import signal
+import subprocess
 import time
 
 import pytest
 
-from harness import PATIENCE_S, Client, Ratelimitd, Redis, eventually, one_server, short_directory
+from harness import PATIENCE_S, ROOT, Client, Ratelimitd, Redis, eventually, one_server, short_directory
 from proxy import Proxy
 
 TEST_SECONDS = 60
@@ -70,6 +71,15 @@ def ratelimitd():
 
     yield start
     closing(started)
+
+
+@pytest.fixture
+def stuck_resolver(place):
+    """The environment of a daemon whose name lookups end only when a file is gone, which appears when one begins, and the file."""
+    library, mark = place / "stuck_resolver.so", place / "mark"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/integration/stuck_resolver.c"], check=True)
+    return {"LD_PRELOAD": str(library), "STUCK_RESOLVER_MARK": str(mark),
+            "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=1:halt_on_error=1"}, mark
 
 
 @pytest.fixture

@@ -318,15 +318,6 @@ def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
     assert failures == []
 
 
-@pytest.fixture
-def stuck_resolver(place):
-    """The environment of a daemon whose name lookups never end, and the file that appears when one begins."""
-    library, mark = place / "stuck_resolver.so", place / "mark"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/integration/stuck_resolver.c"], check=True)
-    return {"LD_PRELOAD": str(library), "STUCK_RESOLVER_MARK": str(mark),
-            "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=1:halt_on_error=1"}, mark
-
-
 @pytest.mark.parametrize("n_signals", [1, 2])
 def test_a_stop_does_not_wait_for_a_name_lookup(ratelimitd, connect, stuck_resolver, n_signals):
     """Earlier, even two SIGTERMs waited for the resolver's timeout, and the log reported 0 slots that could not be given back."""

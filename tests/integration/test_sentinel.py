@@ -29,10 +29,10 @@ def watched(redis_kind):
 
 @pytest.fixture
 def start_daemon(ratelimitd):
-    def start(addresses, **options):
+    def start(addresses, env=None, **options):
         lines = "".join(f"    {name}: {value}\n" for name, value in {"master_name": NAME, "reconnect": QUICK, **options}.items())
         text = f"{CONFIG}\nstore:\n  type: redis\n  redis:\n    topology: sentinel\n    addresses: [{addresses}]\n{lines}"
-        daemon = ratelimitd(text, start=False)
+        daemon = ratelimitd(text, start=False, env=env)
         daemon.start()
         return daemon
 
@@ -95,6 +95,20 @@ def test_sentinels_are_reached_by_name_and_through_tls(redis_kind, start_daemon,
     daemon = start_daemon(f'"localhost:{sentinel.port}"', tls=f"{{ca_file: {authority.certificate}}}")
     decides(daemon)
     assert n_keys(master) == 1
+
+
+def test_a_lookup_that_ends_while_the_next_sentinel_is_asked_is_dropped(start_daemon, fake, stuck_resolver):
+    """It ended the daemon: a second connection was opened over the first."""
+    env, mark = stuck_resolver
+    silent = fake(b"")
+    daemon = start_daemon(f'"sentinel.example:26379", "{silent.address}"', env=env)
+    for _ in range(3):
+        eventually(mark.exists, "the lookup")
+        n = silent.n
+        eventually(lambda: silent.n > n, "the next one is asked")  # noqa: B023
+        mark.unlink()
+    with daemon.client() as client:
+        assert client.call("ping") == "pong"
 
 
 # ---- reloads -----------------------------------------------------------------------------------------------------------

@@ -82,9 +82,12 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
     struct redis_sentinel *sentinel = CONTAINER_OF(call, struct redis_sentinel, hello);
     if (!is_of_try(sentinel, reply) || !redis_reader_is_error(reply)) return;
     struct slice text = redis_reader_text(reply);
-    bool is_auth = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_AUTH;
-    pass_over(sentinel, "%.*s%s", (int)text.len, (const char *)text.data,
-              is_auth ? "; correct store.redis.sentinel.username or its password_file" : "");
+    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    if (error == REDIS_ERROR_UNKNOWN_COMMAND) /* its words are our arguments, the password among them */
+        pass_over(sentinel, "HELLO: unknown command; a Sentinel must be Redis 6.2 or newer, or Valkey");
+    else
+        pass_over(sentinel, "%.*s%s", (int)text.len, (const char *)text.data,
+                  error == REDIS_ERROR_AUTH ? "; correct store.redis.sentinel.username or its password_file" : "");
 }
 
 /* Two texts, host and port, as "host:port". */

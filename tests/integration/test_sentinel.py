@@ -226,6 +226,16 @@ def test_a_sentinel_that_is_of_no_use_is_passed_over_and_named(start_redis, star
         assert client.call("stats")["redis_up"] == 1
 
 
+def test_the_password_is_in_no_log_when_hello_is_unknown(start_daemon, fake, tmp_path):
+    """Redis 5 writes a command that it does not know, with its arguments, into its error."""
+    (tmp_path / "password").write_text("in-no-log\n")
+    (tmp_path / "password").chmod(0o600)
+    old = fake(b"-ERR unknown command `HELLO`, with args beginning with: `2`, `AUTH`, `default`, `in-no-log`, \r\n")
+    daemon = start_daemon(f'"{old.address}"', sentinel=f"{{password_file: {tmp_path}/password}}")
+    daemon.wait_for_log(f"Sentinel {old.address}: HELLO: unknown command")
+    assert not any("in-no-log" in line for line in daemon.log)
+
+
 def test_a_sentinel_that_names_a_replica_or_nobody_is_asked_last_then(start_redis, start_daemon, fake):
     master = start_redis(tcp=True)
     replica = start_redis(tcp=True, arguments=["--replicaof", f"127.0.0.1 {master.port}"])

@@ -15,6 +15,7 @@ enum {
     AGAIN_MS = 10000,    /* after an answer: a link to a master that is gone may look healthy */
     SOON_MS = 1000,      /* after a failed round, or a connection that ended */
     GUARD_RESERVE = 512, /* bytes of the commands besides user, password and the master's name */
+    PORT_DIGITS = 5,
     ADDRESS_SIZE = REDIS_HOST_MAX + sizeof "[]:65535",
     FAULT_SIZE = 384,
 };
@@ -96,12 +97,13 @@ static bool take_master(struct redis_sentinel *sentinel, const struct redis_read
     const char *host = reply->text, *port = host + strlen(host) + 1;
     bool is_pair = reply->type == REDIS_ARRAY && reply->n_elements == 2 && reply->n_integers == 0 &&
                    reply->text_len == strlen(host) + 1 + strlen(port) + 1;
-    if (!is_pair || strlen(host) > REDIS_HOST_MAX || strchr(host, '/') != NULL) return false;
+    if (!is_pair || strlen(host) > REDIS_HOST_MAX || strlen(port) > PORT_DIGITS || strchr(host, '/') != NULL)
+        return false;
     bool is_v6 = strchr(host, ':') != NULL;
     snprintf(sentinel->master, sizeof sentinel->master, is_v6 ? "[%s]:%.5s" : "%s:%.5s", host, port);
 
     struct redis_address address;
-    return redis_address_parse(sentinel->master, &address) == NULL;
+    return redis_address_parse(sentinel->master, &address) == NULL && !address.is_unix;
 }
 
 static void on_get(struct redis_call *call, const struct redis_reader *reply)

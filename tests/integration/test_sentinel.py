@@ -207,6 +207,8 @@ BAD = [
     (names("127.0.0.1", 65536), "its answer names no host and port"),
     (names("", 6379), "its answer names no host and port"),
     (names("unix:/x", 1), "its answer names no host and port"),
+    (names("unix", "/x"), "its answer names no host and port"),
+    (names("127.0.0.1", "637900"), "its answer names no host and port"),
     (names("h" * 300, 6379), "its answer names no host and port"),
     (b"+OK\r\n*3\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n", "its answer names no host and port"),
     (b"+OK\r\n*2\r\n$3\r\na\0b\r\n$4\r\n6379\r\n", "its answer names no host and port"),

@@ -223,21 +223,16 @@ static void open_tcp(struct redis_link *link, const char *host, bool is_v6)
     open_endpoint(link, &endpoint);
 }
 
-/* To the n-th address, round and round. NULL, or what is wrong with it. */
+/* To the next address of the name. NULL, or what is wrong with it. */
 static const char *open_resolved(struct redis_link *link, const struct addrinfo *all)
 {
-    uint32_t n_all = 0;
-    for (const struct addrinfo *it = all; it != NULL; it = it->ai_next) n_all++;
-    CHECK(n_all > 0);
-    const struct addrinfo *picked = all;
-    for (uint32_t i = link->n_tried % n_all; i > 0; i--) picked = picked->ai_next;
-
     char host[NI_MAXHOST];
-    int status = getnameinfo(picked->ai_addr, picked->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-    if (status != 0) return gai_strerror(status);
+    bool is_v6;
+    const char *fault = redis_lookup_nth(all, link->n_tried, host, &is_v6);
+    if (fault != NULL) return fault;
     size_t len = strlen(link->peer);
     snprintf(link->peer + len, sizeof link->peer - len, " at %.45s", host);
-    open_tcp(link, host, picked->ai_family == AF_INET6);
+    open_tcp(link, host, is_v6);
     return NULL;
 }
 

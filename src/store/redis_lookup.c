@@ -39,6 +39,19 @@ int redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char 
     return 0;
 }
 
+const char *redis_lookup_nth(const struct addrinfo *all, uint32_t nth, char ret_host[NI_MAXHOST], bool *ret_is_v6)
+{
+    uint32_t n_all = 0;
+    for (const struct addrinfo *it = all; it != NULL; it = it->ai_next) n_all++;
+    CHECK(n_all > 0);
+    const struct addrinfo *picked = all;
+    for (uint32_t i = nth % n_all; i > 0; i--) picked = picked->ai_next;
+
+    *ret_is_v6 = picked->ai_family == AF_INET6;
+    int status = getnameinfo(picked->ai_addr, picked->ai_addrlen, ret_host, NI_MAXHOST, NULL, 0, NI_NUMERICHOST);
+    return status != 0 ? gai_strerror(status) : NULL;
+}
+
 void redis_lookup_fini(struct redis_lookup *lookup)
 {
     if (lookup->request == NULL) return;

@@ -5,6 +5,8 @@
 #define RL_STORE_REDIS_LOOKUP_H
 
 #include <netdb.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #include <uv.h>
 
@@ -19,6 +21,8 @@ struct redis_lookup {
 /* 0, or a status of libuv: then on_done does not run. UV_EBUSY while one runs: a resolver that hangs must not get all
  * helper threads. */
 int redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host);
+/* The n-th address, round and round, as digits. NULL, or what is wrong with it. */
+const char *redis_lookup_nth(const struct addrinfo *all, uint32_t nth, char ret_host[NI_MAXHOST], bool *ret_is_v6);
 /* The owner goes. A lookup that has begun keeps the loop alive until the resolver gives up, but on_done does not run.
  */
 void redis_lookup_fini(struct redis_lookup *lookup);

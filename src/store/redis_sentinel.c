@@ -29,12 +29,13 @@ struct redis_sentinel {
     struct redis_sentinel_events events;
 
     enum sentinel_state state;
-    bool is_asked;    /* the owner waits for on_master or on_none */
-    bool is_stale;    /* the lookup that runs is not wanted any more */
-    uint32_t at;      /* the Sentinel that is tried, or that answered last */
-    uint32_t n_tried; /* of this round */
-    int64_t round_us; /* CLOCK_MONOTONIC, when it began */
-    uint32_t next_ms; /* ANSWERED: when the next round begins */
+    bool is_asked;     /* the owner waits for on_master or on_none */
+    bool is_stale;     /* the lookup that runs is not wanted any more */
+    uint32_t at;       /* the Sentinel that is tried, or that answered last */
+    uint32_t n_tried;  /* of this round */
+    uint32_t n_failed; /* rounds: each name's next address is taken then */
+    int64_t round_us;  /* CLOCK_MONOTONIC, when it began */
+    uint32_t next_ms;  /* ANSWERED: when the next round begins */
     struct redis_address address;
     char name[ADDRESS_SIZE];   /* of the Sentinel, as the settings have it */
     char master[ADDRESS_SIZE]; /* what it says */
@@ -199,12 +200,12 @@ static void on_resolved(struct redis_lookup *lookup, const char *fault, const st
     if (sentinel->state != TRYING || sentinel->is_stale) return;
     clock_update(sentinel->clock);
     char host[NI_MAXHOST];
-    int status = 0;
-    if (fault == NULL) status = getnameinfo(all->ai_addr, all->ai_addrlen, host, sizeof host, NULL, 0, NI_NUMERICHOST);
-    if (fault != NULL || status != 0)
-        pass_over(sentinel, "%s", fault != NULL ? fault : gai_strerror(status));
+    bool is_v6 = false;
+    if (fault == NULL) fault = redis_lookup_nth(all, sentinel->n_failed, host, &is_v6);
+    if (fault != NULL)
+        pass_over(sentinel, "%s", fault);
     else
-        open_host(sentinel, host, all->ai_family == AF_INET6);
+        open_host(sentinel, host, is_v6);
 }
 
 /* The n-th line of the addresses, round and round, into `name`. Their number. */
@@ -226,6 +227,7 @@ static void try_one(struct redis_sentinel *sentinel)
     if (sentinel->n_tried == name_of(sentinel, sentinel->at)) {
         bool is_asked = sentinel->is_asked;
         sentinel->is_asked = false;
+        sentinel->n_failed++;
         go_on_in(sentinel, WAITING, SOON_MS);
         if (is_asked) sentinel->events.on_none(sentinel->events.arg, sentinel->fault);
         return;

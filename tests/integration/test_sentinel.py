@@ -111,6 +111,21 @@ def test_a_lookup_that_ends_while_the_next_sentinel_is_asked_is_dropped(start_da
         assert client.call("ping") == "pong"
 
 
+def test_each_address_of_a_sentinels_name_has_its_turn(start_redis, start_daemon, fake, stuck_resolver):
+    """Only the first was ever tried."""
+    env, mark = stuck_resolver
+    server = start_redis(tcp=True)
+    port = fake(names("127.0.0.1", server.port)).address.split(":")[1]
+    daemon = start_daemon(f'"sentinel.example:{port}"', env=env)
+
+    def decided():
+        mark.unlink(missing_ok=True)
+        return client.check("api", "k")["source"] == "redis"
+
+    with daemon.client() as client:
+        eventually(decided, "Redis answers")
+
+
 # ---- reloads -----------------------------------------------------------------------------------------------------------
 
 

@@ -49,11 +49,11 @@ uint64_t process_set_up(void)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* has no meaning here, but by default it would end the daemon */
 
-    /* Two helper threads: one for name lookups, one for reloads. Each thread has an arena of its own: otherwise the
-     * loop could wait for a heap's lock while the helper that holds it has no core. More arenas would only waste
-     * memory. */
-    setenv("UV_THREADPOOL_SIZE", "2", 1);
-    mallopt(M_ARENA_MAX, 3);
+    /* Three helper threads: for lookups of a server's and of a Sentinel's name, which may hang, and for reloads. Each
+     * thread has an arena of its own: otherwise the loop could wait for a heap's lock while the helper that holds it
+     * has no core. More arenas would only waste memory. */
+    setenv("UV_THREADPOOL_SIZE", "3", 1);
+    mallopt(M_ARENA_MAX, 4);
 #ifdef M_MXFAST
     /* Otherwise freed blocks of up to 128 bytes (keys in memory, for example) are all merged in one call when a larger
      * block is freed: after half a million keys were forgotten, that takes 20 to 50 ms. */

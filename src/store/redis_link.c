@@ -240,7 +240,10 @@ static void on_resolved(struct redis_lookup *lookup, const char *fault, const st
 {
     struct redis_link *link = CONTAINER_OF(lookup, struct redis_link, lookup);
     clock_update(link->clock);
-    if (link->is_stale) fault = "the settings have changed";
+    if (link->is_stale) {
+        link->is_stale = false;
+        return;
+    }
     if (fault == NULL) fault = open_resolved(link, all);
     if (fault != NULL) attempt_failed(link, REMEDY_RECONNECT, fault);
 }
@@ -266,11 +269,11 @@ static void open_address(struct redis_link *link, const char *text)
 
     int status = redis_lookup_start(&link->lookup, link->loop, address->host);
     if (status < 0) {
-        attempt_failed(link, REMEDY_RECONNECT, uv_strerror(status));
+        const char *why = status == UV_EBUSY ? "the lookup of another name is still running" : uv_strerror(status);
+        attempt_failed(link, REMEDY_RECONNECT, why);
         return;
     }
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", address->host);
-    link->is_stale = false;
     link->state = RESOLVING;
 }
 
@@ -289,6 +292,18 @@ static void on_attempt_time(uv_timer_t *timer)
     redis_sentinel_ask(link->sentinel);
 }
 
+/* For a server that is another one now. A lookup that runs is not waited for: it may hang. */
+static void leave(struct redis_link *link, const char *why)
+{
+    backoff_reset(&link->backoff);
+    if (link->state == RESOLVING) {
+        link->is_stale = true;
+        link->state = WAITING;
+    }
+    if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
+    redis_link_drop(link, REMEDY_RECONNECT, why);
+}
+
 /* ---- Sentinels ---- */
 
 static void on_master(void *arg, const char *address, const char *sentinel)
@@ -299,8 +314,7 @@ static void on_master(void *arg, const char *address, const char *sentinel)
         snprintf(link->master, sizeof link->master, "%s", address);
         open_address(link, link->master);
     } else if (strcmp(link->master, address) != 0) {
-        backoff_reset(&link->backoff);
-        redis_link_drop(link, REMEDY_RECONNECT, "the Sentinels name another master");
+        leave(link, "the Sentinels name another master");
     }
 }
 
@@ -352,13 +366,10 @@ void redis_link_options_changed(struct redis_link *link)
 
 void redis_link_move(struct redis_link *link)
 {
-    backoff_reset(&link->backoff);
     link->n_tried = 0;
     link->handshake.without_hello = false;
-    if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
-    if (link->state == RESOLVING) link->is_stale = true;
+    leave(link, "the settings have changed");
     if (link->sentinel != NULL) redis_sentinel_options_changed(link->sentinel);
-    redis_link_drop(link, REMEDY_RECONNECT, "the settings have changed");
 }
 
 bool redis_link_is_ready(const struct redis_link *link)

@@ -337,6 +337,20 @@ def test_a_stop_does_not_wait_for_a_name_lookup(ratelimitd, connect, stuck_resol
     assert connect(daemon).call("ping") == "pong"
 
 
+def test_a_reload_drops_a_name_lookup_that_hangs(ratelimitd, start_redis, connect, stuck_resolver):
+    """The new address, without any name in it, was used only after the resolver had given up the old one."""
+    env, mark = stuck_resolver
+    server = start_redis(tcp=True)
+    config = f"{POLICIES}store: {{type: redis, redis: {{addresses: [\"redis.example:6379\"]}}}}\n"
+    daemon = ratelimitd(config, env=env)
+    eventually(mark.exists, "a name lookup")
+    daemon.path.write_text(daemon.path.read_text().replace("redis.example:6379", server.address))
+    daemon.reload()
+    client = connect(daemon)
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "a connection to the new address")
+    assert mark.exists()
+
+
 # ---- standard error -------------------------------------------------------------------------------------------------
 
 

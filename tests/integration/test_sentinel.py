@@ -158,6 +158,18 @@ def test_another_topology_needs_a_restart_and_changes_nothing_before(start_redis
         eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers")
 
 
+def test_lookups_that_hang_hold_up_no_reload(start_daemon, fake, stuck_resolver):
+    """Those of a Sentinel and of the master had both helper threads."""
+    env, mark = stuck_resolver
+    by_number = fake(names("redis.example", 6379))
+    daemon = start_daemon(f'"sentinel.example:26379", "{by_number.address}"', env=env)
+    eventually(lambda: mark.exists() and {"sentinel.example", "redis.example"} <= set(mark.read_text().split()), "both lookups")
+    daemon.reload()
+    with daemon.client() as client:
+        eventually(lambda: client.call("stats")["reloads"] == 1, "the reload")
+    assert mark.exists()
+
+
 # ---- Sentinels that are none, or lie -------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ struct redis_sentinel {
     enum sentinel_state state;
     bool is_asked;     /* the owner waits for on_master or on_none */
     bool is_stale;     /* the lookup that runs is not wanted any more */
+    bool is_hinted;    /* in this round, that the master is another one */
     uint32_t at;       /* the Sentinel that is tried, or that answered last */
     uint32_t n_tried;  /* of this round */
     uint32_t n_failed; /* rounds: each name's next address is taken then */
@@ -125,15 +126,13 @@ static void on_get(struct redis_call *call, const struct redis_reader *reply)
         go_on_in(sentinel, ANSWERED, 0);
 }
 
+/* The next round opens another connection; this one is closed, lest a flood of hints be read. */
 static void on_hint(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_sentinel *sentinel = CONTAINER_OF(call, struct redis_sentinel, hint);
     if (reply == NULL) return;
-    redis_conn_expect(&sentinel->conn, &sentinel->hint);
-
-    int64_t due_ms = TRY_MS - (sentinel->clock->mono_us - sentinel->round_us) / 1000; /* they may come in floods */
-    if (sentinel->state == WAITING) go_on_in(sentinel, WAITING, due_ms > 0 ? (uint64_t)due_ms : 0);
-    if (sentinel->state == ANSWERED) sentinel->next_ms = TRY_MS;
+    sentinel->is_hinted = true;
+    redis_conn_drop(&sentinel->conn);
 }
 
 static void on_subscribe(struct redis_call *call, const struct redis_reader *reply)
@@ -262,6 +261,7 @@ static void on_time(uv_timer_t *timer)
     case WAITING:
         sentinel->n_tried = 0;
         sentinel->next_ms = AGAIN_MS;
+        sentinel->is_hinted = false;
         sentinel->round_us = sentinel->clock->mono_us;
         try_one(sentinel);
         break;
@@ -291,14 +291,16 @@ static void maybe_closed(struct redis_sentinel *sentinel)
 static void on_conn_gone(struct redis_conn *conn)
 {
     struct redis_sentinel *sentinel = CONTAINER_OF(conn, struct redis_sentinel, conn);
+    int64_t since_ms = (sentinel->clock->mono_us - sentinel->round_us) / 1000, wait_ms = SOON_MS;
+    if (sentinel->is_hinted) wait_ms = since_ms < TRY_MS ? TRY_MS - since_ms : 0; /* each new round may bring one */
     if (sentinel->state == CLOSED)
         maybe_closed(sentinel);
     else if (sentinel->state == TRYING)
         pass_over(sentinel, "%s", conn->error);
     else if (sentinel->state == WAITING)
-        go_on_in(sentinel, WAITING, SOON_MS);
+        go_on_in(sentinel, WAITING, (uint64_t)wait_ms);
     else if (sentinel->state == ANSWERED)
-        sentinel->next_ms = SOON_MS;
+        sentinel->next_ms = (uint32_t)wait_ms;
 }
 
 struct redis_sentinel *redis_sentinel_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,

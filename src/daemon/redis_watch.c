@@ -73,15 +73,19 @@ static void report_daemons(struct redis_watch *watch, const struct redis_store *
     watch->has_fault = has_fault;
 }
 
-/* A Sentinel that stays away is named once. */
+/* A Sentinel that stays away is named once, and several that fail in turns a few times. */
 static void report_passed(struct redis_watch *watch, const struct redis_store *redis)
 {
     const char *why;
     char text[LOG_REPLY_MAX];
     uint64_t n = redis_store_passed(redis, &why);
-    if (n == watch->n_passed) return;
+    if (n == watch->n_passed) {
+        if (redis_store_ready(redis)) watch->n_passed_lines = 0;
+        return;
+    }
     watch->n_passed = n;
-    if (strcmp(watch->passed, why) == 0) return;
+    if (strcmp(watch->passed, why) == 0 || watch->n_passed_lines >= REDIS_WATCH_REASONS_MAX) return;
+    watch->n_passed_lines++;
     snprintf(watch->passed, sizeof watch->passed, "%s", why);
     log_warning("Redis: passed over: %s", log_escape(text, sizeof text, why, strlen(why)));
 }

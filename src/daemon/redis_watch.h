@@ -25,11 +25,12 @@ struct redis_watch {
     unsigned n_reasons; /* logged in this outage */
     char reported[REDIS_WATCH_STATUS_MAX];
     uint64_t n_seen[REDIS_EVENTS];
-    int64_t error_us;   /* the last error reply seen; CLOCK_MONOTONIC */
-    uint64_t n_passed;  /* Sentinels that were passed over, and have been reported */
-    char passed[384];   /* what was wrong with the last of them */
-    uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
-    bool has_fault;     /* the daemons cannot be counted, which has been reported */
+    int64_t error_us;        /* the last error reply seen; CLOCK_MONOTONIC */
+    uint64_t n_passed;       /* Sentinels that were passed over, and have been reported */
+    char passed[384];        /* what was wrong with the last of them */
+    uint32_t n_passed_lines; /* about them, since Redis was ready and none was passed over */
+    uint64_t n_foreign;      /* ops that met a key of another type, and have been reported */
+    bool has_fault;          /* the daemons cannot be counted, which has been reported */
 };
 
 /* Call it after the line "ready" is logged. `policies`: their failure answers are reported. */

@@ -29,9 +29,9 @@ def watched(redis_kind):
 
 @pytest.fixture
 def start_daemon(ratelimitd):
-    def start(addresses, env=None, **options):
+    def start(addresses, env=None, log_level="info", **options):
         lines = "".join(f"    {name}: {value}\n" for name, value in {"master_name": NAME, "reconnect": QUICK, **options}.items())
-        text = f"{CONFIG}\nstore:\n  type: redis\n  redis:\n    topology: sentinel\n    addresses: [{addresses}]\n{lines}"
+        text = f"{CONFIG}\nstore:\n  type: redis\n  redis:\n    topology: sentinel\n    addresses: [{addresses}]\n{lines}log: {{level: {log_level}}}\n"
         daemon = ratelimitd(text, start=False, env=env)
         daemon.start()
         return daemon
@@ -174,7 +174,7 @@ def test_lookups_that_hang_hold_up_no_reload(start_daemon, fake, stuck_resolver)
 
 
 class Fake:
-    """Reads commands and answers the whole handshake with `reply`; b"" is silence."""
+    """Answers the whole handshake of its n-th connection with `reply`, or reply(n); b"" is silence."""
 
     def __init__(self, reply):
         self.reply, self.listener = reply, socket.create_server(("127.0.0.1", 0))
@@ -192,7 +192,7 @@ class Fake:
             self.connections.append(one)
             self.n += 1
             try:
-                one.sendall(self.reply)
+                one.sendall(self.reply(self.n) if callable(self.reply) else self.reply)
             except OSError:
                 pass
 
@@ -263,6 +263,14 @@ def test_the_password_is_in_no_log_when_hello_is_unknown(start_daemon, fake, tmp
     daemon = start_daemon(f'"{old.address}"', sentinel=f"{{password_file: {tmp_path}/password}}")
     daemon.wait_for_log(f"Sentinel {old.address}: HELLO: unknown command")
     assert not any("in-no-log" in line for line in daemon.log)
+
+
+def test_sentinels_that_fail_in_turns_do_not_fill_the_log(start_daemon, fake):
+    """Each look of the log's that met another one of them wrote a line, as long as the outage went on."""
+    fickle = fake(lambda n: b"+OK\r\n-ERR number %d\r\n" % n)
+    daemon = start_daemon(f'"{fickle.address}"', log_level="debug")
+    eventually(lambda: sum("Redis, since the last look" in line for line in daemon.log) >= 8, "several looks", patience_s=60)
+    assert 2 <= sum("passed over" in line for line in daemon.log) <= 5
 
 
 def test_a_sentinel_that_names_a_replica_or_nobody_is_asked_last_then(start_redis, start_daemon, fake):

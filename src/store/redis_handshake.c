@@ -174,8 +174,8 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
     if (mode != NULL && strcmp(mode, "sentinel") == 0)
         end_handshake(handshake, "this is a Sentinel; write the address of the master into store.redis.addresses",
                       REMEDY_RECONNECT_LATE);
-    if (role != NULL && strcmp(role, "master") != 0)
-        end_handshake(handshake, "this server is a replica", REMEDY_RECONNECT);
+    handshake->is_replica = role != NULL && strcmp(role, "master") != 0;
+    if (handshake->is_replica) end_handshake(handshake, "this server is a replica", REMEDY_RECONNECT);
     if (!handshake->is_over) log_step(handshake->authenticates ? "HELLO and AUTH done" : "HELLO done");
 }
 

@@ -61,6 +61,7 @@ struct redis_link {
     struct redis_sentinel *sentinel; /* owned; NULL = the settings have the address */
     struct redis_lookup lookup;
     bool is_stale;    /* what is being resolved is not wanted any more */
+    bool is_left;     /* this attempt is given up because of news: it shows nothing about a Sentinel */
     uint32_t n_tried; /* addresses of the name that have failed */
 
     void (*on_closed)(void *arg); /* NULL = not closing */
@@ -92,7 +93,8 @@ static void try_again_later(struct redis_link *link, const char *what)
 static void attempt_failed(struct redis_link *link, enum redis_remedy remedy, const char *why)
 {
     if (why != NULL) note_failure(link, remedy, why);
-    if (link->sentinel != NULL && link->state != ASKING) redis_sentinel_distrust(link->sentinel);
+    if (link->sentinel != NULL && link->state != ASKING && !link->is_left)
+        redis_sentinel_distrust(link->sentinel, link->handshake.is_replica ? link->failure : NULL);
     redis_counters.redis_connect_failures++;
     link->n_tried++;
     try_again_later(link, "no connection");
@@ -283,6 +285,7 @@ static void on_attempt_time(uv_timer_t *timer)
     struct redis_link *link = timer->data;
     clock_update(link->clock);
     redis_counters.redis_connects++;
+    link->is_left = link->handshake.is_replica = false;
     if (link->sentinel == NULL) {
         open_address(link, link->options->address);
         return;
@@ -301,6 +304,7 @@ static void leave(struct redis_link *link, const char *why)
         link->state = WAITING;
     }
     if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
+    link->is_left = true;
     redis_link_drop(link, REMEDY_RECONNECT, why);
 }
 

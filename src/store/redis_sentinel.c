@@ -61,6 +61,12 @@ static void go_on_in(struct redis_sentinel *sentinel, enum sentinel_state state,
     uv_timer_start(&sentinel->timer, on_time, ms, 0);
 }
 
+static void note_fault(struct redis_sentinel *sentinel, const char *why)
+{
+    snprintf(sentinel->fault, sizeof sentinel->fault, "Sentinel %.*s: %.*s", 100, sentinel->name, 256, why);
+    sentinel->n_passed++;
+}
+
 __attribute__((format(printf, 2, 3))) static void pass_over(struct redis_sentinel *sentinel, const char *format, ...)
 {
     char why[REDIS_TEXT_MAX / 2];
@@ -68,8 +74,7 @@ __attribute__((format(printf, 2, 3))) static void pass_over(struct redis_sentine
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    snprintf(sentinel->fault, sizeof sentinel->fault, "Sentinel %.*s: %.*s", 100, sentinel->name, 256, why);
-    sentinel->n_passed++;
+    note_fault(sentinel, why);
     go_on_in(sentinel, PASSING, 0);
 }
 
@@ -325,9 +330,15 @@ void redis_sentinel_ask(struct redis_sentinel *sentinel)
     if (sentinel->state == WAITING) go_on_in(sentinel, WAITING, 0);
 }
 
-void redis_sentinel_distrust(struct redis_sentinel *sentinel)
+void redis_sentinel_distrust(struct redis_sentinel *sentinel, const char *lie)
 {
-    if (sentinel->state == WAITING) sentinel->at++;
+    char why[REDIS_TEXT_MAX / 2];
+    if (sentinel->state != WAITING) return;
+    if (lie != NULL) {
+        snprintf(why, sizeof why, "it names no master: %.220s", lie);
+        note_fault(sentinel, why);
+    }
+    sentinel->at++;
 }
 
 void redis_sentinel_options_changed(struct redis_sentinel *sentinel)

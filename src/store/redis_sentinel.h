@@ -32,8 +32,9 @@ struct redis_sentinel *redis_sentinel_new(uv_loop_t *loop, struct clock *clock, 
                                           const struct redis_sentinel_events *events);
 /* on_master or on_none follows, once; a round that runs answers as well. */
 void redis_sentinel_ask(struct redis_sentinel *sentinel);
-/* The one that answered last named a server that is not the master: the others come first. */
-void redis_sentinel_distrust(struct redis_sentinel *sentinel);
+/* The one that answered last named a server that is of no use: the others come first. `lie`: that is no master by its
+ * own words, for people; NULL: it may only be down. */
+void redis_sentinel_distrust(struct redis_sentinel *sentinel, const char *lie);
 void redis_sentinel_options_changed(struct redis_sentinel *sentinel);
 
 /* Sentinels that were passed over so far, and what was wrong with the last one, any bytes. */

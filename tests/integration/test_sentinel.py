@@ -281,6 +281,8 @@ def test_a_sentinel_that_names_a_replica_or_nobody_is_asked_last_then(start_redi
         daemon = start_daemon(f'"{liar.address}", "{honest.address}"')
         decides(daemon)
         assert n_keys(master) > 0
+        if lie == replica.port:
+            daemon.wait_for_log(f"warning: Redis: passed over: Sentinel {liar.address}: it names no master: this server is a replica")
 
 
 def test_a_hint_moves_the_connection_at_once(start_redis, start_daemon, fake):

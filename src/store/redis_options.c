@@ -71,6 +71,26 @@ bool redis_options_same_server(const struct redis_options *a, const struct redis
            same_text(a->sentinel_password, b->sentinel_password) && redis_tls_equal(a->sentinel_tls, b->sentinel_tls);
 }
 
+static void take_server(struct redis_options *to, const struct redis_options *from)
+{
+    to->address = from->address;
+    to->username = from->username;
+    to->password = from->password;
+    to->database = from->database;
+    to->tls = from->tls;
+    to->master_name = from->master_name;
+    to->sentinel_username = from->sentinel_username;
+    to->sentinel_password = from->sentinel_password;
+    to->sentinel_tls = from->sentinel_tls;
+}
+
+void redis_options_swap_server(struct redis_options *a, struct redis_options *b)
+{
+    const struct redis_options of_a = *a;
+    take_server(a, b);
+    take_server(b, &of_a);
+}
+
 const char *redis_address_parse(const char *text, struct redis_address *ret)
 {
     struct redis_address address = {0};

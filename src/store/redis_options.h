@@ -43,6 +43,8 @@ void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes th
 
 /* Would a connection opened now be another one: address, user, password, database or TLS? */
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
+/* All of these change places, and who owns them. */
+void redis_options_swap_server(struct redis_options *a, struct redis_options *b);
 
 /*
  * "unix:/path", "host:port" or "[v6 address]:port" taken apart. A name is only looked up if it is no numeric

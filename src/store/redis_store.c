@@ -335,16 +335,10 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
 
-    /* The topology needs a restart, and the addresses of one are none of the other. */
-    if ((copy.master_name == NULL) != (redis->options.master_name == NULL)) {
-        const char *address = copy.address, *master_name = copy.master_name;
-        copy.address = redis->options.address;
-        copy.master_name = redis->options.master_name;
-        redis->options.address = address;
-        redis->options.master_name = master_name;
-    }
-
-    bool is_other_server = !redis_options_same_server(&copy, &redis->options);
+    /* The topology needs a restart; the addresses and passwords of one are none of the other. */
+    bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL);
+    bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &redis->options);
+    if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;
     redis_node_options_changed(&redis->node, is_other_server);

@@ -158,6 +158,27 @@ def test_another_topology_needs_a_restart_and_changes_nothing_before(start_redis
         eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers")
 
 
+def test_a_reload_to_another_topology_keeps_the_password_of_the_present_server(start_redis, start_daemon, fake, tmp_path):
+    """The new one was tried on the old server, which refused it until the restart."""
+    for word in ("old", "new"):
+        (tmp_path / word).write_text(f"{word}\n")
+        (tmp_path / word).chmod(0o600)
+    server = start_redis(tcp=True)
+    with server.client() as direct:
+        direct.config_set("requirepass", "old")
+    sentinel = fake(names("127.0.0.1", server.port))
+    daemon = start_daemon(f'"{sentinel.address}"', password_file=tmp_path / "old")
+    decides(daemon)
+    text = daemon.path.read_text().replace("topology: sentinel", "topology: single").replace(f"    master_name: {NAME}\n", "")
+    daemon.path.write_text(text.replace(str(tmp_path / "old"), str(tmp_path / "new")))
+    with daemon.client() as client:
+        connects = client.call("stats")["redis_connects"]
+        daemon.reload()
+        eventually(lambda: client.call("stats")["reloads"] == 1, "the reload")
+        assert client.check("api", "k")["source"] == "redis"
+        assert client.call("stats")["redis_connects"] == connects
+
+
 def test_lookups_that_hang_hold_up_no_reload(start_daemon, fake, stuck_resolver):
     """Those of a Sentinel and of the master had both helper threads."""
     env, mark = stuck_resolver

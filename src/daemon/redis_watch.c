@@ -73,21 +73,21 @@ static void report_daemons(struct redis_watch *watch, const struct redis_store *
     watch->has_fault = has_fault;
 }
 
-/* A Sentinel that stays away is named once, and several that fail in turns a few times. */
+/* Each Sentinel that stays away is named once, and one that gives ever other reasons a few times. */
 static void report_passed(struct redis_watch *watch, const struct redis_store *redis)
 {
     const char *why;
-    char text[LOG_REPLY_MAX];
-    uint64_t n = redis_store_passed(redis, &why);
-    if (n == watch->n_passed) {
-        if (redis_store_ready(redis)) watch->n_passed_lines = 0;
-        return;
+    for (uint32_t i = 0; (why = redis_store_passed(redis, i)) != NULL; i++) {
+        struct redis_watch_passed *passed = &watch->passed[i];
+        char text[LOG_REPLY_MAX];
+        if (strcmp(passed->why, why) == 0) {
+            if (redis_store_ready(redis)) passed->n_lines = 0;
+            continue;
+        }
+        snprintf(passed->why, sizeof passed->why, "%s", why);
+        if (why[0] == '\0' || ++passed->n_lines > REDIS_WATCH_REASONS_MAX) continue;
+        log_warning("Redis: passed over: %s", log_escape(text, sizeof text, why, strlen(why)));
     }
-    watch->n_passed = n;
-    if (strcmp(watch->passed, why) == 0 || watch->n_passed_lines >= REDIS_WATCH_REASONS_MAX) return;
-    watch->n_passed_lines++;
-    snprintf(watch->passed, sizeof watch->passed, "%s", why);
-    log_warning("Redis: passed over: %s", log_escape(text, sizeof text, why, strlen(why)));
 }
 
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)

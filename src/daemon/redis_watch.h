@@ -14,23 +14,28 @@
 #include <stdint.h>
 
 #include "policy/policy.h"
+#include "store/redis_options.h"
 #include "store/redis_store.h"
 
 enum { REDIS_WATCH_STATUS_MAX = 256, REDIS_WATCH_REASONS_MAX = 5 };
 
 enum { REDIS_EVENTS = 6 }; /* that debug lines count */
 
+/* A Sentinel. */
+struct redis_watch_passed {
+    char why[384];    /* it was passed over, as was reported; "" = it was not */
+    unsigned n_lines; /* about it, since Redis was ready and this stayed the same */
+};
+
 struct redis_watch {
     bool was_ready;
     unsigned n_reasons; /* logged in this outage */
     char reported[REDIS_WATCH_STATUS_MAX];
     uint64_t n_seen[REDIS_EVENTS];
-    int64_t error_us;        /* the last error reply seen; CLOCK_MONOTONIC */
-    uint64_t n_passed;       /* Sentinels that were passed over, and have been reported */
-    char passed[384];        /* what was wrong with the last of them */
-    uint32_t n_passed_lines; /* about them, since Redis was ready and none was passed over */
-    uint64_t n_foreign;      /* ops that met a key of another type, and have been reported */
-    bool has_fault;          /* the daemons cannot be counted, which has been reported */
+    int64_t error_us; /* the last error reply seen; CLOCK_MONOTONIC */
+    struct redis_watch_passed passed[REDIS_SENTINELS_MAX];
+    uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
+    bool has_fault;     /* the daemons cannot be counted, which has been reported */
 };
 
 /* Call it after the line "ready" is logged. `policies`: their failure answers are reported. */

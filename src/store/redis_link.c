@@ -405,10 +405,9 @@ size_t redis_link_output(const struct redis_link *link)
     return redis_conn_output(&link->conn);
 }
 
-uint64_t redis_link_passed(const struct redis_link *link, const char **ret_text)
+const char *redis_link_passed(const struct redis_link *link, uint32_t nth)
 {
-    *ret_text = "";
-    return link->sentinel != NULL ? redis_sentinel_passed(link->sentinel, ret_text) : 0;
+    return link->sentinel != NULL ? redis_sentinel_passed(link->sentinel, nth) : NULL;
 }
 
 static void on_part_closed(void *arg)

@@ -35,8 +35,8 @@ void redis_link_move(struct redis_link *link);
 bool redis_link_is_ready(const struct redis_link *link);
 const char *redis_link_status(const struct redis_link *link); /* "ready", or what went wrong last */
 
-/* Sentinels that were passed over so far, and what was wrong with the last one, any bytes. */
-uint64_t redis_link_passed(const struct redis_link *link, const char **ret_text);
+/* As redis_sentinel_passed(). */
+const char *redis_link_passed(const struct redis_link *link, uint32_t nth);
 
 /* As redis_conn_send; -1 if the link is not ready. */
 int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n);

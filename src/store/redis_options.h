@@ -9,6 +9,8 @@
 
 struct redis_tls;
 
+enum { REDIS_SENTINELS_MAX = 16 }; /* that `address` may have */
+
 struct redis_options {
     const char *address;    /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; all strings are copied */
     const char *username;   /* NULL = the default user */

@@ -38,10 +38,11 @@ struct redis_sentinel {
     int64_t round_us;  /* CLOCK_MONOTONIC, when it began */
     uint32_t next_ms;  /* ANSWERED: when the next round begins */
     struct redis_address address;
-    char name[ADDRESS_SIZE];   /* of the Sentinel, as the settings have it */
-    char master[ADDRESS_SIZE]; /* what it says */
-    char fault[FAULT_SIZE];    /* why one was passed over last */
-    uint64_t n_passed;
+    char name[ADDRESS_SIZE];                      /* of the Sentinel, as the settings have it */
+    char master[ADDRESS_SIZE];                    /* what it says */
+    char fault[FAULT_SIZE];                       /* why one was passed over last */
+    char faults[REDIS_SENTINELS_MAX][FAULT_SIZE]; /* the same of each */
+    uint32_t n_all;
 
     struct redis_conn conn;
     struct redis_lookup lookup;
@@ -64,7 +65,7 @@ static void go_on_in(struct redis_sentinel *sentinel, enum sentinel_state state,
 static void note_fault(struct redis_sentinel *sentinel, const char *why)
 {
     snprintf(sentinel->fault, sizeof sentinel->fault, "Sentinel %.*s: %.*s", 100, sentinel->name, 256, why);
-    sentinel->n_passed++;
+    memcpy(sentinel->faults[sentinel->at % sentinel->n_all], sentinel->fault, FAULT_SIZE);
 }
 
 __attribute__((format(printf, 2, 3))) static void pass_over(struct redis_sentinel *sentinel, const char *format, ...)
@@ -221,6 +222,8 @@ static uint32_t name_of(struct redis_sentinel *sentinel, uint32_t nth)
     const char *at = all;
     for (uint32_t i = nth % n_all; i > 0; i--) at = strchr(at, '\n') + 1;
     snprintf(sentinel->name, sizeof sentinel->name, "%.*s", (int)strcspn(at, "\n"), at);
+    CHECK(n_all <= REDIS_SENTINELS_MAX);
+    sentinel->n_all = n_all;
     return n_all;
 }
 
@@ -345,13 +348,13 @@ void redis_sentinel_options_changed(struct redis_sentinel *sentinel)
 {
     sentinel->at = 0;
     sentinel->is_stale = true;
+    memset(sentinel->faults, 0, sizeof sentinel->faults);
     go_on_in(sentinel, WAITING, 0);
 }
 
-uint64_t redis_sentinel_passed(const struct redis_sentinel *sentinel, const char **ret_text)
+const char *redis_sentinel_passed(const struct redis_sentinel *sentinel, uint32_t nth)
 {
-    *ret_text = sentinel->fault;
-    return sentinel->n_passed;
+    return nth < sentinel->n_all ? sentinel->faults[nth] : NULL;
 }
 
 static void on_timer_closed(uv_handle_t *handle)

@@ -37,8 +37,8 @@ void redis_sentinel_ask(struct redis_sentinel *sentinel);
 void redis_sentinel_distrust(struct redis_sentinel *sentinel, const char *lie);
 void redis_sentinel_options_changed(struct redis_sentinel *sentinel);
 
-/* Sentinels that were passed over so far, and what was wrong with the last one, any bytes. */
-uint64_t redis_sentinel_passed(const struct redis_sentinel *sentinel, const char **ret_text);
+/* Why the n-th Sentinel, from 0, was passed over last, any bytes; "" = it was not. NULL: there is no n-th. */
+const char *redis_sentinel_passed(const struct redis_sentinel *sentinel, uint32_t nth);
 
 /* on_closed runs once, later; nothing else does any more. */
 void redis_sentinel_close(struct redis_sentinel *sentinel, void (*on_closed)(void *arg), void *arg);

@@ -309,10 +309,9 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
     return redis->foreign;
 }
 
-uint64_t redis_store_passed(const struct redis_store *redis, const char **ret_text)
+const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
 {
-    *ret_text = "";
-    return redis->node.link != NULL ? redis_link_passed(redis->node.link, ret_text) : 0;
+    return redis->node.link != NULL ? redis_link_passed(redis->node.link, nth) : NULL;
 }
 
 int redis_store_self_test(struct redis_store *redis, bool with_compat,

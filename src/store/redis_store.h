@@ -65,8 +65,8 @@ struct redis_refusal redis_store_refusal(const struct redis_store *redis);
 enum { REDIS_FOREIGN_MAX = 512 };
 const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n);
 
-/* Sentinels that were passed over so far, and what was wrong with the last one, any bytes. */
-uint64_t redis_store_passed(const struct redis_store *redis, const char **ret_text);
+/* Why the n-th Sentinel, from 0, was passed over last, any bytes; "" = it was not. NULL: there is no n-th. */
+const char *redis_store_passed(const struct redis_store *redis, uint32_t nth);
 /* As redis_self_test_start(), of every server; on_done runs once. */
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);

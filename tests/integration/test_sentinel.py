@@ -286,8 +286,18 @@ def test_the_password_is_in_no_log_when_hello_is_unknown(start_daemon, fake, tmp
     assert not any("in-no-log" in line for line in daemon.log)
 
 
-def test_sentinels_that_fail_in_turns_do_not_fill_the_log(start_daemon, fake):
-    """Each look of the log's that met another one of them wrote a line, as long as the outage went on."""
+def test_each_of_several_sentinels_that_are_passed_over_is_named(start_redis, start_daemon, fake):
+    """Only the last one before the log's look was."""
+    server = start_redis(tcp=True)
+    bad = [fake(b"-ERR first\r\n"), fake(b"-ERR second\r\n"), fake(b"+OK\r\n$-1\r\n")]
+    daemon = start_daemon(", ".join(f'"{one.address}"' for one in [*bad, fake(names("127.0.0.1", server.port))]))
+    for one in bad:
+        daemon.wait_for_log(f"warning: Redis: passed over: Sentinel {one.address}: ")
+    decides(daemon)
+
+
+def test_a_sentinel_with_ever_other_errors_does_not_fill_the_log(start_daemon, fake):
+    """Each look of the log's wrote a line, as long as the outage went on."""
     fickle = fake(lambda n: b"+OK\r\n-ERR number %d\r\n" % n)
     daemon = start_daemon(f'"{fickle.address}"', log_level="debug")
     eventually(lambda: sum("Redis, since the last look" in line for line in daemon.log) >= 8, "several looks", patience_s=60)

@@ -152,8 +152,8 @@ def test_another_topology_needs_a_restart_and_changes_nothing_before(start_redis
     daemon.wait_for_log("store.redis.topology")
     with daemon.client() as client, server.client() as direct:
         eventually(lambda: client.call("stats")["reloads"] == 1, "the reload")
-        direct.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         n = sentinel.n
+        direct.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         eventually(lambda: sentinel.n > n, "the Sentinel is still asked")
         eventually(lambda: client.check("api", "k")["source"] == "redis", "Redis answers")
 

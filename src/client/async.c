@@ -134,7 +134,7 @@ enum ratelimit_status ratelimit_async_call(struct ratelimit_async *client, const
     enum ratelimit_status status = call_begin(client, (struct call_end){timeout_ms, callback, arg}, &request);
     if (status != RATELIMIT_OK) return status;
 
-    request->effect = call_effect(method); /* whoever packed the call */
+    request->effect = call_effect(method); /* the caller packed it, and it has the same effect */
     return call_submit(client, request, request_pack_other(request, method, (struct slice){params, params_len}));
 }
 

@@ -300,7 +300,7 @@ static int decode_answer(struct ratelimit_async *client, const struct request *r
 static void count_slots(struct ratelimit_async *client, const struct request *request,
                         const struct ratelimit_answer *answer)
 {
-    bool has_id = answer->id != NULL || request->kind == REQUEST_OTHER; /* whose result nobody here has read */
+    bool has_id = answer->id != NULL || request->kind == REQUEST_OTHER; /* its result is not read here */
     if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
     if (request->effect == EFFECT_SLOT_ENDED && answer->done && client->n_slots > 0) client->n_slots--;
 }

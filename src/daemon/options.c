@@ -1,6 +1,6 @@
 #include "daemon/options.h"
 
-/* What anybody was promised an answer of Redis within: the shortest deadline of the defaults and the policies. */
+/* The shortest deadline of the defaults and the policies. */
 static uint32_t shortest_deadline_ms(const struct config *config)
 {
     uint32_t shortest_ms = (uint32_t)config->defaults_deadline_ms;

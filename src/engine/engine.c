@@ -335,11 +335,7 @@ static void ask_store(struct check *check)
         return;
     }
 
-    static const enum op_outcome outcomes[] = {[SUBMIT_DECIDED] = OP_DECIDED,
-                                               [SUBMIT_DOWN] = OP_DOWN,
-                                               [SUBMIT_BREAKER] = OP_BREAKER,
-                                               [SUBMIT_OVERLOAD] = OP_OVERLOAD};
-    enum op_outcome outcome = outcomes[status];
+    enum op_outcome outcome = submit_outcome(status);
     if (check->slot != NULL) slot_op_done(check->slot, op, outcome);
     if (outcome == OP_DECIDED && check->is_special) reservations_decided(check);
     end_waiting(check, outcome);

@@ -175,12 +175,8 @@ static struct merge *take(struct engine *engine, struct unmerged_counter *counte
 
 static void ask_store(struct merge *merge)
 {
-    static const enum op_outcome outcomes[] = {[SUBMIT_DECIDED] = OP_DECIDED,
-                                               [SUBMIT_DOWN] = OP_DOWN,
-                                               [SUBMIT_BREAKER] = OP_BREAKER,
-                                               [SUBMIT_OVERLOAD] = OP_OVERLOAD};
     enum submit status = store_submit(&merge->engine->store, &merge->op);
-    if (status != SUBMIT_PENDING) end_op(merge, outcomes[status]);
+    if (status != SUBMIT_PENDING) end_op(merge, submit_outcome(status));
 }
 
 static uint64_t draw_id(struct engine *engine)

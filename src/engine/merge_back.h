@@ -22,7 +22,7 @@
 enum {
     MERGES_MAX = 64,           /* under way, so in one tick too */
     MERGE_RETRY_US = 200000,   /* between looks whether the store is back */
-    MERGE_TTL_MIN_MS = 600000, /* a merge is sent again for so long at least */
+    MERGE_TTL_MIN_MS = 600000, /* a merge can be sent again for at least this time */
     MERGE_TTL_MAX_MS = 12 * 3600000,
 };
 

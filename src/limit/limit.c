@@ -113,7 +113,7 @@ void limit_share(struct limit *ret, const struct limit *limit, int64_t n)
     ret->window_us = windows_us <= WINDOW_MAX_US ? (int64_t)windows_us : 0;
     if (limit_prepare(ret, &diag) == 0) return;
 
-    /* Then one unit in so long, rounded up, and of the burst what can be counted so: one unit always can. */
+    /* Then a window of one unit, rounded up, and as much of the burst as it can count: one unit always. */
     __int128 unit_us = (windows_us + limit->limit - 1) / limit->limit;
     int64_t most_us = (WINDOW_MAX_US - limit->max_wait_us) / 2;
     ret->limit = 1;

@@ -21,7 +21,7 @@ enum value_kind {
     VALUE_SPAN,     /* microseconds */
     VALUE_BOOL,
     VALUE_CHOICE, /* the index in choices, from 0 */
-    VALUE_WORD,   /* one that needs no quotes; whoever reads it may read it as a CHOICE */
+    VALUE_WORD,   /* one that needs no quotes; its reader may read it as a CHOICE */
     VALUE_TEXT,
     VALUE_PARTS, /* of the policy's key_format: a key_parts */
     VALUE_LIST,

@@ -269,10 +269,9 @@ static void open_address(struct redis_link *link, const char *text)
         return;
     }
 
-    int status = redis_lookup_start(&link->lookup, link->loop, address->host);
-    if (status < 0) {
-        const char *why = status == UV_EBUSY ? "the lookup of another name is still running" : uv_strerror(status);
-        attempt_failed(link, REMEDY_RECONNECT, why);
+    fault = redis_lookup_start(&link->lookup, link->loop, address->host);
+    if (fault != NULL) {
+        attempt_failed(link, REMEDY_RECONNECT, fault);
         return;
     }
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", address->host);

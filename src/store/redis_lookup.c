@@ -23,20 +23,20 @@ static void on_resolved(uv_getaddrinfo_t *uv, int status, struct addrinfo *all)
     uv_freeaddrinfo(all);
 }
 
-int redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host)
+const char *redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    if (lookup->request != NULL) return UV_EBUSY;
+    if (lookup->request != NULL) return "the lookup of another name is still running";
     struct redis_lookup_request *request = mem_alloc(sizeof *request);
-    if (request == NULL) return UV_ENOMEM;
+    if (request == NULL) return uv_strerror(UV_ENOMEM);
     request->lookup = lookup;
     int status = uv_getaddrinfo(loop, &request->request, on_resolved, host, NULL, &hints);
     if (status < 0) {
         mem_free(request);
-        return status;
+        return uv_strerror(status);
     }
     lookup->request = request;
-    return 0;
+    return NULL;
 }
 
 const char *redis_lookup_nth(const struct addrinfo *all, uint32_t nth, char ret_host[NI_MAXHOST], bool *ret_is_v6)

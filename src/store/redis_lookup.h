@@ -18,9 +18,9 @@ struct redis_lookup {
     void (*on_done)(struct redis_lookup *lookup, const char *fault, const struct addrinfo *all);
 };
 
-/* 0, or a status of libuv: then on_done does not run. UV_EBUSY while one runs: a resolver that hangs must not get all
- * helper threads. */
-int redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host);
+/* NULL, or what is wrong: then on_done does not run. One runs at a time: a resolver that hangs must not get all helper
+ * threads. */
+const char *redis_lookup_start(struct redis_lookup *lookup, uv_loop_t *loop, const char *host);
 /* The n-th address, round and round, as digits. NULL, or what is wrong with it. */
 const char *redis_lookup_nth(const struct addrinfo *all, uint32_t nth, char ret_host[NI_MAXHOST], bool *ret_is_v6);
 /* The owner goes. A lookup that has begun keeps the loop alive until the resolver gives up, but on_done does not run.

@@ -254,11 +254,8 @@ static void try_one(struct redis_sentinel *sentinel)
         open_host(sentinel, sentinel->address.host, sentinel->address.is_v6);
         return;
     }
-    int status = redis_lookup_start(&sentinel->lookup, sentinel->loop, sentinel->address.host);
-    if (status == UV_EBUSY)
-        pass_over(sentinel, "the lookup of another name is still running");
-    else if (status < 0)
-        pass_over(sentinel, "%s", uv_strerror(status));
+    fault = redis_lookup_start(&sentinel->lookup, sentinel->loop, sentinel->address.host);
+    if (fault != NULL) pass_over(sentinel, "%s", fault);
 }
 
 static void on_time(uv_timer_t *timer)

@@ -61,6 +61,16 @@ enum submit {
     SUBMIT_OVERLOAD, /* refused: a cap towards the store, or memory */
 };
 
+/* What an op whose `done` does not run has come to: of any but SUBMIT_PENDING. */
+static inline enum op_outcome submit_outcome(enum submit status)
+{
+    static const enum op_outcome outcomes[] = {[SUBMIT_DECIDED] = OP_DECIDED,
+                                               [SUBMIT_DOWN] = OP_DOWN,
+                                               [SUBMIT_BREAKER] = OP_BREAKER,
+                                               [SUBMIT_OVERLOAD] = OP_OVERLOAD};
+    return outcomes[status];
+}
+
 enum {
     RESERVATION_GRACE_MS = 60000, /* for this time after its end a reservation can still be settled, and only once */
     RESERVATION_TTL_MAX_MS = 86400000,

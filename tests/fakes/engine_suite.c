@@ -15,6 +15,15 @@ static void begin(const struct engine_suite *suite)
     if (suite->begin != NULL) suite->begin();
 }
 
+struct asked engine_suite_ask(const struct engine_suite *suite, enum op_kind kind, const char *policy, const char *key,
+                              int64_t cost)
+{
+    struct asked asked = {0};
+    assert_true(fixture_ask(suite->fixture, &asked, kind, policy, key, cost));
+    assert_int_equal(asked.n_done, 1);
+    return asked;
+}
+
 int engine_suite_set_up(void **state)
 {
     const struct engine_suite *suite = *state;

@@ -20,6 +20,10 @@ struct engine_suite {
 /* For a call within a test; close with fixture_close(). */
 void engine_suite_open_memory(const struct engine_suite *suite);
 
+/* Asks, and has the answer at once. */
+struct asked engine_suite_ask(const struct engine_suite *suite, enum op_kind kind, const char *policy, const char *key,
+                              int64_t cost);
+
 /* ask(0), ask(1) ... for 2000 ticks of 7 ms: from the second thousand on, nothing may allocate. */
 void engine_suite_allocates_nothing(const struct engine_suite *suite, void (*ask)(int i));
 

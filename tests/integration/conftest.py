@@ -9,6 +9,7 @@ import pytest
 
 from harness import PATIENCE_S, ROOT, Client, Ratelimitd, Redis, eventually, one_server, short_directory
 from proxy import Proxy
+from sentinels import Watched
 
 TEST_SECONDS = 60
 APART_S = 20  # most tests take less
@@ -115,6 +116,16 @@ def start_redis(redis_kind):
 def redis(start_redis):
     """One server on a Unix socket, once per kind of server installed."""
     return start_redis()
+
+
+@pytest.fixture
+def watched(redis_kind):
+    """A master, its replica and three Sentinels."""
+    one = Watched(redis_kind)
+    try:
+        yield one.wait()
+    finally:
+        one.close()
 
 
 @pytest.fixture(params=["memory", *Redis.KINDS])

@@ -166,7 +166,26 @@ class Process:
         return eventually(found, f"a line {pattern!r} in\n{self.text()}", patience_s)
 
 
-class Redis(Process):
+class RedisProcess(Process):
+    """A server or a Sentinel of .kind, which logs into .directory and answers .client()."""
+
+    def _answers(self):
+        if not self.running:
+            raise AssertionError(f"{self.kind}-server ended:\n{self.text()}\n{self._log_file()}")
+        try:
+            with self.client() as client:
+                return client.ping()
+        except redis_py.AuthenticationError:
+            return True
+        except redis_py.RedisError:
+            return False
+
+    def _log_file(self):
+        path = self.directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+class Redis(RedisProcess):
     """A real server in a directory of its own, without persistence."""
 
     KINDS = ("redis", "valkey")
@@ -204,21 +223,6 @@ class Redis(Process):
                    env={**os.environ, **self.env})
         if wait:
             eventually(self._answers, f"{self.kind}-server answers")
-
-    def _answers(self):
-        if not self.running:
-            raise AssertionError(f"{self.kind}-server ended:\n{self.text()}\n{self._log_file()}")
-        try:
-            with self.client() as client:
-                return client.ping()
-        except redis_py.AuthenticationError:
-            return True
-        except redis_py.RedisError:
-            return False
-
-    def _log_file(self):
-        path = self.directory / "log"
-        return path.read_text(errors="replace") if path.exists() else ""
 
     def stop(self):
         if self.running:

@@ -4,12 +4,12 @@ import shutil
 
 import redis as redis_py
 
-from harness import Process, Redis, eventually, on_free_port, short_directory
+from harness import Redis, RedisProcess, eventually, on_free_port, short_directory
 
 NAME = "limits"
 
 
-class Sentinel(Process):
+class Sentinel(RedisProcess):
     def __init__(self, kind, master_port, lines=(), is_tls=False):
         super().__init__()
         self.kind, self.master_port, self.lines, self.is_tls = kind, master_port, lines, is_tls
@@ -27,17 +27,6 @@ class Sentinel(Process):
     def start(self):
         self.spawn([shutil.which(f"{self.kind}-server"), str(self.directory / "sentinel.conf"), "--sentinel"])
         eventually(self._answers, "a Sentinel answers")
-
-    def _answers(self):
-        if not self.running:
-            raise AssertionError(f"the Sentinel ended:\n{self.text()}\n{(self.directory / 'log').read_text()}")
-        try:
-            with self.client() as client:
-                return client.ping()
-        except redis_py.AuthenticationError:
-            return True
-        except redis_py.RedisError:
-            return False
 
     @property
     def address(self):

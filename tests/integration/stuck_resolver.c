@@ -1,6 +1,6 @@
 /*
  * stuck_resolver.c: a resolver that gives no answer, loaded before libc. First, it writes the name into
- * STUCK_RESOLVER_MARK; once that is gone, each name is at 127.0.0.9, where nobody listens, and at 127.0.0.1. Numeric
+ * STUCK_RESOLVER_MARK; once that is gone, each name is at 127.0.0.9, where no server listens, and at 127.0.0.1. Numeric
  * addresses are none of its business.
  */
 #define _GNU_SOURCE

@@ -8,7 +8,7 @@ import pytest
 
 from certificates import Authority
 from harness import Redis, eventually, on_free_port
-from sentinels import NAME, Sentinel, Watched
+from sentinels import NAME, Sentinel
 
 CONFIG = """
 defaults: {deadline: 5s, on_failure: deny}
@@ -16,15 +16,6 @@ policies:
   api: {algorithm: token_bucket, limit: 1000000, window: 1d}
 """
 QUICK = "{min: 1ms, max: 50ms, refused_max: 50ms}"
-
-
-@pytest.fixture
-def watched(redis_kind):
-    one = Watched(redis_kind)
-    try:
-        yield one.wait()
-    finally:
-        one.close()
 
 
 @pytest.fixture

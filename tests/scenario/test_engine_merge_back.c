@@ -64,10 +64,7 @@ static const struct engine_suite suite = {.fixture = &fixture, .specs = specs, .
 
 static struct asked ask(enum op_kind kind, const char *policy, const char *key, int64_t cost)
 {
-    struct asked asked = {0};
-    assert_true(fixture_ask(&fixture, &asked, kind, policy, key, cost));
-    assert_int_equal(asked.n_done, 1);
-    return asked;
+    return engine_suite_ask(&suite, kind, policy, key, cost);
 }
 
 static struct asked ask_down(const char *policy, const char *key, int64_t cost)
@@ -94,6 +91,24 @@ static void come_back(int64_t ahead_us)
     op->now_us = fixture.clock.wall_us + ahead_us;
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     fixture_advance_ms(&fixture, 0);
+}
+
+/* Alice's check of 4, answered locally at its deadline; the store still holds it. */
+static void ask_late(const char *policy)
+{
+    struct asked asked = {0};
+    fixture.scripted.mode = SCRIPTED_HOLD;
+    assert_true(fixture_ask(&fixture, &asked, OP_CHECK, policy, "alice", 4));
+    fixture_advance_ms(&fixture, 20);
+    assert_int_equal(asked.decision.source, SOURCE_LOCAL);
+}
+
+/* The store's answer to it: no. */
+static void deny_late(void)
+{
+    fixture.scripted.decision.allowed = false;
+    fixture.scripted.decision.granted = 0;
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
 }
 
 /* The i-th merge that the store holds. */
@@ -380,11 +395,7 @@ static void a_local_reservation_that_has_ended_before_the_merge_is_not_charged(v
 static void a_check_that_the_store_charged_late_is_not_charged_again(void **state)
 {
     (void)state;
-    fixture.scripted.mode = SCRIPTED_HOLD;
-    struct asked asked = {0};
-    assert_true(fixture_ask(&fixture, &asked, OP_CHECK, "day", "alice", 4));
-    fixture_advance_ms(&fixture, 20);
-    assert_int_equal(asked.decision.source, SOURCE_LOCAL);
+    ask_late("day");
     assert_counts(0, 0, 0);
     fixture.scripted.decision.granted = 4;
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
@@ -394,14 +405,8 @@ static void a_check_that_the_store_charged_late_is_not_charged_again(void **stat
 static void a_check_that_the_store_denied_late_is_charged(void **state)
 {
     (void)state;
-    fixture.scripted.mode = SCRIPTED_HOLD;
-    struct asked asked = {0};
-    assert_true(fixture_ask(&fixture, &asked, OP_CHECK, "day", "alice", 4));
-    fixture_advance_ms(&fixture, 20);
-    assert_int_equal(asked.decision.source, SOURCE_LOCAL);
-    fixture.scripted.decision.allowed = false;
-    fixture.scripted.decision.granted = 0;
-    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    ask_late("day");
+    deny_late();
     come_back(0);
     assert_int_equal(units_of(0), 4);
 }
@@ -434,14 +439,8 @@ static void a_check_all_whose_first_cost_is_0_and_that_the_store_charged_late_is
 static void a_denial_that_the_store_counted_late_is_not_charged_again(void **state)
 {
     (void)state;
-    fixture.scripted.mode = SCRIPTED_HOLD;
-    struct asked asked = {0};
-    assert_true(fixture_ask(&fixture, &asked, OP_CHECK, "counted", "alice", 4));
-    fixture_advance_ms(&fixture, 20);
-    assert_int_equal(asked.decision.source, SOURCE_LOCAL);
-    fixture.scripted.decision.allowed = false;
-    fixture.scripted.decision.granted = 0;
-    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    ask_late("counted");
+    deny_late();
     assert_nothing_to_do();
 }
 

@@ -166,7 +166,7 @@ static void a_redis_that_is_late_again_and_again_is_asked_again_once_it_answers_
 }
 
 /* A client that gives its checks a millisecond, or the rest of a late check_many, which has no more: five batches that
- * took two, and nobody asked Redis any more. */
+ * took two, and Redis was not asked any more. */
 static void checks_that_were_given_less_than_any_policy_gives_never_open_it(void **state)
 {
     (void)state;

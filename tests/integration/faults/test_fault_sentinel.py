@@ -4,18 +4,9 @@ import pytest
 
 from fault_matrix import proves
 from harness import eventually
-from sentinels import NAME, Watched
+from sentinels import NAME
 
 PATIENCE_S = 30  # of the Sentinels, who agree at their own pace
-
-
-@pytest.fixture
-def watched(redis_kind):
-    one = Watched(redis_kind)
-    try:
-        yield one.wait()
-    finally:
-        one.close()
 
 
 @pytest.fixture

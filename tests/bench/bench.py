@@ -131,7 +131,7 @@ class VisitedSide(Side):
 
 
 class Bench:
-    def __init__(self, rounds, seconds, rows):
+    def __init__(self, rounds, seconds, rows=""):
         self.rounds, self.seconds, self.rows = rounds, seconds, rows
         self.random = random.Random(1)
         self.processes = []

@@ -93,6 +93,11 @@ size_t batch_n_keys(const struct batch *batch)
     return batch->n_keys;
 }
 
+uint64_t batch_hash_of(const struct batch *batch, size_t nth)
+{
+    return batch->keys[nth].hash;
+}
+
 int64_t batch_now_us(const struct batch *batch)
 {
     return batch->now_us;
@@ -212,7 +217,7 @@ static size_t key_len(const struct batch *batch, const struct op_member *member)
 
 /* If the whole key decides the shard, the shard follows from this hash, too. A compat policy's name is no part of it,
  * because two of them may name the same key. */
-static uint64_t key_hash(struct op_member *member)
+uint64_t batch_key_hash(struct op_member *member)
 {
     if (member->batch_hash != 0) return member->batch_hash;
 
@@ -237,7 +242,7 @@ static uint32_t find_key(const struct batch *batch, const struct op_member *memb
 /* The key's number; -1 if there is no space for it. */
 static int find_or_add_key(struct batch *batch, struct op_member *member)
 {
-    uint64_t hash = key_hash(member);
+    uint64_t hash = batch_key_hash(member);
     uint32_t at = find_key(batch, member, hash);
     if (batch->table[at] != 0) return batch->table[at] - 1;
 
@@ -438,17 +443,17 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
     return BATCH_ADDED;
 }
 
-enum batch_merge batch_would_merge(const struct batch *batch, struct op *op)
+bool batch_would_merge(const struct batch *batch, struct op *op)
 {
     struct op_member *member = &op->members[0];
-    if (op->kind != OP_CHECK || op->n_members > 1 || op->record.len > 0) return BATCH_BEHIND;
+    if (!op_is_single_check(op)) return false;
 
-    uint8_t number = batch->table[find_key(batch, member, key_hash(member))];
-    if (number == 0) return BATCH_UNRELATED;
+    uint8_t number = batch->table[find_key(batch, member, batch_key_hash(member))];
+    if (number == 0) return false;
 
     const struct batch_key *key = &batch->keys[number - 1];
     const struct script_op asked = script_op_of(op), *last = &batch->script_ops[key->last_script_op];
     bool joins = is_same_limit(batch, key, member) && asked.kind == KIND_CHECK && asked.count > 0 && last->count > 0 &&
                  may_join(batch, last, op, asked.count);
-    return joins && judge_fit(batch, &asked, batch_weight(op), true) == BATCH_ADDED ? BATCH_MERGES : BATCH_BEHIND;
+    return joins && judge_fit(batch, &asked, batch_weight(op), true) == BATCH_ADDED;
 }

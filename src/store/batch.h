@@ -46,18 +46,17 @@ enum batch_status {
     BATCH_CLASHES,        /* what is inside and it cannot go together (resets, a key's settings); other ops may */
 };
 enum batch_status batch_add(struct batch *batch, struct op *op);
-/* What a batch that is full is for an op that waits; a question, but the op keeps the hash and the weight. */
-enum batch_merge {
-    BATCH_MERGES,    /* has an equal check: batch_add() takes it, and Redis has nothing more to do */
-    BATCH_UNRELATED, /* has none of its keys: an op behind it may go before it */
-    BATCH_BEHIND,    /* may have one: the op has to go in a later batch, and what is behind it after it */
-};
-enum batch_merge batch_would_merge(const struct batch *batch, struct op *op);
+/* Has a batch that is full an equal check, so that batch_add() takes the op, and Redis has nothing more to do? A
+ * question, but the op keeps the hash and the weight. */
+bool batch_would_merge(const struct batch *batch, struct op *op);
 size_t batch_n_ops(const struct batch *batch);
 const struct list *batch_ops(const struct batch *batch); /* those inside, in order */
 /* Of an answered batch: did it charge anything, or change anything otherwise? */
 bool batch_has_written(const struct batch *batch);
 size_t batch_n_keys(const struct batch *batch); /* of states */
+/* A number of the member's key, equal in every batch; that of the n-th key inside. */
+uint64_t batch_key_hash(struct op_member *member);
+uint64_t batch_hash_of(const struct batch *batch, size_t nth);
 
 /* KEYS and ARGV in the order of EVALSHA after the digest: ret_args[0] is numkeys in decimal. Valid until the batch
  * changes. `nonce` comes back as the last integer; `wall_us` is the host's clock, from which a calendar's edges follow;

@@ -59,9 +59,9 @@ static bool may_share(const struct batch_call *call, const struct op *op)
     return !doubtful_policies_has(call->doubtful, op);
 }
 
-enum batch_merge batch_call_would_merge(const struct batch_call *call, struct op *op)
+bool batch_call_would_merge(const struct batch_call *call, struct op *op)
 {
-    return may_share(call, op) ? batch_would_merge(call->batch, op) : BATCH_BEHIND;
+    return may_share(call, op) && batch_would_merge(call->batch, op);
 }
 
 enum batch_status batch_call_add(struct batch_call *call, struct op *op)

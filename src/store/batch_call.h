@@ -38,7 +38,7 @@ void batch_call_begin(struct batch_call *call, const struct redis_options *optio
 
 /* As batch_add() and batch_would_merge(), and an op of a doubtful policy goes only with others of that policy. */
 enum batch_status batch_call_add(struct batch_call *call, struct op *op);
-enum batch_merge batch_call_would_merge(const struct batch_call *call, struct op *op);
+bool batch_call_would_merge(const struct batch_call *call, struct op *op);
 
 /* 0, unless the server is late: all its ops have been answered by their deadlines, and it would be the same had they
  * not waited here, and had each been given least_us. Then: what the server has missed, the longest of these times. */

@@ -2,10 +2,12 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "store/batch.h"
 
 enum {
     CLIENTS_EXPECTED = 16384, /* places of the table; more clients than this make its chains longer */
     IDLE_MAX = 1024,
+    N_KEY_LISTS = 1024,                           /* a power of two */
     FRESH_PER_OTHER = 128,                        /* while both wait: weight of the fresh ones for one of the ring */
     FRESH_MAX = FRESH_PER_OTHER * OP_QUEUE_SHARE, /* goes before the ring at once: what a turn of it pays for */
 };
@@ -16,6 +18,7 @@ struct client {
     struct list link;
     struct map_node node;
     struct list ops;  /* oldest first */
+    size_t n_others;  /* of these: those that are no single checks */
     uint32_t round;   /* to which n_taken belongs */
     uint32_t n_taken; /* weight, in that round; what is beyond a share is owed */
 };
@@ -29,7 +32,12 @@ int op_queue_init(struct op_queue *queue)
     list_init(&queue->passed);
     list_init(&queue->recent);
     list_init(&queue->idle);
-    return map_init(&queue->by_number, CLIENTS_EXPECTED);
+    queue->by_key = mem_alloc(N_KEY_LISTS * sizeof *queue->by_key);
+    if (queue->by_key == NULL) return -1;
+    for (size_t i = 0; i < N_KEY_LISTS; i++) list_init(&queue->by_key[i]);
+    if (map_init(&queue->by_number, CLIENTS_EXPECTED) == 0) return 0;
+    mem_free(queue->by_key);
+    return -1;
 }
 
 void op_queue_fini(struct op_queue *queue)
@@ -38,6 +46,7 @@ void op_queue_fini(struct op_queue *queue)
 
     for (struct list *it; (it = list_pop_front(&queue->idle)) != NULL;) mem_free(LIST_ITEM(it, struct client, link));
     map_fini(&queue->by_number);
+    mem_free(queue->by_key);
 }
 
 /* ---- clients ---- */
@@ -108,12 +117,22 @@ static struct client *find_or_add(struct op_queue *queue, uint64_t number)
 
 /* ---- ops ---- */
 
+static struct list *checks_of(const struct op_queue *queue, struct op *op)
+{
+    return op_queue_checks_of(queue, batch_key_hash(&op->members[0]));
+}
+
 int op_queue_add(struct op_queue *queue, struct op *op)
 {
     struct client *client = find_or_add(queue, op->client);
     if (client == NULL) return -1;
 
     list_push_back(&client->ops, &op->link);
+    list_init(&op->same_key);
+    if (op_is_single_check(op))
+        list_push_back(checks_of(queue, op), &op->same_key);
+    else
+        client->n_others++;
     op->is_queued = true;
     queue->n++;
     return 0;
@@ -125,6 +144,10 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     if (client == NULL) return -1;
 
     list_push_front(&client->ops, &op->link); /* before the first */
+    if (op_is_single_check(op))
+        list_push_front(checks_of(queue, op), &op->same_key);
+    else
+        client->n_others++;
     op->is_queued = true;
     queue->n++;
     client->n_taken -= op->weight < client->n_taken ? op->weight : client->n_taken;
@@ -187,21 +210,14 @@ struct op *op_queue_next(struct op_queue *queue)
     return offer(queue, client);
 }
 
-size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max)
+struct list *op_queue_checks_of(const struct op_queue *queue, uint64_t hash)
 {
-    const struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done};
-    size_t n = 0;
-    for (size_t i = 0; i < N_OF(lists) && queue->n > 0; i++) {
-        LIST_FOREACH (link, lists[i]) {
-            const struct client *client = LIST_ITEM(link, struct client, link);
-            struct list *it = client->ops.next;
-            for (size_t share = OP_QUEUE_SHARE; share > 0 && it != &client->ops; share--, it = it->next) {
-                if (n == max) return n;
-                ret_ops[n++] = LIST_ITEM(it, struct op, link);
-            }
-        }
-    }
-    return n;
+    return &queue->by_key[(hash ^ hash >> 32) % N_KEY_LISTS];
+}
+
+bool op_queue_has_others(const struct op_queue *queue, const struct op *op)
+{
+    return find_client(queue, op->client)->n_others > 0;
 }
 
 void op_queue_pass(struct op_queue *queue, const struct op *op)
@@ -245,6 +261,8 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     CHECK(client != NULL);
 
     list_remove(&op->link);
+    list_remove(&op->same_key);
+    client->n_others -= !op_is_single_check(op);
     op->is_queued = false;
     queue->next = NULL;
     if (is_next) charge(queue, client, op);

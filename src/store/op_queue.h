@@ -12,8 +12,11 @@
  * al., RFC 8290, section 4: new queues). Now and then one of the others has its turn before the fresh ones, so that
  * they cannot be kept waiting by clients that come and go.
  *
- * Each client's ops keep their order. Every call but op_queue_list() is O(1), if the turns that pass because of a heavy
- * op are counted with that op, and the end of a round with the clients that came in it.
+ * Each client's ops keep their order. Every call is O(1), if the turns that pass because of a heavy op are counted with
+ * that op, and the end of a round with the clients that came in it.
+ *
+ * The checks of one limit are found by their keys, too: those that merge with one in a batch go with it at no cost,
+ * before their clients' turns.
  */
 #ifndef RL_STORE_OP_QUEUE_H
 #define RL_STORE_OP_QUEUE_H
@@ -42,6 +45,7 @@ struct op_queue {
     uint32_t round;        /* its number */
     uint32_t n_fresh;      /* weight of the fresh ones' ops that the ring's have not paid for */
     size_t n;              /* ops */
+    struct list *by_key;   /* of struct op, by batch_key_hash(): the single checks that wait, oldest first; owned */
 };
 
 int op_queue_init(struct op_queue *queue);  /* 0, or -1 without memory */
@@ -59,9 +63,11 @@ struct op *op_queue_next(struct op_queue *queue);
  * that were left out are next, in their order. */
 void op_queue_pass(struct op_queue *queue, const struct op *op);
 void op_queue_resume(struct op_queue *queue);
-/* The first ops of every client, OP_QUEUE_SHARE of them, the client that is next first; at most `max`. Returns their
- * number. */
-size_t op_queue_list(const struct op_queue *queue, struct op **ret_ops, size_t max);
+/* Of struct op (same_key): the single checks (op_is_single_check()) that wait, by their first member's
+ * batch_key_hash(). Those of one key are in their order; some have another hash. */
+struct list *op_queue_checks_of(const struct op_queue *queue, uint64_t hash);
+/* Has the op's client ops that wait and are not among these? One of them may ask for the same key before it. */
+bool op_queue_has_others(const struct op_queue *queue, const struct op *op);
 /* Take out an op that waits; the one of op_queue_next() counts to its client's share. */
 void op_queue_take(struct op_queue *queue, struct op *op);
 

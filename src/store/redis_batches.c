@@ -11,7 +11,8 @@
 
 enum {
     OPS_MAX = 1024,                     /* of a batch: its reply is handled in one tick */
-    MERGE_LOOKS = 1024,                 /* at waiting ops, for one batch */
+    MERGE_LOOKS = 1024,                 /* at waiting checks, for one batch */
+    BEHIND_MAX = 16,                    /* clients that wait for a later batch, of one key */
     PASSED_MAX = 64,                    /* clients whose next op goes with nothing in a batch */
     CALL_ARGS_MAX = 2 + BATCH_ARGS_MAX, /* EVALSHA, digest, and the batch's */
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
@@ -193,25 +194,40 @@ static void fill_call(struct redis_batches *batches, struct batch_call *call)
     op_queue_resume(&batches->waiting);
 }
 
-/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
- * no longer than one does. No op goes before an earlier one of its client that asks for the same key. */
-static void fill_by_merging(struct redis_batches *batches, struct batch_call *call)
+/* Of the checks that wait, those of one key go with the batch that has one, if they merge with it; but none before an
+ * earlier op of its client that may ask for the same key. Looks at `most` checks at most; returns at how many. */
+static size_t merge_checks(struct redis_batches *batches, struct batch_call *call, uint64_t hash, size_t most)
 {
-    struct op *ops[MERGE_LOOKS];
-    size_t n = op_queue_list(&batches->waiting, ops, MERGE_LOOKS);
-    const struct op *behind = NULL; /* nothing of its client may go before it */
-    for (size_t i = 0; i < n && batch_n_ops(call->batch) < OPS_MAX; i++) {
-        struct op *op = ops[i];
-        if (behind != NULL && op->client == behind->client) continue;
+    uint64_t behind[BEHIND_MAX]; /* clients: nothing more of theirs may go */
+    size_t n_behind = 0, n_looks = 0;
+    struct list *checks = op_queue_checks_of(&batches->waiting, hash);
+    LIST_FOREACH (it, checks) {
+        struct op *op = LIST_ITEM(it, struct op, same_key);
+        if (n_looks++ == most || n_behind == BEHIND_MAX || batch_n_ops(call->batch) == OPS_MAX) break;
+        if (batch_key_hash(&op->members[0]) != hash) continue;
+        if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) continue; /* it will not be sent */
 
-        bool is_late = op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
-        enum batch_merge merge = is_late ? BATCH_UNRELATED : batch_call_would_merge(call, op);
-        if (merge == BATCH_BEHIND) behind = op;
-        if (merge != BATCH_MERGES) continue;
+        size_t i = 0;
+        while (i < n_behind && behind[i] != op->client) i++;
+        if (i < n_behind) continue;
+        if (!batch_call_would_merge(call, op) || op_queue_has_others(&batches->waiting, op)) {
+            behind[n_behind++] = op->client;
+            continue;
+        }
 
         op_queue_take(&batches->waiting, op);
         if (batch_call_add(call, op) != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory */
     }
+    return n_looks;
+}
+
+/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
+ * no longer than one does. */
+static void fill_by_merging(struct redis_batches *batches, struct batch_call *call)
+{
+    size_t n_looks = 0;
+    for (size_t i = 0; i < batch_n_keys(call->batch) && n_looks < MERGE_LOOKS && batches->waiting.n > 0; i++)
+        n_looks += merge_checks(batches, call, batch_hash_of(call->batch, i), MERGE_LOOKS - n_looks);
 }
 
 bool redis_batches_is_open(const struct redis_batches *batches)

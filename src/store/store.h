@@ -162,6 +162,7 @@ struct op {
     /* each its module's own */
     enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
     bool is_queued;          /* op_queue.c: it waits to be sent */
+    struct list same_key;    /* op_queue.c: while it waits, beside those that it may merge with */
     bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
     bool met_noperm;         /* redis_batches.c: it was sent with another policy's ops, and Redis refused them all */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
@@ -171,6 +172,12 @@ struct op {
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
     uint64_t memory_hash;    /* memory_store.c: of the first member's state, if it was prefetched; else 0 */
 };
+
+/* A check of one limit, with nothing of its own that has to be remembered: equal ones may be counted together. */
+static inline bool op_is_single_check(const struct op *op)
+{
+    return op->kind == OP_CHECK && op->n_members == 1 && op->record.len == 0;
+}
 
 /* Do both charge the same counter? */
 bool op_same_counter(const struct op_member *a, const struct op_member *b);

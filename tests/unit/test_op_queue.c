@@ -8,6 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "fakes/one_limit.h"
+#include "store/batch.h"
 #include "store/op_queue.h"
 
 enum { N_OPS = 8000 };
@@ -69,19 +71,55 @@ static void a_party_with_thousands_of_ops_delays_another_by_its_share(void **sta
     assert_int_equal(take()->client, 1);
 }
 
-static void the_list_has_a_share_of_each_party_and_takes_nothing_out(void **state)
+/* The single checks of a key that wait, oldest first, whoever asks. */
+static void assert_checks_of(struct op *op, struct op *const *expected, size_t n)
+{
+    size_t i = 0;
+    uint64_t hash = batch_key_hash(&op->members[0]);
+    const struct list *checks = op_queue_checks_of(&suite.queue, hash);
+    LIST_FOREACH (it, checks) {
+        struct op *found = LIST_ITEM(it, struct op, same_key);
+        if (batch_key_hash(&found->members[0]) != hash) continue;
+        assert_true(i < n);
+        assert_ptr_equal(found, expected[i++]);
+    }
+    assert_int_equal(i, n);
+}
+
+static struct op *add_check(uint64_t client, struct op_member *member)
+{
+    struct op *op = &suite.ops[suite.n++];
+    *op = (struct op){.client = client, .weight = 1, .kind = OP_CHECK, .n_members = 1, .members = member};
+    list_init(&op->link);
+    assert_int_equal(op_queue_add(&suite.queue, op), 0);
+    return op;
+}
+
+static void checks_of_one_key_are_found_in_their_order_whoever_asks(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3 * OP_QUEUE_SHARE; i++) (void)add(1);
-    struct op *second = add(2), *third = add(3), *ops[OP_QUEUE_SHARE + 2];
-    assert_int_equal(op_queue_list(&suite.queue, ops, N_OF(ops)), OP_QUEUE_SHARE + 2);
-    for (int i = 0; i < OP_QUEUE_SHARE; i++) assert_ptr_equal(ops[i], &suite.ops[i]);
-    assert_ptr_equal(ops[OP_QUEUE_SHARE], second);
-    assert_ptr_equal(ops[OP_QUEUE_SHARE + 1], third);
+    struct one_limit one = one_limit(ALGO_FIXED_WINDOW, 10, 1000000, 0, false);
+    struct op_member a = {.limit = one.limit, .key = slice_of("a")}, b = a;
+    b.key = slice_of("b");
+    struct op *first = add_check(1, &a), *other_key = add_check(1, &b), *second = add_check(2, &a);
+    assert_checks_of(first, (struct op *[]){first, second}, 2);
+    assert_checks_of(other_key, &other_key, 1);
 
-    assert_int_equal(op_queue_list(&suite.queue, ops, 5), 5);
-    assert_int_equal(suite.queue.n, suite.n);
-    assert_ptr_equal(take(), &suite.ops[0]);
+    op_queue_take(&suite.queue, first);
+    assert_checks_of(first, &second, 1);
+    assert_int_equal(op_queue_put_back(&suite.queue, first), 0);
+    assert_checks_of(first, (struct op *[]){first, second}, 2);
+
+    assert_false(op_queue_has_others(&suite.queue, first));
+    struct op *peek = add(1);
+    assert_true(op_queue_has_others(&suite.queue, first));
+    assert_false(op_queue_has_others(&suite.queue, second));
+    op_queue_take(&suite.queue, peek);
+    assert_false(op_queue_has_others(&suite.queue, first));
+
+    while (take() != NULL) continue;
+    assert_checks_of(first, NULL, 0);
+    one_limit_fini(&one);
 }
 
 static void parties_are_served_round_robin_whatever_they_have(void **state)
@@ -271,7 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_partys_ops_keep_their_order),
         TEST(a_party_with_thousands_of_ops_delays_another_by_its_share),
-        TEST(the_list_has_a_share_of_each_party_and_takes_nothing_out),
+        TEST(checks_of_one_key_are_found_in_their_order_whoever_asks),
         TEST(parties_are_served_round_robin_whatever_they_have),
         TEST(a_share_is_counted_in_weight),
         TEST(a_heavy_op_is_paid_for_by_the_next_turns_of_its_party),

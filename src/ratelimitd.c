@@ -178,7 +178,7 @@ static void on_watchdog(uv_timer_t *timer)
 /* False with the reason logged. */
 static bool listen_on_socket(struct daemon *daemon)
 {
-    int error = server_listen(daemon->server, daemon->socket_watch.listener.fd);
+    int error = server_listen(daemon->server, SERVER_DATA, daemon->socket_watch.listener.fd);
     daemon->socket_watch.listener.fd = -1;
     if (error < 0)
         log_error("%s: cannot accept connections: %s", daemon->socket_watch.listener.path, uv_strerror(error));
@@ -425,11 +425,17 @@ static int serve(struct daemon *daemon)
 int main(int argc, char **argv)
 {
     struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
-    static struct counter_group *const groups[] = {&log_counter_group,    &server_counter_group,
-                                                   &inline_counter_group, &engine_counter_group,
-                                                   &slots_counter_group,  &memory_counter_group,
-                                                   &redis_counter_group,  &reload_counter_group,
-                                                   &admin_counter_group,  NULL};
+    static struct counter_group *const groups[] = {&log_counter_group,
+                                                   &server_counter_group,
+                                                   &control_counter_group,
+                                                   &inline_counter_group,
+                                                   &engine_counter_group,
+                                                   &slots_counter_group,
+                                                   &memory_counter_group,
+                                                   &redis_counter_group,
+                                                   &reload_counter_group,
+                                                   &admin_counter_group,
+                                                   NULL};
     process_open_standard_descriptors();
     log_open();
     static const struct counter_family *const families[] = {&methods_asked, &session_errors, NULL};

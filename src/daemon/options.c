@@ -92,5 +92,6 @@ struct memory_options options_memory(const struct config *config, bool test_cloc
 
 int64_t options_open_files(const struct config *config)
 {
-    return config->caps_max_connections + 2 * config->admin_max_connections; /* each of HTTP has an epoll descriptor */
+    int64_t n_http = 2 * config->admin_max_connections; /* each has an epoll descriptor, too */
+    return config->caps_max_connections + CONTROL_CONNECTIONS + n_http;
 }

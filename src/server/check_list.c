@@ -85,16 +85,18 @@ int check_list_begin(struct params *params, uint32_t n)
     buffer_init(&list->text, 0);
     if (buffer_append(&list->text, params->pull.at, (size_t)(params->pull.end - params->pull.at)) != 0) goto err;
     list->request = request_new(params, REQUEST_LONG);
-    if (list->request == NULL) goto err;
+    if (list->request == NULL) goto err_refused;
 
     session->list = list;
     check_list_maybe_start(list);
     return 0;
 
 err:
+    params_fail_overloaded(params);
+err_refused: /* the fault is filled */
     buffer_fini(&list->text);
     mem_free(list);
-    return params_fail_overloaded(params);
+    return -1;
 }
 
 void check_list_maybe_start(struct check_list *list)

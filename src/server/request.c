@@ -18,6 +18,11 @@ enum {
 struct request *request_new(const struct params *params, enum request_kind kind)
 {
     struct session *session = params->session;
+    if (session->sessions->draining) { /* of a connection that outlives the drain: the store closes meanwhile */
+        params_fail(params, ERROR_SHUTTING_DOWN, SESSION_STOPPING "; nothing more is decided");
+        return NULL;
+    }
+
     struct list *idle = list_pop_front(&session->sessions->idle_requests);
     struct request *request = idle != NULL ? LIST_ITEM(idle, struct request, link) : mem_alloc(sizeof *request);
     if (request == NULL) {

@@ -18,30 +18,64 @@
 #include "server/sessions.h"
 
 COUNTERS_DEFINE(server, SERVER_COUNTERS);
+COUNTERS_DEFINE(control, CONTROL_COUNTERS);
 
 enum {
     BACKLOG = 4096,
-    ACCEPTS_LEAST = 16,   /* in a tick, however much else is to be done */
-    SPARE_FDS = 64,       /* of the process's limit, for the store, name lookups, the log and reloads */
-    SPARE_FDS_LEAST = 24, /* of a low one: 15 are open from the start */
+    ACCEPTS_LEAST = 16,                   /* in a tick, however much else is to be done */
+    SPARE_FDS = 64 + CONTROL_CONNECTIONS, /* of the process's limit: the store, name lookups, the log, reloads */
+    SPARE_FDS_LEAST = 24,                 /* of a low one: 17 are open from the start */
+    CONTROL_SHARE = 8,                    /* of the spare ones of a low limit: this part is the control socket's */
+};
+
+/* Where connections come in. */
+struct endpoint {
+    struct server *server; /* not owned */
+    struct session_group group;
+    uint32_t max;           /* connections */
+    uv_pipe_t listeners[2]; /* the one that accepts, and the one before it while it closes */
+    bool in_use[2];         /* not closed yet */
+    unsigned at;            /* which of the two accepts */
+    bool is_listening;      /* the listener is open */
+    bool accept_waits;      /* a connection waits with libuv until we take it */
+    bool counted_pause;     /* this wait is in accept_pauses already */
+    uint32_t n_accepted;    /* in this tick */
 };
 
 struct server {
     struct sessions sessions;
-    uv_pipe_t listeners[2]; /* the one that accepts, and the one before it while it closes */
-    bool in_use[2];         /* not closed yet */
-    unsigned at;            /* which of the two accepts */
+    struct endpoint endpoints[N_SERVER_ENDPOINTS];
     uv_timer_t drain_timer;
-    bool is_listening;     /* the listener is open */
-    bool accept_waits;     /* a connection waits with libuv until we take it */
-    bool counted_pause;    /* this wait is in accept_pauses already */
-    uint32_t n_accepted;   /* in this tick */
-    unsigned n_open;       /* our handles that are not closed yet, sessions aside */
-    uint32_t max_sessions; /* max_connections, or what the process's descriptors allow */
+    unsigned n_open; /* our handles that are not closed yet, sessions aside */
     void (*on_drained)(void *arg);
     void *on_drained_arg;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
+};
+
+static const struct connection_counts data_counts = {
+    .open = &server_counters.connections,
+    .accepted = &server_counters.connections_accepted,
+    .accept_pauses = &server_counters.accept_pauses,
+    .closed_broken = &server_counters.connections_closed_broken,
+    .closed_slow = &server_counters.connections_closed_slow,
+    .closed_unread = &server_counters.connections_closed_unread,
+    .closed_idle = &server_counters.connections_closed_idle,
+};
+
+static const struct connection_counts control_counts = {
+    .open = &control_counters.control_connections,
+    .accepted = &control_counters.control_connections_accepted,
+    .accept_pauses = &control_counters.control_accept_pauses,
+    .closed_broken = &control_counters.control_connections_closed,
+    .closed_slow = &control_counters.control_connections_closed,
+    .closed_unread = &control_counters.control_connections_closed,
+    .closed_idle = &control_counters.control_connections_closed,
+};
+
+static const struct session_group groups[N_SERVER_ENDPOINTS] = {
+    [SERVER_DATA] = {.role = ROLE_CLIENT, .counts = &data_counts},
+    [SERVER_CONTROL] = {.role = ROLE_ADMIN, .counts = &control_counts, .outlives_drain = true},
 };
 
 static void maybe_ended(struct server *server);
@@ -51,23 +85,26 @@ static void on_gone(struct sessions *sessions)
     maybe_ended(CONTAINER_OF(sessions, struct server, sessions));
 }
 
-static uint32_t sessions_allowed(uint32_t max_connections)
+/* Each endpoint's connections: what the settings say, or what the process's descriptors allow. */
+static void set_caps(struct server *server, uint32_t max_connections)
 {
+    struct endpoint *data = &server->endpoints[SERVER_DATA], *control = &server->endpoints[SERVER_CONTROL];
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS)
-        return max_connections;
+    data->max = max_connections;
+    control->max = CONTROL_CONNECTIONS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS) return;
 
     rlim_t spare = limit.rlim_cur / 2; /* if less than SPARE_FDS: a connection without a descriptor is reset */
     if (spare > SPARE_FDS) spare = SPARE_FDS;
     if (spare < SPARE_FDS_LEAST) spare = SPARE_FDS_LEAST;
+    if (spare < SPARE_FDS) control->max = (uint32_t)spare / CONTROL_SHARE;
     rlim_t left = limit.rlim_cur > spare ? limit.rlim_cur - spare : 1;
-    if (left >= max_connections) return max_connections;
+    if (left >= max_connections) return;
 
-    uint32_t allowed = (uint32_t)left;
+    data->max = (uint32_t)left;
     log_warning("caps.max_connections is %u and the limit of open files %llu: at most %u connections are accepted; "
                 "raise LimitNOFILE= or lower the setting",
-                max_connections, (unsigned long long)limit.rlim_cur, allowed);
-    return allowed;
+                max_connections, (unsigned long long)limit.rlim_cur, data->max);
 }
 
 struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
@@ -83,7 +120,11 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
     uv_timer_init(loop, &server->drain_timer);
     server->drain_timer.data = server;
     server->sessions.on_gone = on_gone;
-    server->max_sessions = sessions_allowed(options->max_connections);
+    for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) {
+        server->endpoints[i].server = server;
+        server->endpoints[i].group = groups[i];
+    }
+    set_caps(server, options->max_connections);
     server->n_open = 3; /* the drain timer, and the two of the sessions */
     return server;
 }
@@ -91,7 +132,7 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
 void server_set_options(struct server *server, const struct server_options *options)
 {
     if (options->max_connections != server->sessions.options.max_connections)
-        server->max_sessions = sessions_allowed(options->max_connections);
+        set_caps(server, options->max_connections);
     struct server_options next = *options;
     memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
     server->sessions.options = next;
@@ -99,43 +140,53 @@ void server_set_options(struct server *server, const struct server_options *opti
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }
 
-/* Accept the connection that waits, if it may be now. */
-static void try_accept(struct server *server)
+static void count_pause(struct endpoint *endpoint)
 {
-    struct sessions *sessions = &server->sessions;
-    server->accept_waits = true;
-    if (server->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
-    if (sessions->n >= server->max_sessions) {
-        if (server->counted_pause) return;
-        server_counters.accept_pauses++;
-        server->counted_pause = true;
-        log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
-                    sessions->n,
-                    server->max_sessions < sessions->options.max_connections ? " and the limit of open files allow"
-                                                                             : " allows");
+    if (endpoint->counted_pause) return;
+    endpoint->counted_pause = true;
+    ++*endpoint->group.counts->accept_pauses;
+    if (endpoint->group.role == ROLE_ADMIN) {
+        log_sampled(LOG_LEVEL_WARNING,
+                    "%zu connections to the control socket are open, as many as it has; new ones wait",
+                    endpoint->group.n);
+        return;
+    }
+    bool is_as_set = endpoint->max == endpoint->server->sessions.options.max_connections;
+    log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
+                endpoint->group.n, is_as_set ? " allows" : " and the limit of open files allow");
+}
+
+/* Accept the connection that waits, if it may be now. */
+static void try_accept(struct endpoint *endpoint)
+{
+    struct sessions *sessions = &endpoint->server->sessions;
+    endpoint->accept_waits = true;
+    if (endpoint->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
+    if (endpoint->group.n >= endpoint->max) {
+        count_pause(endpoint);
         return;
     }
 
-    int rc = session_accept(sessions, (uv_stream_t *)&server->listeners[server->at]);
+    int rc = session_accept(sessions, &endpoint->group, (uv_stream_t *)&endpoint->listeners[endpoint->at]);
     if (rc == UV_ENOMEM) { /* the sweeper's timer brings a tick in which to try again */
         log_sampled(LOG_LEVEL_WARNING, "no memory for a connection: it waits");
         sessions_arm_sweep(sessions);
         return;
     }
     if (rc != 0) log_sampled(LOG_LEVEL_WARNING, "a connection could not be accepted: %s", uv_strerror(rc));
-    server->n_accepted++;
-    server->accept_waits = server->counted_pause = false;
+    endpoint->n_accepted++;
+    endpoint->accept_waits = endpoint->counted_pause = false;
 }
 
 static void on_connection(uv_stream_t *stream, int status)
 {
-    struct server *server = stream->data;
+    struct endpoint *endpoint = stream->data;
     if (status != 0) {
         log_sampled(LOG_LEVEL_WARNING, "connections cannot be accepted: %s", uv_strerror(status));
         return;
     }
-    clock_update(server->sessions.clock);
-    try_accept(server);
+    clock_update(endpoint->server->sessions.clock);
+    try_accept(endpoint);
 }
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -154,42 +205,47 @@ static void on_sessions_handle_closed(uv_handle_t *handle)
 
 static void on_listener_closed(uv_handle_t *handle)
 {
-    struct server *server = handle->data;
-    server->in_use[handle == (uv_handle_t *)&server->listeners[1]] = false;
-    on_handle_closed(handle);
+    struct endpoint *endpoint = handle->data;
+    endpoint->in_use[handle == (uv_handle_t *)&endpoint->listeners[1]] = false;
+    endpoint->server->n_open--;
+    maybe_ended(endpoint->server);
 }
 
-static void stop_listening(struct server *server)
+static void stop_listening(struct endpoint *endpoint)
 {
-    if (!server->is_listening) return;
-    server->is_listening = server->accept_waits = false;
-    uv_close((uv_handle_t *)&server->listeners[server->at], on_listener_closed);
+    if (!endpoint->is_listening) return;
+    endpoint->is_listening = endpoint->accept_waits = false;
+    uv_close((uv_handle_t *)&endpoint->listeners[endpoint->at], on_listener_closed);
 }
 
-int server_listen(struct server *server, int fd)
+int server_listen(struct server *server, enum server_endpoint at, int fd)
 {
-    unsigned next = server->at ^ 1;
-    if (server->in_use[next]) return UV_EBUSY;
-    stop_listening(server);
+    struct endpoint *endpoint = &server->endpoints[at];
+    unsigned next = endpoint->at ^ 1;
+    if (endpoint->in_use[next]) return UV_EBUSY;
+    stop_listening(endpoint);
 
-    uv_pipe_t *listener = &server->listeners[next];
+    uv_pipe_t *listener = &endpoint->listeners[next];
     uv_pipe_init(server->sessions.loop, listener, 0);
-    listener->data = server;
-    server->at = next;
-    server->is_listening = server->in_use[next] = true;
+    listener->data = endpoint;
+    endpoint->at = next;
+    endpoint->is_listening = endpoint->in_use[next] = true;
     server->n_open++;
 
     int rc = uv_pipe_open(listener, fd);
     if (rc == 0) rc = uv_listen((uv_stream_t *)listener, BACKLOG, on_connection);
-    if (rc != 0) stop_listening(server);
+    if (rc != 0) stop_listening(endpoint);
     return rc;
 }
 
 void server_tick_end(struct server *server)
 {
     sessions_tick_end(&server->sessions);
-    server->n_accepted = 0;
-    if (server->accept_waits) try_accept(server);
+    for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) {
+        struct endpoint *endpoint = &server->endpoints[i];
+        endpoint->n_accepted = 0;
+        if (endpoint->accept_waits) try_accept(endpoint);
+    }
 }
 
 void server_look(struct server *server)
@@ -205,9 +261,7 @@ void server_sweep(struct server *server)
 /* The end is arithmetic: each thing that closes comes by here, and the last one is it. */
 static void maybe_ended(struct server *server)
 {
-    if (server->sessions.n > 0) return;
-
-    if (server->on_drained != NULL) {
+    if (server->on_drained != NULL && server->endpoints[SERVER_DATA].group.n + server->sessions.n_draining == 0) {
         void (*on_drained)(void *arg) = server->on_drained;
         server->on_drained = NULL;
         uv_timer_stop(&server->drain_timer);
@@ -215,7 +269,7 @@ static void maybe_ended(struct server *server)
         return;
     }
 
-    if (server->on_closed == NULL || server->n_open > 0) return;
+    if (server->on_closed == NULL || server->sessions.n + server->n_open > 0) return;
     void (*on_closed)(void *arg) = server->on_closed;
     void *arg = server->on_closed_arg;
     sessions_fini(&server->sessions);
@@ -226,9 +280,9 @@ static void maybe_ended(struct server *server)
 static void on_drain_timeout(uv_timer_t *timer)
 {
     struct server *server = timer->data;
-    if (server->sessions.n > 0)
-        log_info("%zu connections had not ended when the drain timed out: closing them", server->sessions.n);
-    sessions_close_all(&server->sessions);
+    size_t n = server->sessions.n_draining;
+    if (n > 0) log_info("%zu connections had not ended when the drain timed out: closing them", n);
+    sessions_close_draining(&server->sessions);
     maybe_ended(server);
 }
 
@@ -237,9 +291,9 @@ void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)
     CHECK(server->on_drained == NULL && server->on_closed == NULL);
     server->on_drained = on_drained;
     server->on_drained_arg = arg;
-    stop_listening(server);
+    stop_listening(&server->endpoints[SERVER_DATA]);
     sessions_drain(&server->sessions);
-    bool nobody = server->sessions.n == 0; /* then the timer, because on_drained never runs within this call */
+    bool nobody = server->sessions.n_draining == 0; /* then the timer, because on_drained never runs within this call */
     uv_timer_start(&server->drain_timer, on_drain_timeout, nobody ? 0 : timeout_ms, 0);
 }
 
@@ -249,7 +303,7 @@ void server_close(struct server *server, void (*on_closed)(void *arg), void *arg
     server->on_drained = NULL;
     server->on_closed = on_closed;
     server->on_closed_arg = arg;
-    stop_listening(server);
+    for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) stop_listening(&server->endpoints[i]);
     sessions_close_all(&server->sessions);
 
     uv_close((uv_handle_t *)&server->drain_timer, on_handle_closed);

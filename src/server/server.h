@@ -1,7 +1,8 @@
 /*
- * server.h: the client's side: a listening socket, sessions, methods.
+ * server.h: the client's side: listening sockets, sessions, methods.
  *
- *   listener   the descriptor that it is handed (daemon/listener.h); pauses at max_connections
+ *   endpoint   where it listens: descriptors that it is handed (daemon/listener.h), each with its own cap of
+ *              connections, beyond which accepting pauses, and with the role of who connects there
  *   session    one per connection: bytes in, whole messages to methods, answers out, one write a tick
  *   methods    one table row per method (methods.c)
  *
@@ -28,11 +29,17 @@ struct server;
 /* Who may write a policy out in place of its name. */
 enum inline_access { INLINE_NOBODY, INLINE_OWN_USER /* whoever the daemon runs as */, INLINE_EVERYBODY };
 
+/* Where it listens. The control socket's connections are served while the others are as many as may be, and during the
+ * drain. */
+enum server_endpoint { SERVER_DATA, SERVER_CONTROL, N_SERVER_ENDPOINTS };
+
+enum { CONTROL_CONNECTIONS = 16 }; /* of the control socket, at once */
+
 struct server_options {
     uint32_t max_key;   /* bytes */
     uint32_t max_frame; /* bytes */
     uint32_t max_depth;
-    uint32_t max_connections;
+    uint32_t max_connections;             /* of the data socket */
     uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
     uint64_t max_output;                  /* bytes unread by a peer; at half of it reading from it pauses */
     uint64_t max_output_total;            /* the same of all peers together; beyond it the slowest is closed */
@@ -52,9 +59,9 @@ struct server_options {
 /* NULL without memory. */
 struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
                           const struct server_options *options);
-/* Start to accept on a listening descriptor (taken over), in place of the one before, if any. 0 or a negative libuv
- * error; UV_EBUSY (nothing has happened) in the very tick of the call before. */
-int server_listen(struct server *server, int fd);
+/* Start to accept on a listening descriptor (taken over), in place of the endpoint's one before, if any. 0 or a
+ * negative libuv error; UV_EBUSY (nothing has happened) in the very tick of the call before. */
+int server_listen(struct server *server, enum server_endpoint at, int fd);
 /* Reload. max_frame and max_depth hold for connections to come, everything else at once. */
 void server_set_options(struct server *server, const struct server_options *options);
 
@@ -64,7 +71,8 @@ void server_look(struct server *server); /* each second: what is still to be log
 void server_sweep(struct server *server);
 
 /* Stop accepting, read no further frames, answer what is in flight; on_drained once every session has ended, or after
- * timeout_ms, when the rest was closed. */
+ * timeout_ms, when the rest was closed. The control socket stays open: of its sessions only those end that wait for an
+ * answer or hold slots, and from now on none of them is decided anything. */
 void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)(void *arg), void *arg);
 /* Close everything, at once; on_closed once, then the server is gone. A drain under way ends here, without on_drained.
  */

@@ -21,4 +21,14 @@
 
 COUNTERS_DECLARE(server, SERVER_COUNTERS);
 
+/* The control socket's connections, which are not among those above. */
+#define CONTROL_COUNTERS(COUNTER, GAUGE)                                                                               \
+    COUNTER(control_connections_accepted, "connections to the control socket accepted")                                \
+    COUNTER(control_connections_closed, "connections to the control socket closed because of broken bytes, unread "    \
+                                        "answers, or idleness")                                                        \
+    COUNTER(control_accept_pauses, "times accepting stopped because the control socket had all its connections")       \
+    GAUGE(control_connections, "connections to the control socket open now")
+
+COUNTERS_DECLARE(control, CONTROL_COUNTERS);
+
 #endif

@@ -99,11 +99,13 @@ static void on_closed(uv_handle_t *handle)
     buffer_pool_take_back(&sessions->buffer_pool, &session->in);
     buffer_pool_take_back(&sessions->buffer_pool, &session->out);
     buffer_pool_take_back(&sessions->buffer_pool, &session->writing);
+    session->group->n--;
+    --*session->group->counts->open;
+    sessions->n--;
+    sessions->n_draining -= session->is_draining;
     mem_free(session);
 
-    sessions->n--;
     clock_update(sessions->clock); /* the end of the tick may accept another one */
-    server_counters.connections--;
     sessions->on_gone(sessions);
 }
 
@@ -144,7 +146,7 @@ static void close_if_ended(struct session *session)
     if (session->final_error != NULL && list_empty(&session->requests)) session_emit_final_error(session);
     if (session_is_busy(session)) return;
 
-    bool lingers = session->last_code != ERROR_NONE && !session->sessions->draining;
+    bool lingers = session->last_code != ERROR_NONE && !session->is_draining;
     uv_os_fd_t fd;
     if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0 || shutdown(fd, lingers ? SHUT_WR : SHUT_RDWR) != 0) {
         session_close(session, session->why_ended);
@@ -167,7 +169,7 @@ static void close_if_ended(struct session *session)
 /* The beginning of the next message is unknown. Earlier requests are answered first. */
 static void lose_framing(struct session *session, enum error_code code, const char *message)
 {
-    server_counters.connections_closed_broken++;
+    ++*session->group->counts->closed_broken;
     session->last_code = code;
     session->final_error = message;
     end(session, message);
@@ -187,9 +189,9 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
     }
 
     server_counters.requests++;
-    if (session->sessions->draining || fault != RPC_OK) methods_count_other();
-    if (session->sessions->draining)
-        session_answer_error(session, request->msgid, ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again");
+    if (session->is_draining || fault != RPC_OK) methods_count_other();
+    if (session->is_draining)
+        session_answer_error(session, request->msgid, ERROR_SHUTTING_DOWN, SESSION_STOPPING "; connect again");
     else if (fault == RPC_BAD_METHOD)
         session_answer_error(session, request->msgid, ERROR_BAD_REQUEST, "method: must be a str");
     else if (fault == RPC_BAD_PARAMS)
@@ -211,7 +213,7 @@ static bool must_pause(struct session *session)
 static enum session_state obstacle(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    if (sessions->draining && session->policy_list == NULL) return SESSION_READING;
+    if (session->is_draining && session->policy_list == NULL) return SESSION_READING;
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (must_pause(session)) return SESSION_PAUSED;
     if (session->list != NULL || session->policy_list != NULL) return SESSION_LISTED;
@@ -324,7 +326,7 @@ void session_run(struct session *session)
         uint32_t before = session->sessions->spent;
         policy_list_run(session->policy_list);
         note_work(session, before);
-        if (session->policy_list == NULL && session->sessions->draining) session_drain(session);
+        if (session->policy_list == NULL && session->is_draining) session_drain(session);
     }
 
     bool may_go_on = session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
@@ -349,6 +351,8 @@ void session_end_tick(struct session *session)
 
 void session_drain(struct session *session)
 {
+    session->sessions->n_draining += !session->is_draining;
+    session->is_draining = true;
     if (session->state == SESSION_LINGERING) session_close(session, session->why_ended);
     if (session->state >= SESSION_ENDING) return;
     if (session->list != NULL) check_list_drain(session->list);
@@ -416,12 +420,14 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 /* ---- beginning ---- */
 
-int session_accept(struct sessions *sessions, uv_stream_t *listener)
+int session_accept(struct sessions *sessions, struct session_group *group, uv_stream_t *listener)
 {
     struct session *session = mem_zalloc(sizeof *session);
     if (session == NULL) return UV_ENOMEM;
 
     session->sessions = sessions;
+    session->group = group;
+    session->role = group->role;
     session->client = ++sessions->n_made;
     session->turn_round = sessions->round;
     session->turn_units = SHARE_MIN;
@@ -437,7 +443,8 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
     scanner_init(&session->scanner, sessions->options.max_frame, (uint8_t)sessions->options.max_depth);
     list_push_back(&sessions->all, &session->link);
     sessions->n++;
-    server_counters.connections++;
+    group->n++;
+    ++*group->counts->open;
 
     /* Not ipc: descriptors that a client attaches stay with the kernel. */
     uv_pipe_init(sessions->loop, &session->pipe, 0);
@@ -449,7 +456,7 @@ int session_accept(struct sessions *sessions, uv_stream_t *listener)
         return rc;
     }
     sessions_spend(sessions, CONNECTION_UNITS);
-    server_counters.connections_accepted++;
+    ++*group->counts->accepted;
     log_connection(session, "opened", NULL);
     start_reading(session);
     return 0;

@@ -61,7 +61,10 @@ struct peer {
 };
 
 struct session {
-    struct sessions *sessions; /* not owned */
+    struct sessions *sessions;   /* not owned */
+    struct session_group *group; /* not owned */
+    enum role role;              /* what it may ask for */
+    bool is_draining;            /* the drain ends it */
     enum session_state state;
     struct list link; /* in sessions->all */
     struct list dirty_link;
@@ -100,8 +103,8 @@ struct session {
     uv_write_t write;
 };
 
-/* Accept the connection that waits on `listener`. 0, or a libuv error: with UV_ENOMEM it still waits. */
-int session_accept(struct sessions *sessions, uv_stream_t *listener);
+/* Accept the connection that waits on `listener`, into a group. 0, or a libuv error: with UV_ENOMEM it still waits. */
+int session_accept(struct sessions *sessions, struct session_group *group, uv_stream_t *listener);
 void session_close(struct session *session, const char *why); /* `why` is for the log */
 void session_drain(struct session *session);    /* takes no more bytes, refuses the messages that wait, and closes once
                                                    every request is answered */

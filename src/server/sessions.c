@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "server/check_list.h"
 #include "server/request.h"
-#include "server/server_counters.h"
 #include "server/session.h"
 
 enum {
@@ -129,7 +128,7 @@ static void close_longest_stalled(struct sessions *sessions)
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (sessions->n_unread <= sessions->options.max_output_total || looks++ == UNREAD_LOOKS) return;
         if (session->n_counted == 0 || session_stalled_us(session) < UNREAD_GRACE_US) continue;
-        server_counters.connections_closed_unread++;
+        ++*session->group->counts->closed_unread;
         session_close(session, "too much is unread in all (listen.max_output_total), and it took nothing for longest");
     }
 }
@@ -176,7 +175,7 @@ void sessions_sweep(struct sessions *sessions)
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
         bool lingers = session->state == SESSION_LINGERING;
-        server_counters.connections_closed_slow += !lingers;
+        *session->group->counts->closed_slow += !lingers;
         session_close(session, lingers ? session->why_ended : "it took no answers for listen.write_stall");
     }
 
@@ -186,7 +185,7 @@ void sessions_sweep(struct sessions *sessions)
             struct session *session = LIST_ITEM(link, struct session, link);
             if (session->asked_us > since_us) break;
             if (session_is_busy(session) || session->slots.n > 0) continue;
-            server_counters.connections_closed_idle++;
+            ++*session->group->counts->closed_idle;
             session_close(session, "it asked nothing for listen.idle_timeout");
         }
     }
@@ -196,7 +195,19 @@ void sessions_sweep(struct sessions *sessions)
 void sessions_drain(struct sessions *sessions)
 {
     sessions->draining = true;
-    LIST_FOREACH (link, &sessions->all) session_drain(LIST_ITEM(link, struct session, link));
+    LIST_FOREACH (link, &sessions->all) {
+        struct session *session = LIST_ITEM(link, struct session, link);
+        bool ends = !session->group->outlives_drain || session_is_busy(session) || session->slots.n > 0;
+        if (ends) session_drain(session);
+    }
+}
+
+void sessions_close_draining(struct sessions *sessions)
+{
+    LIST_FOREACH (link, &sessions->all) {
+        struct session *session = LIST_ITEM(link, struct session, link);
+        if (session->is_draining) session_close(session, SESSION_STOPPING);
+    }
 }
 
 void sessions_close_all(struct sessions *sessions)

@@ -37,6 +37,7 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "base/role.h"
 #include "engine/engine.h"
 #include "server/buffer_pool.h"
 #include "server/denial_log.h"
@@ -50,6 +51,21 @@ enum {
     TICK_UNITS = 2048, /* of all sessions: about a millisecond of the memory store's checks */
     SHARE_MAX = 256,   /* of one session in a tick; */
     SHARE_MIN = 32,    /* if many have work left over, at least so many */
+};
+
+/* What is counted of the connections of one endpoint; of some, several count as one. */
+struct connection_counts {
+    uint64_t *open, *accepted, *accept_pauses;
+    uint64_t *closed_broken, *closed_slow, *closed_unread, *closed_idle;
+};
+
+/* The connections that came by one endpoint. */
+struct session_group {
+    enum role role; /* of who connects there */
+    bool
+        outlives_drain; /* connections are served until the daemon ends; only what is decided in the store is refused */
+    size_t n;           /* whose memory is not yet freed */
+    const struct connection_counts *counts; /* not owned */
 };
 
 struct sessions {
@@ -69,18 +85,19 @@ struct sessions {
     uint64_t n_made;               /* sessions, ever */
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
     size_t n_handed;               /* members of lists that the engine has and has not answered */
-    size_t n_promised; /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
-    size_t n_unread;   /* bytes that all peers have not taken from us, as of each one's last count */
-    size_t n_leaving;  /* sessions with such bytes */
-    size_t n;          /* sessions whose memory is not yet freed */
-    uint32_t spent;    /* units of work in this tick */
-    uint32_t answers;  /* the same of failure answers, to be taken from the next tick's */
-    uint32_t turn_end; /* `spent` at which the next session has its turn */
-    uint32_t share;    /* of one session, in units */
-    uint32_t round;    /* its number */
-    bool draining;
-    uv_idle_t runner;                           /* active while there is something to do for it in those lists */
-    uv_timer_t sweeper;                         /* active while somebody is stalled or may fall idle */
+    size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
+    size_t n_unread;    /* bytes that all peers have not taken from us, as of each one's last count */
+    size_t n_leaving;   /* sessions with such bytes */
+    size_t n;           /* sessions whose memory is not yet freed, of all groups */
+    size_t n_draining;  /* those of them that end with the drain */
+    uint32_t spent;     /* units of work in this tick */
+    uint32_t answers;   /* the same of failure answers, to be taken from the next tick's */
+    uint32_t turn_end;  /* `spent` at which the next session has its turn */
+    uint32_t share;     /* of one session, in units */
+    uint32_t round;     /* its number */
+    bool draining;      /* nothing more is decided in the store */
+    uv_idle_t runner;   /* active while there is something to do for it in those lists */
+    uv_timer_t sweeper; /* active while somebody is stalled or may fall idle */
     void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
     struct denial_log denials;
 };
@@ -127,9 +144,10 @@ static inline void sessions_begin_turn(struct sessions *sessions, uint32_t share
 }
 
 void sessions_tick_end(struct sessions *sessions);
-void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
-void sessions_arm_sweep(struct sessions *sessions); /* look at who is stalled or idle in a while */
-void sessions_drain(struct sessions *sessions);
+void sessions_sweep(struct sessions *sessions);          /* close who was idle, or did not read, for too long */
+void sessions_arm_sweep(struct sessions *sessions);      /* look at who is stalled or idle in a while */
+void sessions_drain(struct sessions *sessions);          /* but for those of a group that outlives it */
+void sessions_close_draining(struct sessions *sessions); /* those that it has not ended */
 void sessions_close_all(struct sessions *sessions);
 
 #endif

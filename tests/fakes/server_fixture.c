@@ -67,7 +67,7 @@ static void start_server(struct server_fixture *fixture, const struct server_opt
     CHECK(listener_open(&fixture->listener, &listener_options, text, sizeof text) == 0);
     fixture->server = server_new(&fixture->loop, &fixture->engine.clock, fixture->engine.engine, options);
     CHECK(fixture->server != NULL);
-    CHECK(server_listen(fixture->server, fixture->listener.fd) == 0);
+    CHECK(server_listen(fixture->server, SERVER_DATA, fixture->listener.fd) == 0);
     fixture->listener.fd = -1;
 }
 

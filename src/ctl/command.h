@@ -33,6 +33,7 @@ struct command {
     int64_t default_cost; /* of a check that names none */
     bool decides;         /* its answer is a decision, or several: the exit status says which */
     enum shape shape;
+    bool uses_control; /* only the control socket serves it (control_socket.h) */
 };
 
 /* Is there the right number of arguments, no option and no bare `--` among them? 0, or the exit code with the complaint

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "ctl/control_socket.h"
 #include "ctl/json.h"
 #include "ctl/text.h"
 
@@ -86,7 +87,10 @@ static void explain_no_access(FILE *out, const char *socket_path)
     fputs(": permission denied; ", out);
     if (stat(path, &status) == 0) {
         fputs("it", out);
-        print_owner(out, &status, 2, "set listen.group and listen.mode");
+        size_t len = strlen(path), suffix_len = strlen(CONTROL_SOCKET_SUFFIX);
+        bool is_control = len > suffix_len && strcmp(path + len - suffix_len, CONTROL_SOCKET_SUFFIX) == 0;
+        print_owner(out, &status, 2,
+                    is_control ? "run this as that user, or set control.mode" : "set listen.group and listen.mode");
         return;
     }
 

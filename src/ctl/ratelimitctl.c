@@ -19,6 +19,7 @@
 #include "client/blocking.h"
 #include "client/wait.h"
 #include "ctl/command.h"
+#include "ctl/control_socket.h"
 #include "ctl/hold.h"
 #include "ctl/json.h"
 #include "ctl/listing.h"
@@ -285,7 +286,10 @@ static enum exit_code run_command(struct invocation *invocation)
 
     enum exit_code code;
     struct pull answer = {0};
-    enum ratelimit_status status = ratelimit_open(options->socket, &invocation->client);
+    char space[CONTROL_SOCKET_MAX];
+    const char *socket = options->socket;
+    if (invocation->command->uses_control) socket = control_socket(socket, space);
+    enum ratelimit_status status = ratelimit_open(socket, &invocation->client);
     if (status != RATELIMIT_OK) {
         code = complain_open(status);
         goto out;

@@ -175,16 +175,6 @@ static void on_watchdog(uv_timer_t *timer)
     daemon->tick_ended = false;
 }
 
-/* False with the reason logged. */
-static bool listen_on_socket(struct daemon *daemon)
-{
-    int error = server_listen(daemon->server, SERVER_DATA, daemon->socket_watch.listener.fd);
-    daemon->socket_watch.listener.fd = -1;
-    if (error < 0)
-        log_error("%s: cannot accept connections: %s", daemon->socket_watch.listener.path, uv_strerror(error));
-    return error >= 0;
-}
-
 /* Counts the daemons if a policy's local share depends on their number. The number that was seen counts on while none
  * does: a reload forgets inline policies, and their next check may come in the same outage. */
 static void look_at_daemons(struct daemon *daemon)
@@ -239,11 +229,9 @@ static void on_tick(uv_timer_t *timer)
     clock_update(&daemon->clock);
     if (daemon->server != NULL) server_look(daemon->server);
     reload_look(daemon);
-    admin_door_look(daemon);
 
     if (daemon->redis != NULL) look_at_redis(daemon);
-    if (daemon->phase == DAEMON_READY && socket_watch_look(&daemon->socket_watch) && !listen_on_socket(daemon))
-        stop_now(daemon, EXIT_RUNNING);
+    if (daemon->phase == DAEMON_READY && endpoints_look(daemon) < 0) stop_now(daemon, EXIT_RUNNING);
 }
 
 static void become_ready(void *arg)
@@ -252,10 +240,11 @@ static void become_ready(void *arg)
     if (daemon->phase != DAEMON_STARTING) return;
     daemon->phase = DAEMON_READY;
     uv_timer_stop(&daemon->first_attempt);
-    if (!listen_on_socket(daemon)) {
+    if (endpoints_listen(daemon, ENDPOINT_DATA) < 0) {
         stop_now(daemon, EXIT_RUNNING);
         return;
     }
+    (void)endpoints_listen(daemon, ENDPOINT_CONTROL);
     uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
@@ -265,7 +254,8 @@ static void become_ready(void *arg)
     const char *store = daemon->redis == NULL              ? "memory store"
                         : redis_store_ready(daemon->redis) ? "Redis: ready"
                                                            : "Redis: not connected yet";
-    log_info("ready on %s: %zu %s, %s", daemon->socket_watch.listener.path, n, n == 1 ? "policy" : "policies", store);
+    log_info("ready on %s: %zu %s, %s", daemon->endpoints[ENDPOINT_DATA].listener.path, n,
+             n == 1 ? "policy" : "policies", store);
     log_set_level((enum log_level)daemon->config->log_level);
 
     if (daemon->redis != NULL) {
@@ -370,13 +360,13 @@ static int run_loop(struct daemon *daemon)
     hold_signals(false);
     if (make_parts(daemon) < 0) {
         log_error("out of memory at start; lower store.memory.max_keys, or give the daemon more");
-        socket_watch_close(&daemon->socket_watch);
+        endpoints_close(daemon);
         return EXIT_RUNNING;
     }
 
     start_ticks(daemon);
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
-    socket_watch_close(&daemon->socket_watch);
+    endpoints_close(daemon);
     if (uv_loop_close(&daemon->loop) == 0) {
         reload_fini(daemon);
         inline_policies_fini(&daemon->inline_policies);
@@ -414,17 +404,18 @@ static int serve(struct daemon *daemon)
     }
 
     hold_signals(true);
-    if (socket_watch_open(&daemon->socket_watch, config, daemon->arguments.socket_path) < 0) return EXIT_SOCKET;
+    endpoints_init(daemon);
+    if (endpoints_open(daemon) < 0) return EXIT_SOCKET;
     int error = uv_loop_init(&daemon->loop);
     if (error == 0) return run_loop(daemon);
     log_error("cannot start: %s", uv_strerror(error));
-    socket_watch_close(&daemon->socket_watch);
+    endpoints_close(daemon);
     return EXIT_RUNNING;
 }
 
 int main(int argc, char **argv)
 {
-    struct daemon daemon = {.socket_watch.listener = {.fd = -1, .lock_fd = -1}};
+    struct daemon daemon = {0};
     static struct counter_group *const groups[] = {&log_counter_group,
                                                    &server_counter_group,
                                                    &control_counter_group,

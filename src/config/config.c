@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/alloc.h"
 #include "base/buffer.h"
 #include "base/clock.h"
-#include "base/group.h"
 #include "base/listen_address.h"
 #include "base/nearest.h"
 #include "config/secret.h"
@@ -235,17 +235,28 @@ static void check_admin(struct loader *loader)
                        UNIX_PATH_MAX);
 }
 
+static void check_control(struct loader *loader)
+{
+    const size_t at = SETTING_AT_control_socket;
+    const struct config *config = loader->config;
+    const char *path = config->control_socket;
+    if (path == NULL) return;
+    if (path[0] != '/')
+        refuse_setting(loader, at, at, "is not absolute; write the whole path, e.g. /run/ratelimitd/control.sock");
+    else if (strcmp(path, config->listen_socket) == 0)
+        refuse_setting(loader, at, at,
+                       "is listen.socket, too; write another path, e.g. that one with .control at its end");
+}
+
 static void check_values(struct loader *loader)
 {
-    const struct config *config = loader->config;
+    struct config *config = loader->config;
     const size_t group = SETTING_AT_listen_group, socket = SETTING_AT_listen_socket;
     const size_t prefix = SETTING_AT_store_redis_key_prefix;
     const uint32_t *lines = loader->lines;
     char shown[FAULTS_SHOWN_MAX];
-    gid_t gid;
 
-    bool has_group = config->listen_group == NULL || group_find(config->listen_group, &gid);
-    if (!has_group) /* reported here too, because otherwise only the start would notice */
+    if (config->listen_group != NULL && !account_group(config->listen_group, &config->listen_gid))
         refuse_setting(
             loader, group, group,
             "there is no group %s on this machine; create it (systemd-sysusers does, from the installed file), "
@@ -255,6 +266,7 @@ static void check_values(struct loader *loader)
         refuse_setting(loader, socket, socket,
                        "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
 
+    check_control(loader);
     check_admin(loader);
     if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
         refuse_setting(loader, prefix, prefix,

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "policy/faults.h"
 #include "policy/policy.h"
@@ -42,6 +43,7 @@ struct config {
     char *sentinel_password;     /* owned; from store.redis.sentinel.password_file; likewise */
     char *keys_secret;           /* owned; from keys.secret_file; likewise */
     struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
+    gid_t listen_gid;            /* of listen.group, if that is set; looked up when the file is read */
     bool has_tls;                /* the file has a setting of store.redis.tls */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
     int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */

@@ -13,11 +13,11 @@
 #include "config/config.h"
 #include "daemon/admin_door.h"
 #include "daemon/arguments.h"
+#include "daemon/endpoints.h"
 #include "daemon/failure_watch.h"
 #include "daemon/redis_check.h"
 #include "daemon/redis_watch.h"
 #include "daemon/reload.h"
-#include "daemon/socket_watch.h"
 #include "engine/engine.h"
 #include "policy/inline_policies.h"
 #include "server/server.h"
@@ -39,7 +39,7 @@ struct daemon {
     struct config *started; /* owned; the configuration at start, whose unchangeable settings stay in force */
     struct clock clock;
     uv_loop_t loop;
-    struct socket_watch socket_watch;
+    struct endpoint endpoints[N_ENDPOINTS];
     struct admin_door admin_door;
     struct memory_store *memory; /* the engine's; NULL with Redis */
     struct redis_store *redis;   /* the engine's; NULL with memory */

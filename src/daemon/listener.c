@@ -27,8 +27,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/group.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 enum { TEMP_NAME_MAX = 32, LOCK_NAME_MAX = SOCKET_PATH_MAX + 6, BACKLOG = 4096 };
 
@@ -40,7 +40,11 @@ struct opening {
     char temp[TEMP_NAME_MAX];
     char *text;
     size_t size;
+    bool is_left; /* another ratelimitd has the path and is about to end */
 };
+
+/* In the lock file of a daemon that is about to end. */
+static const char leaving[] = "leaving";
 
 static int __attribute__((format(printf, 2, 3))) fail(const struct opening *opening, const char *format, ...)
 {
@@ -103,7 +107,7 @@ static int fail_by_permission(const struct opening *opening, const char *what, c
 }
 
 /* The lock's descriptor, or -1. */
-static int take_lock(const struct opening *opening)
+static int take_lock(struct opening *opening)
 {
     char name[LOCK_NAME_MAX];
     struct stat st;
@@ -120,10 +124,15 @@ static int take_lock(const struct opening *opening)
 
     fchmod(fd, 0600); /* whatever the umask took, so that the next start can open it; another's file stays as it is */
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        char word[sizeof leaving] = "";
+        opening->is_left = pread(fd, word, sizeof word, 0) > 0 && memcmp(word, leaving, sizeof word) == 0;
         close(fd);
+        if (opening->is_left)
+            return fail(opening, "%s: in use by another ratelimitd, which is about to end", opening->options->path);
         return fail(opening, "%s: in use by another ratelimitd (it holds %s); stop that one, or choose another path",
                     opening->options->path, name);
     }
+    if (ftruncate(fd, 0) != 0) log_debug("%s: cannot empty the lock file: %s", opening->options->path, strerror(errno));
     return fd;
 }
 
@@ -181,21 +190,14 @@ static int bind_temporary(struct opening *opening, int fd)
 
 static int set_group(const struct opening *opening)
 {
-    const char *name = opening->options->group;
-    gid_t gid;
-    if (name == NULL) return 0;
-
-    if (!group_find(name, &gid))
-        return fail(opening,
-                    "%s: there is no group %s; create it (systemd-sysusers does, from the installed file), or "
-                    "change listen.group",
-                    opening->options->path, name);
-
-    if (fchownat(opening->dir_fd, opening->temp, (uid_t)-1, gid, AT_SYMLINK_NOFOLLOW) == 0) return 0;
-    return fail(opening,
-                "%s: cannot give the socket to the group %s: %s; make ratelimitd's user a member of it, or let the "
-                "service manager's socket unit make the socket",
-                opening->options->path, name, strerror(errno));
+    const struct listener_options *options = opening->options;
+    if (!options->has_group) return 0;
+    if (fchownat(opening->dir_fd, opening->temp, (uid_t)-1, options->group, AT_SYMLINK_NOFOLLOW) == 0) return 0;
+    return fail(
+        opening,
+        "%s: cannot give the socket to the group %u (listen.group): %s; make ratelimitd's user a member of it, or "
+        "let the service manager's socket unit make the socket",
+        options->path, (unsigned)options->group, strerror(errno));
 }
 
 /* The listening descriptor under its name, or -1. */
@@ -250,7 +252,7 @@ err_lock:
     close(listener.lock_fd);
 err_directory:
     if (opening.dir_fd >= 0) close(opening.dir_fd);
-    return -1;
+    return opening.is_left ? LISTENER_LATER : LISTENER_FAULT;
 }
 
 static int int_option(int fd, int option)
@@ -282,6 +284,12 @@ int listener_adopt(struct listener *ret, int fd, char *text, size_t size)
     *ret = (struct listener){.fd = fd, .lock_fd = -1};
     if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0) memcpy(ret->path, addr.sun_path, SOCKET_PATH_MAX);
     return 0;
+}
+
+void listener_leave(const struct listener *listener)
+{
+    if (listener->lock_fd >= 0 && pwrite(listener->lock_fd, leaving, sizeof leaving, 0) < 0)
+        log_debug("%s: cannot write to the lock file: %s", listener->path, strerror(errno));
 }
 
 void listener_close(struct listener *listener)

@@ -28,7 +28,7 @@ enum message { MESSAGE_RELOADING, MESSAGE_READY, MESSAGE_STOPPING, N_MESSAGES };
 
 static struct {
     int fd; /* connected datagram socket; -1 = no service manager listens */
-    int n_listen_fds;
+    int listen_fds[N_SERVICE_SOCKETS];
     uint64_t watchdog_us;
     char unsent[N_MESSAGES][TEXT_MAX]; /* still to be sent; "" = nothing */
 } service = {.fd = -1};
@@ -74,6 +74,19 @@ static bool is_for_us(const char *pid_name)
     return number_of(pid_name, &pid) && pid == (uint64_t)getpid();
 }
 
+/* `names` has a name for each descriptor, with colons between them. */
+static void take_listen_fds(int n, const char *names)
+{
+    for (int fd = FIRST_LISTEN_FD; fd < FIRST_LISTEN_FD + n; fd++) {
+        size_t len = names != NULL ? strcspn(names, ":") : 0;
+        enum service_socket which = SERVICE_DATA;
+        if (len == strlen("control") && memcmp(names, "control", len) == 0) which = SERVICE_CONTROL;
+        service.listen_fds[which] = service.listen_fds[which] == -1 ? fd : -2;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        if (names != NULL) names = names[len] == ':' ? names + len + 1 : NULL;
+    }
+}
+
 void service_init(void)
 {
     static const char *const names[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
@@ -82,21 +95,18 @@ void service_init(void)
     uint64_t n = 0;
     open_notify();
 
-    service.n_listen_fds = 0;
-    if (is_for_us("LISTEN_PID") && number_of("LISTEN_FDS", &n) && n <= LISTEN_FDS_MAX) {
-        for (int fd = FIRST_LISTEN_FD; fd < FIRST_LISTEN_FD + (int)n; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
-        service.n_listen_fds = (int)n;
-    }
+    for (size_t i = 0; i < N_SERVICE_SOCKETS; i++) service.listen_fds[i] = -1;
+    if (is_for_us("LISTEN_PID") && number_of("LISTEN_FDS", &n) && n <= LISTEN_FDS_MAX)
+        take_listen_fds((int)n, getenv("LISTEN_FDNAMES"));
 
     service.watchdog_us = 0;
     if (getenv("WATCHDOG_PID") == NULL || is_for_us("WATCHDOG_PID")) number_of("WATCHDOG_USEC", &service.watchdog_us);
     for (size_t i = 0; i < N_OF(names); i++) unsetenv(names[i]);
 }
 
-int service_listen_fd(void)
+int service_listen_fd(enum service_socket which)
 {
-    if (service.n_listen_fds == 0) return -1;
-    return service.n_listen_fds == 1 ? FIRST_LISTEN_FD : -2;
+    return service.listen_fds[which];
 }
 
 uint64_t service_watchdog_ms(void)

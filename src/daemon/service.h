@@ -7,11 +7,14 @@
 
 #include <stdint.h>
 
+enum service_socket { SERVICE_DATA, SERVICE_CONTROL, N_SERVICE_SOCKETS };
+
 /* Read and unset NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID, LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES. Call once, first
  * thing. */
 void service_init(void);
-/* The one activation descriptor (close-on-exec set); -1: none; -2: several. */
-int service_listen_fd(void);
+/* The activation descriptor (close-on-exec set) that LISTEN_FDNAMES calls `control`, or the one of any other name or
+ * none; -1: there is none; -2: several. */
+int service_listen_fd(enum service_socket which);
 /* Half the watchdog's interval in ms, or 0 without one. */
 uint64_t service_watchdog_ms(void);
 

@@ -104,5 +104,5 @@ void stop_on_signal(uv_signal_t *handle, int number)
     clock_update(&daemon->clock);
     daemon->drain_until_us = daemon->clock.mono_us + daemon->config->drain_timeout_ms * 1000;
     server_drain(daemon->server, (uint32_t)daemon->config->drain_timeout_ms, on_drained, daemon);
-    socket_watch_close(&daemon->socket_watch); /* so that the next daemon can use the path while this one drains */
+    endpoints_drain(daemon);
 }

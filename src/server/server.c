@@ -29,7 +29,7 @@ enum {
 };
 
 /* Where connections come in. */
-struct endpoint {
+struct acceptor {
     struct server *server; /* not owned */
     struct session_group group;
     uint32_t max;           /* connections */
@@ -44,7 +44,7 @@ struct endpoint {
 
 struct server {
     struct sessions sessions;
-    struct endpoint endpoints[N_SERVER_ENDPOINTS];
+    struct acceptor acceptors[N_SERVER_ENDPOINTS];
     uv_timer_t drain_timer;
     unsigned n_open; /* our handles that are not closed yet, sessions aside */
     void (*on_drained)(void *arg);
@@ -88,7 +88,7 @@ static void on_gone(struct sessions *sessions)
 /* Each endpoint's connections: what the settings say, or what the process's descriptors allow. */
 static void set_caps(struct server *server, uint32_t max_connections)
 {
-    struct endpoint *data = &server->endpoints[SERVER_DATA], *control = &server->endpoints[SERVER_CONTROL];
+    struct acceptor *data = &server->acceptors[SERVER_DATA], *control = &server->acceptors[SERVER_CONTROL];
     struct rlimit limit;
     data->max = max_connections;
     control->max = CONTROL_CONNECTIONS;
@@ -121,8 +121,8 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
     server->drain_timer.data = server;
     server->sessions.on_gone = on_gone;
     for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) {
-        server->endpoints[i].server = server;
-        server->endpoints[i].group = groups[i];
+        server->acceptors[i].server = server;
+        server->acceptors[i].group = groups[i];
     }
     set_caps(server, options->max_connections);
     server->n_open = 3; /* the drain timer, and the two of the sessions */
@@ -140,53 +140,53 @@ void server_set_options(struct server *server, const struct server_options *opti
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }
 
-static void count_pause(struct endpoint *endpoint)
+static void count_pause(struct acceptor *acceptor)
 {
-    if (endpoint->counted_pause) return;
-    endpoint->counted_pause = true;
-    ++*endpoint->group.counts->accept_pauses;
-    if (endpoint->group.role == ROLE_ADMIN) {
+    if (acceptor->counted_pause) return;
+    acceptor->counted_pause = true;
+    ++*acceptor->group.counts->accept_pauses;
+    if (acceptor->group.role == ROLE_ADMIN) {
         log_sampled(LOG_LEVEL_WARNING,
                     "%zu connections to the control socket are open, as many as it has; new ones wait",
-                    endpoint->group.n);
+                    acceptor->group.n);
         return;
     }
-    bool is_as_set = endpoint->max == endpoint->server->sessions.options.max_connections;
+    bool is_as_set = acceptor->max == acceptor->server->sessions.options.max_connections;
     log_sampled(LOG_LEVEL_WARNING, "%zu connections are open, as many as caps.max_connections%s; new ones wait",
-                endpoint->group.n, is_as_set ? " allows" : " and the limit of open files allow");
+                acceptor->group.n, is_as_set ? " allows" : " and the limit of open files allow");
 }
 
 /* Accept the connection that waits, if it may be now. */
-static void try_accept(struct endpoint *endpoint)
+static void try_accept(struct acceptor *acceptor)
 {
-    struct sessions *sessions = &endpoint->server->sessions;
-    endpoint->accept_waits = true;
-    if (endpoint->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
-    if (endpoint->group.n >= endpoint->max) {
-        count_pause(endpoint);
+    struct sessions *sessions = &acceptor->server->sessions;
+    acceptor->accept_waits = true;
+    if (acceptor->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
+    if (acceptor->group.n >= acceptor->max) {
+        count_pause(acceptor);
         return;
     }
 
-    int rc = session_accept(sessions, &endpoint->group, (uv_stream_t *)&endpoint->listeners[endpoint->at]);
+    int rc = session_accept(sessions, &acceptor->group, (uv_stream_t *)&acceptor->listeners[acceptor->at]);
     if (rc == UV_ENOMEM) { /* the sweeper's timer brings a tick in which to try again */
         log_sampled(LOG_LEVEL_WARNING, "no memory for a connection: it waits");
         sessions_arm_sweep(sessions);
         return;
     }
     if (rc != 0) log_sampled(LOG_LEVEL_WARNING, "a connection could not be accepted: %s", uv_strerror(rc));
-    endpoint->n_accepted++;
-    endpoint->accept_waits = endpoint->counted_pause = false;
+    acceptor->n_accepted++;
+    acceptor->accept_waits = acceptor->counted_pause = false;
 }
 
 static void on_connection(uv_stream_t *stream, int status)
 {
-    struct endpoint *endpoint = stream->data;
+    struct acceptor *acceptor = stream->data;
     if (status != 0) {
         log_sampled(LOG_LEVEL_WARNING, "connections cannot be accepted: %s", uv_strerror(status));
         return;
     }
-    clock_update(endpoint->server->sessions.clock);
-    try_accept(endpoint);
+    clock_update(acceptor->server->sessions.clock);
+    try_accept(acceptor);
 }
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -205,36 +205,36 @@ static void on_sessions_handle_closed(uv_handle_t *handle)
 
 static void on_listener_closed(uv_handle_t *handle)
 {
-    struct endpoint *endpoint = handle->data;
-    endpoint->in_use[handle == (uv_handle_t *)&endpoint->listeners[1]] = false;
-    endpoint->server->n_open--;
-    maybe_ended(endpoint->server);
+    struct acceptor *acceptor = handle->data;
+    acceptor->in_use[handle == (uv_handle_t *)&acceptor->listeners[1]] = false;
+    acceptor->server->n_open--;
+    maybe_ended(acceptor->server);
 }
 
-static void stop_listening(struct endpoint *endpoint)
+static void stop_listening(struct acceptor *acceptor)
 {
-    if (!endpoint->is_listening) return;
-    endpoint->is_listening = endpoint->accept_waits = false;
-    uv_close((uv_handle_t *)&endpoint->listeners[endpoint->at], on_listener_closed);
+    if (!acceptor->is_listening) return;
+    acceptor->is_listening = acceptor->accept_waits = false;
+    uv_close((uv_handle_t *)&acceptor->listeners[acceptor->at], on_listener_closed);
 }
 
 int server_listen(struct server *server, enum server_endpoint at, int fd)
 {
-    struct endpoint *endpoint = &server->endpoints[at];
-    unsigned next = endpoint->at ^ 1;
-    if (endpoint->in_use[next]) return UV_EBUSY;
-    stop_listening(endpoint);
+    struct acceptor *acceptor = &server->acceptors[at];
+    unsigned next = acceptor->at ^ 1;
+    if (acceptor->in_use[next]) return UV_EBUSY;
+    stop_listening(acceptor);
 
-    uv_pipe_t *listener = &endpoint->listeners[next];
+    uv_pipe_t *listener = &acceptor->listeners[next];
     uv_pipe_init(server->sessions.loop, listener, 0);
-    listener->data = endpoint;
-    endpoint->at = next;
-    endpoint->is_listening = endpoint->in_use[next] = true;
+    listener->data = acceptor;
+    acceptor->at = next;
+    acceptor->is_listening = acceptor->in_use[next] = true;
     server->n_open++;
 
     int rc = uv_pipe_open(listener, fd);
     if (rc == 0) rc = uv_listen((uv_stream_t *)listener, BACKLOG, on_connection);
-    if (rc != 0) stop_listening(endpoint);
+    if (rc != 0) stop_listening(acceptor);
     return rc;
 }
 
@@ -242,9 +242,9 @@ void server_tick_end(struct server *server)
 {
     sessions_tick_end(&server->sessions);
     for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) {
-        struct endpoint *endpoint = &server->endpoints[i];
-        endpoint->n_accepted = 0;
-        if (endpoint->accept_waits) try_accept(endpoint);
+        struct acceptor *acceptor = &server->acceptors[i];
+        acceptor->n_accepted = 0;
+        if (acceptor->accept_waits) try_accept(acceptor);
     }
 }
 
@@ -261,7 +261,7 @@ void server_sweep(struct server *server)
 /* The end is arithmetic: each thing that closes comes by here, and the last one is it. */
 static void maybe_ended(struct server *server)
 {
-    if (server->on_drained != NULL && server->endpoints[SERVER_DATA].group.n + server->sessions.n_draining == 0) {
+    if (server->on_drained != NULL && server->acceptors[SERVER_DATA].group.n + server->sessions.n_draining == 0) {
         void (*on_drained)(void *arg) = server->on_drained;
         server->on_drained = NULL;
         uv_timer_stop(&server->drain_timer);
@@ -291,7 +291,7 @@ void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)
     CHECK(server->on_drained == NULL && server->on_closed == NULL);
     server->on_drained = on_drained;
     server->on_drained_arg = arg;
-    stop_listening(&server->endpoints[SERVER_DATA]);
+    stop_listening(&server->acceptors[SERVER_DATA]);
     sessions_drain(&server->sessions);
     bool nobody = server->sessions.n_draining == 0; /* then the timer, because on_drained never runs within this call */
     uv_timer_start(&server->drain_timer, on_drain_timeout, nobody ? 0 : timeout_ms, 0);
@@ -303,7 +303,7 @@ void server_close(struct server *server, void (*on_closed)(void *arg), void *arg
     server->on_drained = NULL;
     server->on_closed = on_closed;
     server->on_closed_arg = arg;
-    for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) stop_listening(&server->endpoints[i]);
+    for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) stop_listening(&server->acceptors[i]);
     sessions_close_all(&server->sessions);
 
     uv_close((uv_handle_t *)&server->drain_timer, on_handle_closed);

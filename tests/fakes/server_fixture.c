@@ -71,9 +71,20 @@ static void start_server(struct server_fixture *fixture, const struct server_opt
     fixture->listener.fd = -1;
 }
 
+void server_fixture_open_control(struct server_fixture *fixture)
+{
+    char text[256], path[sizeof fixture->directory + 16];
+    snprintf(path, sizeof path, "%s/c", fixture->directory);
+    struct listener_options options = {.path = path, .mode = 0600};
+    CHECK(listener_open(&fixture->control, &options, text, sizeof text) == 0);
+    CHECK(server_listen(fixture->server, SERVER_CONTROL, fixture->control.fd) == 0);
+    fixture->control.fd = -1;
+}
+
 static void open_rest(struct server_fixture *fixture, const struct server_options *options)
 {
     all_counters_reset();
+    fixture->control = (struct listener){.fd = -1, .lock_fd = -1};
     fixture->n_drained = 0;
     CHECK(uv_loop_init(&fixture->loop) == 0);
     uv_check_init(&fixture->loop, &fixture->check);
@@ -120,13 +131,14 @@ void server_fixture_close_server(struct server_fixture *fixture)
     server_close(fixture->server, on_server_closed, fixture);
     CHECK(fixture->server != NULL);
     while (fixture->server != NULL) server_fixture_tick(fixture);
-    CHECK(server_counters.connections == 0);
+    CHECK(server_counters.connections == 0 && control_counters.control_connections == 0);
 }
 
 void server_fixture_close(struct server_fixture *fixture)
 {
     server_fixture_close_server(fixture);
     listener_close(&fixture->listener);
+    listener_close(&fixture->control);
     scripted_end_all(&fixture->engine.scripted, OP_DOWN);
     CHECK(engine_n_live(fixture->engine.engine) == 0);
     fixture_close(&fixture->engine);
@@ -136,6 +148,8 @@ void server_fixture_close(struct server_fixture *fixture)
     CHECK(uv_loop_close(&fixture->loop) == 0);
     char path[sizeof fixture->directory + 16];
     snprintf(path, sizeof path, "%s/s.lock", fixture->directory);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/c.lock", fixture->directory);
     unlink(path);
     CHECK(rmdir(fixture->directory) == 0);
 }
@@ -152,14 +166,24 @@ void server_fixture_drain(struct server_fixture *fixture, uint32_t timeout_ms)
     CHECK(fixture->n_drained == 0);
 }
 
-void client_open(struct client *client, struct server_fixture *fixture)
+static void open_client(struct client *client, struct server_fixture *fixture, const char *path)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    strcpy(addr.sun_path, fixture->listener.path);
+    strcpy(addr.sun_path, path);
     *client = (struct client){.fixture = fixture, .is_reading = true};
     client->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     CHECK(connect(client->fd, (struct sockaddr *)&addr, sizeof addr) == 0);
     buffer_init(&client->in, 0);
+}
+
+void client_open(struct client *client, struct server_fixture *fixture)
+{
+    open_client(client, fixture, fixture->listener.path);
+}
+
+void client_open_control(struct client *client, struct server_fixture *fixture)
+{
+    open_client(client, fixture, fixture->control.path);
 }
 
 void client_close(struct client *client)

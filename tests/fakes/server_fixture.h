@@ -22,7 +22,8 @@ struct server_fixture {
     uv_prepare_t prepare;
     char directory[64];
     struct listener listener;
-    struct server *server; /* NULL once closed */
+    struct listener control; /* once server_fixture_open_control() was called */
+    struct server *server;   /* NULL once closed */
     int n_drained;
 };
 
@@ -33,6 +34,7 @@ extern const struct server_options server_fixture_options;
 void server_fixture_open(struct server_fixture *fixture, const struct server_options *options); /* scripted store */
 void server_fixture_open_memory(struct server_fixture *fixture,
                                 const struct server_options *options); /* memory store */
+void server_fixture_open_control(struct server_fixture *fixture);      /* the control socket, too */
 /* Closes server, engine and loop, and checks that nothing is left of them. */
 void server_fixture_close(struct server_fixture *fixture);
 void server_fixture_close_server(struct server_fixture *fixture); /* the first part of it; may be called twice */
@@ -57,6 +59,7 @@ struct heard {
 };
 
 void client_open(struct client *client, struct server_fixture *fixture);
+void client_open_control(struct client *client, struct server_fixture *fixture);
 void client_close(struct client *client);
 void client_half_close(struct client *client);
 /* Sends all bytes, and runs the loop if the socket is full; returns the number of sent bytes. */

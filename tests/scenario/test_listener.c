@@ -135,28 +135,31 @@ static void clients_can_connect_and_nothing_else_is_left_in_the_directory(void *
     assert_int_equal(n_files(), 1); /* the lock stays */
 }
 
-static void the_group_is_set_by_name_or_number(void **state)
+static void the_group_is_set(void **state)
 {
     (void)state;
     struct stat st;
     if (geteuid() != 0) skip();
-    options.group = "daemon";
-    open_it();
-    assert_int_equal(lstat(path, &st), 0);
-    assert_int_equal(st.st_gid, 1);
-    listener_close(&listener);
-    options.group = "4711";
+    options.has_group = true;
+    options.group = 4711;
     open_it();
     assert_int_equal(lstat(path, &st), 0);
     assert_int_equal(st.st_gid, 4711);
     listener_close(&listener);
 }
 
-static void an_unknown_group_is_named_and_nothing_is_left(void **state)
+static void a_group_that_may_not_be_set_is_named_and_nothing_is_left(void **state)
 {
     (void)state;
-    options.group = "no-such-group";
-    assert_refused("no-such-group", "listen.group");
+    if (geteuid() != 0) skip();
+    assert_int_equal(chown(directory, 65534, 65534), 0);
+    options.has_group = true;
+    options.group = 4711;
+    assert_int_equal(seteuid(65534), 0);
+    int rc = listener_open(&listener, &options, text, sizeof text);
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(rc, -1);
+    assert_non_null(strstr(text, "to the group 4711 (listen.group)"));
     assert_false(exists(path));
     assert_int_equal(n_files(), 1);
 }
@@ -217,6 +220,23 @@ static void a_second_daemon_on_the_same_path_is_refused(void **state)
     assert_int_equal(try_connect(path), 0);
     listener_close(&listener);
     open_it(); /* the lock is free again */
+    listener_close(&listener);
+}
+
+/* Then the second one waits, and does not give up: its predecessor is only draining. */
+static void a_second_daemon_learns_that_the_first_is_about_to_end(void **state)
+{
+    (void)state;
+    struct listener second;
+    open_it();
+    listener_leave(&listener);
+    assert_int_equal(listener_open(&second, &options, text, sizeof text), LISTENER_LATER);
+    assert_non_null(strstr(text, "about to end"));
+    assert_int_equal(try_connect(path), 0); /* it is still there for its clients */
+    listener_close(&listener);
+
+    open_it();
+    assert_int_equal(listener_open(&second, &options, text, sizeof text), LISTENER_FAULT); /* the new one stays */
     listener_close(&listener);
 }
 
@@ -425,13 +445,14 @@ int main(void)
         TEST(the_socket_has_its_mode_whatever_the_umask),
         TEST(a_lock_file_made_under_umask_0777_can_be_opened_by_the_next_start),
         TEST(clients_can_connect_and_nothing_else_is_left_in_the_directory),
-        TEST(the_group_is_set_by_name_or_number),
-        TEST(an_unknown_group_is_named_and_nothing_is_left),
+        TEST(the_group_is_set),
+        TEST(a_group_that_may_not_be_set_is_named_and_nothing_is_left),
         TEST(a_stale_socket_is_replaced),
         TEST(a_half_made_socket_of_a_killed_start_is_replaced),
         TEST(a_live_socket_is_respected),
         TEST(a_live_socket_with_a_full_backlog_is_respected),
         TEST(a_second_daemon_on_the_same_path_is_refused),
+        TEST(a_second_daemon_learns_that_the_first_is_about_to_end),
         TEST(a_datagram_socket_is_respected),
         TEST(only_a_socket_is_replaced),
         TEST(symbolic_links_are_not_followed),

@@ -84,7 +84,7 @@ static void without_a_manager_nothing_happens(void **state)
     service_init();
     service_ready("up");
     service_watchdog();
-    assert_int_equal(service_listen_fd(), -1);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), -1);
     assert_int_equal(service_watchdog_ms(), 0);
 }
 
@@ -210,10 +210,10 @@ static void descriptors_for_another_process_are_left_alone(void **state)
     set_number("LISTEN_PID", getpid() + 1);
     set_number("LISTEN_FDS", 1);
     service_init();
-    assert_int_equal(service_listen_fd(), -1);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), -1);
     set_number("LISTEN_FDS", 1); /* without LISTEN_PID */
     service_init();
-    assert_int_equal(service_listen_fd(), -1);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), -1);
 }
 
 static void one_descriptor_is_taken_and_several_are_too_many(void **state)
@@ -225,17 +225,50 @@ static void one_descriptor_is_taken_and_several_are_too_many(void **state)
     set_number("LISTEN_PID", getpid());
     set_number("LISTEN_FDS", 1);
     service_init();
-    assert_int_equal(service_listen_fd(), 3);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), 3);
     assert_true(fcntl(3, F_GETFD) & FD_CLOEXEC);
     set_number("LISTEN_PID", getpid());
     set_number("LISTEN_FDS", 2);
     service_init();
-    assert_int_equal(service_listen_fd(), -2);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), -2);
     if (fd != 3) close(fd);
     close(3);
     if (saved >= 0) {
         dup2(saved, 3);
         close(saved);
+    }
+}
+
+static int pass(int n, const char *fd_names, enum service_socket which)
+{
+    set_number("LISTEN_PID", getpid());
+    set_number("LISTEN_FDS", n);
+    if (fd_names != NULL) setenv("LISTEN_FDNAMES", fd_names, 1);
+    service_init();
+    return service_listen_fd(which);
+}
+
+/* Their order is the service manager's. The descriptors need not exist for this. */
+static void a_descriptor_named_control_is_the_control_socket(void **state)
+{
+    (void)state;
+    static const struct {
+        int n;
+        const char *names;
+        int data, control;
+    } cases[] = {
+        {1, "control", -1, 3},           {1, "ratelimitd.socket", 3, -1},
+        {1, "controls", 3, -1},          {1, "", 3, -1},
+        {2, "ratelimitd:control", 3, 4}, {2, "control:ratelimitd", 4, 3},
+        {2, "control:", 4, 3},           {2, "control", 4, 3}, /* the second has none */
+        {2, "control:control", -1, -2},  {3, "a:control:b", -2, 4},
+        {3, "control:a:control", 4, -2}, {0, "control", -1, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int data = pass(cases[i].n, cases[i].names, SERVICE_DATA);
+        int control = pass(cases[i].n, cases[i].names, SERVICE_CONTROL);
+        assert_int_equal(data, cases[i].data);
+        assert_int_equal(control, cases[i].control);
     }
 }
 
@@ -256,6 +289,7 @@ int main(void)
         TEST(half_the_watchdogs_interval_is_returned),
         TEST(descriptors_for_another_process_are_left_alone),
         TEST(one_descriptor_is_taken_and_several_are_too_many),
+        TEST(a_descriptor_named_control_is_the_control_socket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

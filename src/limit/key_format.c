@@ -118,3 +118,15 @@ bool key_format_same(const struct key_split *a, const struct key_split *b, key_p
         if (parts & 1U << i && !slice_eq(a->parts[i], b->parts[i])) return false;
     return true;
 }
+
+bool key_format_same_ids(const struct key_format *a, key_parts parts_a, const struct key_format *b, key_parts parts_b)
+{
+    bool is_whole_a = a == NULL || parts_a == key_format_all(a), is_whole_b = b == NULL || parts_b == key_format_all(b);
+    if (is_whole_a || is_whole_b) return is_whole_a && is_whole_b;
+    if (parts_a == 0 || parts_b == 0) return parts_a == parts_b;
+
+    if (parts_a != parts_b || a->n_parts != b->n_parts || !slice_eq(a->start, b->start)) return false;
+    for (int i = 0; i < a->n_parts; i++)
+        if (!slice_eq(a->literals[i], b->literals[i])) return false;
+    return true;
+}

@@ -53,6 +53,8 @@ bool key_format_is_joined(const struct key_format *format, key_parts parts); /* 
 /* The id of these parts. `space` has at least as many bytes as the key; it is used only if the parts must be joined. */
 struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,
                            uint8_t *space);
+/* Does every key have the same id of these parts in both formats? NULL: a format without parts. */
+bool key_format_same_ids(const struct key_format *a, key_parts parts_a, const struct key_format *b, key_parts parts_b);
 /* Are these parts equal in both keys? */
 bool key_format_same(const struct key_split *a, const struct key_split *b, key_parts parts);
 

@@ -1,0 +1,198 @@
+#include "policy/changes.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+enum { FIRST_CAP = 16 };
+
+void changes_init(struct changes *changes, int64_t wall_us, bool in_redis)
+{
+    *changes = (struct changes){.wall_us = wall_us, .in_redis = in_redis};
+}
+
+void changes_fini(struct changes *changes)
+{
+    mem_free(changes->items);
+    *changes = (struct changes){0};
+}
+
+void changes_add(struct changes *changes, const struct change *change)
+{
+    changes->n_all++;
+    changes->n_restart += change->needs_restart;
+    if (changes->n == CHANGES_MAX) return;
+    if (changes->n == changes->cap) {
+        size_t cap = changes->cap > 0 ? 2 * changes->cap : FIRST_CAP;
+        struct change *items = mem_realloc(changes->items, cap * sizeof *items);
+        if (items == NULL) return;
+        changes->items = items;
+        changes->cap = cap;
+    }
+    changes->items[changes->n++] = *change;
+}
+
+void change_add_value(struct change *change, const char *name, struct slice from, struct slice to)
+{
+    if (change->n_values == CHANGE_VALUES_MAX) return;
+    struct change_value *value = &change->values[change->n_values++];
+    value->name = name;
+    log_escape(value->from, sizeof value->from, from.data, from.len);
+    log_escape(value->to, sizeof value->to, to.data, to.len);
+}
+
+/* ---- As a line ---- */
+
+struct text {
+    char *out;
+    size_t len;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text->out + text->len, CHANGE_TEXT_MAX - text->len, format, args);
+    va_end(args);
+    if (n > 0) text->len += (size_t)n < CHANGE_TEXT_MAX - text->len ? (size_t)n : CHANGE_TEXT_MAX - 1 - text->len;
+}
+
+/* By the host's clock and time zone: rounded up to a minute, with the day if it is not within the next 20 hours. */
+static void add_end(struct text *text, const struct changes *changes, const struct change *change)
+{
+    enum { MINUTE_S = 60, NEAR_MS = 20 * 3600 * 1000 };
+    int64_t end_s = changes->wall_us / 1000000 + change->old_keys_ms / 1000 + MINUTE_S;
+    time_t at = (time_t)(end_s - end_s % MINUTE_S);
+    struct tm local;
+    char shown[32];
+    if (localtime_r(&at, &local) == NULL || strftime(shown, sizeof shown, "%Y-%m-%d %H:%M", &local) == 0) return;
+    add(text, " end by %s", change->old_keys_ms < NEAR_MS ? strchr(shown, ' ') + 1 : shown);
+}
+
+static void add_old_keys(struct text *text, const struct changes *changes, const struct change *change)
+{
+    if (!change->has_old_keys) return;
+    const char *which = change->kind == CHANGE_REMOVED ? "its keys" : "old keys";
+    add(text, "; %s", which);
+    if (change->old_keys_ms >= 0)
+        add_end(text, changes, change);
+    else
+        add(text, " end when they expire");
+}
+
+static void add_values(struct text *text, const struct change *change)
+{
+    for (size_t i = 0; i < change->n_values; i++)
+        add(text, "%s%s %s -> %s", i > 0 ? ", " : "", change->values[i].name, change->values[i].from,
+            change->values[i].to);
+}
+
+static void add_overrides(struct text *text, const struct change *change)
+{
+    const struct {
+        size_t n;
+        const char *word;
+    } parts[] = {{change->n_added, "added"}, {change->n_changed, "changed"}, {change->n_removed, "removed"}};
+    const char *before = "overrides: ";
+    for (size_t i = 0; i < N_OF(parts); i++) {
+        if (parts[i].n == 0) continue;
+        add(text, "%s%zu %s", before, parts[i].n, parts[i].word);
+        before = ", ";
+    }
+    if (change->n_afresh > 0)
+        add(text, "; the keys of %zu of them start afresh, because their windows have other edges", change->n_afresh);
+    else
+        add(text, "; their keys keep their counts");
+}
+
+static void add_counts(struct text *text, const struct changes *changes, const struct change *change)
+{
+    bool is_first = text->len >= 2 && strcmp(text->out + text->len - 2, ": ") == 0;
+    if (change->counts != COUNTS_NONE && !is_first) add(text, ", ");
+    switch (change->counts) {
+    case COUNTS_NONE: break;
+    case COUNTS_KEPT: add(text, "keeps its counts"); break;
+    case COUNTS_SOME: add(text, "some keys keep their counts, the others start a new window"); break;
+    case COUNTS_AFRESH: add(text, "starts afresh"); break;
+    }
+    if (change->has_old_keys)
+        add_old_keys(text, changes, change);
+    else
+        add(text, "; takes effect now");
+}
+
+/* "login/day: ", "login: candidate day: " */
+static void add_subject(struct text *text, const struct change *change)
+{
+    add(text, "%s", change->policy);
+    if (change->is_candidate)
+        add(text, ": candidate%s%s", change->limit[0] != '\0' ? " " : "", change->limit);
+    else if (change->limit[0] != '\0')
+        add(text, "/%s", change->limit);
+    add(text, ": ");
+    bool is_one_limit = change->subject == CHANGE_OF_LIMIT && change->limit[0] == '\0';
+    if (is_one_limit && change->kind != CHANGE_CHANGED) add(text, "its one limit ");
+}
+
+static void add_daemon_setting(struct text *text, const struct change *change)
+{
+    const struct change_value *value = &change->values[0];
+    add(text, "%s: %s -> %s", value->name, value->from, value->to);
+    if (change->needs_restart)
+        add(text, " needs a restart; until then %s stays in force", value->from);
+    else
+        add(text, "; takes effect now");
+}
+
+const char *changes_text(const struct changes *changes, const struct change *change, char out[CHANGE_TEXT_MAX])
+{
+    struct text text = {.out = out};
+    bool is_trial = change->is_candidate && change->limit[0] == '\0';
+    out[0] = '\0';
+    if (change->subject == CHANGE_OF_DAEMON) {
+        add_daemon_setting(&text, change);
+        return out;
+    }
+
+    add_subject(&text, change);
+    if (change->subject == CHANGE_OF_OVERRIDES) {
+        add_overrides(&text, change);
+        add(&text, "; takes effect now");
+        return out;
+    }
+    switch (change->kind) {
+    case CHANGE_ADDED: add(&text, is_trial ? "begins its trial" : "added"); break;
+    case CHANGE_REMOVED:
+        add(&text, is_trial ? "ended its trial" : "removed");
+        add_old_keys(&text, changes, change);
+        break;
+    case CHANGE_RENAMED:
+        add(&text, "was %s", change->renamed_from[0] != '\0' ? change->renamed_from : "the one limit");
+        if (change->n_values > 0) add(&text, ", ");
+        add_values(&text, change);
+        add_counts(&text, changes, change);
+        break;
+    case CHANGE_CHANGED:
+        if (change->keys_moved) add(&text, "its keys get other names, which follow from key_format, by and on_change");
+        add_values(&text, change);
+        add_counts(&text, changes, change);
+        break;
+    }
+    return out;
+}
+
+const char *change_kind_name(enum change_kind kind)
+{
+    static const char *const names[] = {"added", "removed", "renamed", "changed"};
+    return names[kind];
+}
+
+const char *change_counts_name(enum change_counts counts)
+{
+    static const char *const names[] = {NULL, "kept", "some", "afresh"};
+    return names[counts];
+}

@@ -1,0 +1,80 @@
+/*
+ * changes.h: what a reload changes, as lines for people and as fields for programs.
+ *
+ * A change is of one setting of the daemon, of a policy, of one of its limits, of its candidate or of its overrides.
+ * changes_text() makes the line of the fields, so both say the same.
+ */
+#ifndef RL_POLICY_CHANGES_H
+#define RL_POLICY_CHANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+#include "limit/limit.h"
+
+enum {
+    CHANGES_MAX = 1000,     /* are kept; the others are only counted */
+    CHANGE_VALUES_MAX = 12, /* settings of one change */
+    CHANGE_VALUE_MAX = 64,  /* a longer value is cut */
+    CHANGE_TEXT_MAX = 1024,
+};
+
+enum change_subject { CHANGE_OF_DAEMON, CHANGE_OF_POLICY, CHANGE_OF_LIMIT, CHANGE_OF_OVERRIDES };
+
+enum change_kind { CHANGE_ADDED, CHANGE_REMOVED, CHANGE_RENAMED, CHANGE_CHANGED };
+
+/* What becomes of the counters that exist. */
+enum change_counts {
+    COUNTS_NONE, /* the change is of no counters */
+    COUNTS_KEPT,
+    COUNTS_SOME,   /* some keys keep them, the others start afresh */
+    COUNTS_AFRESH, /* nothing that was counted counts any more */
+};
+
+struct change_value {
+    const char *name; /* of the setting; static */
+    char from[CHANGE_VALUE_MAX], to[CHANGE_VALUE_MAX];
+};
+
+struct change {
+    enum change_subject subject;
+    enum change_kind kind;
+    enum change_counts counts;
+    bool needs_restart;  /* of the daemon's: what is written is not in force until then */
+    bool is_candidate;   /* a candidate, or a limit of one */
+    bool keys_moved;     /* without a change of the limit's own settings, by what its policy says of keys */
+    bool has_old_keys;   /* keys of the old name stay until they end */
+    int64_t old_keys_ms; /* for so long at most; -1: unknown */
+    char policy[NAME_MAX_LEN + 1], limit[NAME_MAX_LEN + 1], renamed_from[NAME_MAX_LEN + 1];
+    size_t n_added, n_changed, n_removed, n_afresh; /* overrides */
+    size_t n_values;
+    struct change_value values[CHANGE_VALUES_MAX];
+};
+
+struct changes {
+    struct change *items; /* owned */
+    size_t n, cap;
+    size_t n_all;     /* with those that were not kept */
+    size_t n_restart; /* of these, settings that need a restart */
+    int64_t wall_us;  /* when they were found */
+    bool in_redis;    /* where the counters are */
+};
+
+void changes_init(struct changes *changes, int64_t wall_us, bool in_redis);
+void changes_fini(struct changes *changes);
+
+/* Keeps a copy, if there is space and memory. */
+void changes_add(struct changes *changes, const struct change *change);
+/* Adds what a setting was and is to `change`; beyond CHANGE_VALUES_MAX they are dropped. Not printable bytes are
+ * escaped. */
+void change_add_value(struct change *change, const char *name, struct slice from, struct slice to);
+
+/* `login/day: limit 5 -> 10, keeps its counts; takes effect now` into `out`, which is returned. */
+const char *changes_text(const struct changes *changes, const struct change *change, char out[CHANGE_TEXT_MAX]);
+
+const char *change_kind_name(enum change_kind kind);       /* "added" */
+const char *change_counts_name(enum change_counts counts); /* "kept"; NULL: COUNTS_NONE */
+
+#endif

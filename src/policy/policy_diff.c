@@ -1,0 +1,300 @@
+#include "policy/policy_diff.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "limit/carry.h"
+#include "policy/override.h"
+#include "policy/policy_setting.h"
+
+enum { SHOWN_MAX = KEY_FORMAT_MAX + 1 };
+
+static const struct change nothing = {.old_keys_ms = -1};
+
+/* ---- Settings ---- */
+
+/* A value as in a configuration file, but without quotes. */
+static struct slice shown(const struct setting_value *value, const struct policy *policy, char out[SHOWN_MAX])
+{
+    const struct value_type type = {.kind = value->kind};
+    size_t len = 0;
+    switch (value->kind) {
+    case VALUE_WORD:
+    case VALUE_TEXT: return value->text;
+    case VALUE_PARTS:
+        out[len++] = '[';
+        for (int i = 0; i < policy->format->n_parts; i++) {
+            const struct slice *name = &policy->format->names[i];
+            if (!(value->number & 1U << i)) continue;
+            len += (size_t)snprintf(out + len, SHOWN_MAX - len, "%s%.*s", len > 1 ? ", " : "", (int)name->len,
+                                    (const char *)name->data);
+            if (len >= SHOWN_MAX - 2) len = SHOWN_MAX - 2;
+        }
+        out[len++] = ']';
+        return (struct slice){(const uint8_t *)out, len};
+    default: return slice_of(value_print(&type, value->number, out));
+    }
+}
+
+static const struct setting_value *find_value(const struct setting_value *values, size_t n, enum policy_field field)
+{
+    for (size_t i = 0; i < n; i++)
+        if (values[i].field == field) return &values[i];
+    return NULL;
+}
+
+/* What a setting is if policy_setting_values() leaves it out. */
+static struct slice absent(enum policy_field field)
+{
+    if (field == FIELD_BY) return slice_of("the whole key");
+    return slice_of(policy_settings[field].type.kind == VALUE_BOOL ? "false" : "not set");
+}
+
+/* The settings of a limit, or of the policies themselves if `x` and `y` are NULL. With another algorithm most settings
+ * are others; only those that both have are compared. */
+static void add_settings(struct change *change, const struct policy *before, const struct limit *x,
+                         const struct policy *after, const struct limit *y)
+{
+    struct setting_value old[N_POLICY_FIELDS], new[N_POLICY_FIELDS];
+    char old_text[SHOWN_MAX], new_text[SHOWN_MAX];
+    size_t n_old = policy_setting_values(before, x, USE_PRINT, old);
+    size_t n_new = policy_setting_values(after, y, USE_PRINT, new);
+    bool same_algo = x == NULL || x->algo == y->algo, only_unlimited = before->unlimited || after->unlimited;
+
+    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+        const enum policy_field field = (enum policy_field)i;
+        const struct setting_value *a = find_value(old, n_old, field), *b = find_value(new, n_new, field);
+        bool is_one = a == NULL || b == NULL;
+        if (field == FIELD_NAME || (a == NULL && b == NULL)) continue;
+        if (x == NULL && only_unlimited && field != FIELD_UNLIMITED) continue; /* nothing else means anything */
+        if (is_one && field == FIELD_LOCAL_SHARE) continue;                    /* on_failure says it */
+        if (is_one && !same_algo && field != FIELD_ALGORITHM && field != FIELD_COMPAT && field != FIELD_BY) continue;
+
+        struct slice from = a != NULL ? shown(a, before, old_text) : absent(field);
+        struct slice to = b != NULL ? shown(b, after, new_text) : absent(field);
+        if (!slice_eq(from, to)) change_add_value(change, policy_settings[i].name, from, to);
+    }
+}
+
+/* ---- Counters ---- */
+
+/* How the keys of a limit are named, in the store that has them. */
+static bool same_keys(const struct changes *changes, const struct limit *x, const struct limit *y)
+{
+    const struct policy *before = x->policy, *after = y->policy;
+    key_parts parts_x = x->shared ? x->parts : before->format != NULL ? key_format_all(before->format) : 0;
+    key_parts parts_y = y->shared ? y->parts : after->format != NULL ? key_format_all(after->format) : 0;
+    if (!limit_same_head(x, y, changes->in_redis)) return false;
+    if (!key_format_same_ids(before->format, parts_x, after->format, parts_y)) return false;
+    return !changes->in_redis || limit_ops(x)->is_compat ||
+           key_format_same_ids(before->format, before->plan.shard_parts, after->format, after->plan.shard_parts);
+}
+
+static void set_old_keys(const struct changes *changes, struct change *change, const struct limit *limit)
+{
+    int64_t end_us = limit_states_end_us(limit, changes->wall_us);
+    int64_t left_ms = end_us != INT64_MAX ? (end_us - changes->wall_us + 999) / 1000 : -1;
+    bool is_first = !change->has_old_keys;
+    change->has_old_keys = true;
+    if (is_first || left_ms < 0 || (change->old_keys_ms >= 0 && left_ms > change->old_keys_ms))
+        change->old_keys_ms = left_ms;
+}
+
+static enum change_counts counts_of(const struct changes *changes, const struct limit *x, const struct limit *y)
+{
+    switch (limit_carry(x, y, changes->wall_us)) {
+    case CARRY_ALL: return COUNTS_KEPT;
+    case CARRY_SOME: return COUNTS_SOME;
+    case CARRY_NONE: return COUNTS_AFRESH;
+    }
+    return COUNTS_AFRESH;
+}
+
+/* ---- Limits ---- */
+
+static struct change change_of(const struct limit *limit, enum change_kind kind)
+{
+    struct change change = nothing;
+    change.subject = CHANGE_OF_LIMIT;
+    change.kind = kind;
+    change.is_candidate = limit->policy->is_candidate;
+    snprintf(change.policy, sizeof change.policy, "%s", limit->policy->name);
+    snprintf(change.limit, sizeof change.limit, "%s", limit->name);
+    return change;
+}
+
+static void compare_limits(struct changes *changes, const struct limit *x, const struct limit *y)
+{
+    bool is_renamed = strcmp(x->name, y->name) != 0;
+    struct change change = change_of(y, is_renamed ? CHANGE_RENAMED : CHANGE_CHANGED);
+    snprintf(change.renamed_from, sizeof change.renamed_from, "%s", x->name);
+    add_settings(&change, x->policy, x, y->policy, y);
+
+    if (!same_keys(changes, x, y)) {
+        change.counts = COUNTS_AFRESH;
+        change.keys_moved = !is_renamed && change.n_values == 0;
+        set_old_keys(changes, &change, x);
+    } else {
+        change.counts = counts_of(changes, x, y);
+        bool is_same = !is_renamed && change.n_values == 0 && change.counts == COUNTS_KEPT;
+        if (is_same) return;
+    }
+    changes_add(changes, &change);
+}
+
+static const struct limit *at(const struct policy *policy, uint16_t i)
+{
+    return i < policy->n_limits ? &policy->limits[i] : NULL;
+}
+
+/* The limit that `limit`, number i of the other policy, goes on from: that of its name; else the one in its place, if
+ * the other policy has no limit of that one's name. */
+static const struct limit *partner(const struct policy *policy, const struct limit *limit, uint16_t i)
+{
+    const struct limit *same = policy_find_limit(policy, slice_of(limit->name)), *there = at(policy, i);
+    if (same != NULL || there == NULL) return same;
+    return policy_find_limit(limit->policy, slice_of(there->name)) == NULL ? there : NULL;
+}
+
+/* Those of two policies, or of two candidates. */
+static void compare_all_limits(struct changes *changes, const struct policy *before, const struct policy *after)
+{
+    for (uint16_t i = 0; i < after->n_limits; i++) {
+        const struct limit *limit = &after->limits[i], *old = partner(before, limit, i);
+        struct change added = change_of(limit, CHANGE_ADDED);
+        if (old != NULL)
+            compare_limits(changes, old, limit);
+        else if (before->n_limits > 0) /* else it was unlimited, which is said already */
+            changes_add(changes, &added);
+    }
+    for (uint16_t i = 0; i < before->n_limits; i++) {
+        const struct limit *limit = &before->limits[i];
+        struct change removed = change_of(limit, CHANGE_REMOVED);
+        if (after->n_limits == 0 || partner(after, limit, i) != NULL) continue;
+        set_old_keys(changes, &removed, limit);
+        changes_add(changes, &removed);
+    }
+}
+
+/* ---- Overrides ---- */
+
+/* Does its entry give the field a value of its own? */
+static bool is_own(enum policy_field field, const struct policy *variant, uint16_t i)
+{
+    return policy_setting_number(field, &variant->limits[i]) != policy_setting_number(field, &variant->base->limits[i]);
+}
+
+/* What follows from the policy's own limits is no change of the override. */
+static bool same_override(const struct policy *a, const struct policy *b)
+{
+    if (a->unlimited != b->unlimited || a->n_limits != b->n_limits) return false;
+    for (uint16_t i = 0; i < a->n_limits; i++) {
+        for (size_t j = 0; j < N_POLICY_FIELDS; j++) {
+            const enum policy_field field = (enum policy_field)j;
+            if (!(policy_settings[field].uses & USE_OVERRIDE) || (!is_own(field, a, i) && !is_own(field, b, i)))
+                continue;
+            if (policy_setting_number(field, &a->limits[i]) != policy_setting_number(field, &b->limits[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Do the keys of an override start afresh in a limit whose keys are named as before? */
+static bool starts_afresh(const struct changes *changes, const struct policy *before, const struct policy *after)
+{
+    for (uint16_t i = 0; i < after->n_limits; i++) {
+        const struct limit *limit = &after->limits[i], *old = policy_find_limit(before, slice_of(limit->name));
+        if (old != NULL && same_keys(changes, old, limit) && counts_of(changes, old, limit) == COUNTS_AFRESH)
+            return true;
+    }
+    return false;
+}
+
+static const struct override *find_override(const struct policy *policy, const struct override *like)
+{
+    if (policy->overrides == NULL) return NULL;
+    return overrides_written(policy->overrides, slice_of(like->text), like->is_pattern);
+}
+
+static void compare_overrides(struct changes *changes, const struct policy *before, const struct policy *after)
+{
+    struct change change = nothing;
+    change.subject = CHANGE_OF_OVERRIDES;
+    change.kind = CHANGE_CHANGED;
+    snprintf(change.policy, sizeof change.policy, "%s", after->name);
+
+    for (size_t i = 0; after->overrides != NULL && i < after->overrides->n; i++) {
+        const struct override *item = &after->overrides->items[i], *old = find_override(before, item);
+        if (old != NULL && same_override(old->variant, item->variant)) continue;
+        *(old != NULL ? &change.n_changed : &change.n_added) += 1;
+        change.n_afresh += starts_afresh(changes, old != NULL ? old->variant : before, item->variant);
+    }
+    for (size_t i = 0; before->overrides != NULL && i < before->overrides->n; i++) {
+        const struct override *item = &before->overrides->items[i];
+        if (find_override(after, item) != NULL) continue;
+        change.n_removed++;
+        change.n_afresh += starts_afresh(changes, item->variant, after);
+    }
+
+    if (change.n_added + change.n_changed + change.n_removed == 0) return;
+    change.counts = change.n_afresh > 0 ? COUNTS_SOME : COUNTS_KEPT;
+    changes_add(changes, &change);
+}
+
+/* ---- Policies ---- */
+
+static struct change change_of_policy(const struct policy *policy, enum change_kind kind)
+{
+    struct change change = nothing;
+    change.subject = CHANGE_OF_POLICY;
+    change.kind = kind;
+    change.is_candidate = policy->is_candidate;
+    snprintf(change.policy, sizeof change.policy, "%s", policy->name);
+    return change;
+}
+
+static void add_policy(struct changes *changes, const struct policy *policy, enum change_kind kind)
+{
+    struct change change = change_of_policy(policy, kind);
+    for (uint16_t i = 0; i < policy->n_limits && kind == CHANGE_REMOVED; i++)
+        set_old_keys(changes, &change, &policy->limits[i]);
+    changes_add(changes, &change);
+}
+
+static void compare_candidates(struct changes *changes, const struct policy *before, const struct policy *after)
+{
+    if (before == NULL && after == NULL) return;
+    if (before == NULL)
+        add_policy(changes, after, CHANGE_ADDED);
+    else if (after == NULL)
+        add_policy(changes, before, CHANGE_REMOVED);
+    else
+        compare_all_limits(changes, before, after);
+}
+
+static void compare_policies(struct changes *changes, const struct policy *before, const struct policy *after)
+{
+    struct change change = change_of_policy(after, CHANGE_CHANGED);
+    add_settings(&change, before, NULL, after, NULL);
+    if (change.n_values > 0) changes_add(changes, &change);
+    compare_all_limits(changes, before, after);
+    compare_candidates(changes, before->candidate, after->candidate);
+    compare_overrides(changes, before, after);
+}
+
+void policy_diff(struct changes *changes, const struct policy_set *before, const struct policy_set *after)
+{
+    for (size_t i = 0; i < after->n; i++) {
+        const struct policy *policy = after->in_order[i], *old = policy_find(before, slice_of(policy->name));
+        if (old == NULL)
+            add_policy(changes, policy, CHANGE_ADDED);
+        else if (old->version != policy->version) /* the fingerprint of all that is compared */
+            compare_policies(changes, old, policy);
+    }
+    for (size_t i = 0; i < before->n; i++) {
+        const struct policy *policy = before->in_order[i];
+        if (policy_find(after, slice_of(policy->name)) == NULL) add_policy(changes, policy, CHANGE_REMOVED);
+    }
+}

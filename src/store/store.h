@@ -161,6 +161,7 @@ struct op {
 
     /* each its module's own */
     enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
+    uint16_t hash_slot;      /* redis_store.c: of a cluster, the members' place; else 0 */
     bool is_queued;          /* op_queue.c: it waits to be sent */
     struct list same_key;    /* op_queue.c: while it waits, beside those that it may merge with */
     bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
@@ -190,6 +191,9 @@ uint32_t op_units(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
+    /* Where the member's counter lies. Only members of one place may share an op: the store CHECKs it. NULL: any may.
+     */
+    uint32_t (*place_of)(void *store, const struct op_member *member);
     /* `op` will be submitted after a few others (store_submit_ahead): let what it needs come into the processor's cache
      * until then. Only of stores that decide every op at once; else NULL. */
     void (*prefetch)(void *store, struct op *op);
@@ -226,6 +230,17 @@ void store_decide_ahead(struct store *store);
 static inline bool store_looks_ahead(const struct store *store)
 {
     return store->ops->prefetch != NULL;
+}
+
+/* Are there members that cannot share an op? Whoever submits an op of several then asks for the place of each. */
+static inline bool store_has_places(const struct store *store)
+{
+    return store->ops->place_of != NULL;
+}
+
+static inline uint32_t store_place_of(const struct store *store, const struct op_member *member)
+{
+    return store_has_places(store) ? store->ops->place_of(store->impl, member) : 0;
 }
 
 void store_flush(struct store *store); /* end of the tick */

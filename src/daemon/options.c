@@ -19,6 +19,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,
+        .n_buckets = (uint32_t)config->store_redis_buckets,
         .tls = config->redis_tls,
         .master_name = is_sentinel ? config->store_redis_master_name : NULL,
         .sentinel_username = config->store_redis_sentinel_username,
@@ -76,6 +77,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,
         .configured_us = config->read_us,
+        .n_buckets = (uint32_t)config->store_redis_buckets,
     };
     if (arguments->config_path == NULL) options.inline_access = INLINE_OWN_USER;
     snprintf(options.key_prefix, sizeof options.key_prefix, "%s", config->store_redis_key_prefix);

@@ -243,7 +243,7 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
         struct store_key_space space;
         struct slice pieces[STORE_KEY_PIECES];
         view_of(&view, check, &check->op.members[i]);
-        size_t n = store_key_pieces(&check->op.members[i], &view, options->key_prefix, &space, pieces);
+        size_t n = store_key_pieces(&check->op.members[i], &view, &options->keys, &space, pieces);
         (options->keys_are_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
     }
 
@@ -287,7 +287,8 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
 }
 
 /* The key that holds a value of another type, and the way out. */
-static void say_foreign(const struct check *check, const struct op_member *member, const char *key_prefix, char *out)
+static void say_foreign(const struct check *check, const struct op_member *member, const struct store_key_scheme *keys,
+                        char *out)
 {
     enum { KEY_TEXT_MAX = 4200, LEAST = 8 }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
     struct view view;
@@ -296,7 +297,7 @@ static void say_foreign(const struct check *check, const struct op_member *membe
     char key[KEY_TEXT_MAX];
     key[0] = '\0';
     view_of(&view, check, member);
-    size_t n = store_key_pieces(member, &view, key_prefix, &space, pieces), at = 0;
+    size_t n = store_key_pieces(member, &view, keys, &space, pieces), at = 0;
     for (size_t i = 0; i < n && sizeof key - at >= LEAST; i++) {
         log_escape(key + at, sizeof key - at, pieces[i].data, pieces[i].len);
         at += strlen(key + at);
@@ -308,13 +309,13 @@ static void say_foreign(const struct check *check, const struct op_member *membe
 }
 
 /* Why the store did not answer, in `out` or static. */
-static const char *refusal(const struct check *check, const char *key_prefix, const char *store_error,
+static const char *refusal(const struct check *check, const struct store_key_scheme *keys, const char *store_error,
                            char out[REFUSAL_MAX])
 {
     char text[STORE_ERROR_MAX];
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         if (!check->op.members[i].is_foreign) continue;
-        say_foreign(check, &check->op.members[i], key_prefix, out);
+        say_foreign(check, &check->op.members[i], keys, out);
         return out;
     }
     if (!check->op.is_refused) return check->error_message;
@@ -329,7 +330,7 @@ const char *explain_failure(const struct check *check, const struct explain_opti
     enum on_failure on_failure = check->plan->policy->on_failure;
     struct slice name = on_failure_name(on_failure);
     int len = snprintf(out, EXPLAIN_FAILURE_MAX, "%s; a check would be answered by on_failure: %.*s",
-                       refusal(check, options->key_prefix, store_error, why), (int)name.len, (const char *)name.data);
+                       refusal(check, &options->keys, store_error, why), (int)name.len, (const char *)name.data);
     if (options->share > 1 && on_failure == ON_FAILURE_LOCAL)
         snprintf(out + len, EXPLAIN_FAILURE_MAX - (size_t)len, ", limit and burst divided by %" PRId64, options->share);
     return out;

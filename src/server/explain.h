@@ -7,12 +7,13 @@
 #include "engine/check.h"
 #include "proto/pack.h"
 #include "server/reply.h"
+#include "store/store_key.h"
 
 struct explain_options {
     struct decision_form decision;
-    const char *key_prefix; /* of the keys in Redis */
-    bool keys_are_bin;      /* as the client's was */
-    int64_t share;          /* what the limits would be divided by without the store (failure_share) */
+    struct store_key_scheme keys; /* in Redis */
+    bool keys_are_bin;            /* as the client's was */
+    int64_t share;                /* what the limits would be divided by without the store (failure_share) */
 };
 
 /* `check` is a peek that was answered, `candidate` the one that asked the policy's candidate (NULL: none did). */

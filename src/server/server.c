@@ -135,6 +135,7 @@ void server_set_options(struct server *server, const struct server_options *opti
         set_caps(server, options->max_connections);
     struct server_options next = *options;
     memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
+    next.n_buckets = server->sessions.options.n_buckets;
     server->sessions.options = next;
     denial_log_set(&server->sessions.denials, next.denials, next.denials_per_second);
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);

@@ -54,6 +54,7 @@ struct server_options {
     const char *hiredis_version; /* for `version`; static */
     int64_t configured_us;       /* CLOCK_MONOTONIC: these settings were read, for `version` */
     char key_prefix[65];         /* of the keys in Redis, without the colon, for `explain` */
+    uint32_t n_buckets;          /* likewise */
 };
 
 /* NULL without memory. */

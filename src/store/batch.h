@@ -19,6 +19,7 @@
 
 #include "base/list.h"
 #include "store/store.h"
+#include "store/store_key.h"
 
 enum {
     BATCH_KEYS_MAX = 64,     /* of states */
@@ -30,7 +31,7 @@ enum {
 
 struct batch;
 
-struct batch *batch_new(const char *key_prefix, uint32_t max_keys, bool merge); /* NULL without memory */
+struct batch *batch_new(const struct store_key_scheme *scheme, uint32_t max_keys, bool merge); /* NULL without memory */
 void batch_free(struct batch *batch);
 void batch_clear(struct batch *batch); /* must hold no ops */
 void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge);

@@ -74,6 +74,7 @@ bool redis_options_same_server(const struct redis_options *a, const struct redis
 static void take_server(struct redis_options *to, const struct redis_options *from)
 {
     to->address = from->address;
+    to->is_cluster = from->is_cluster;
     to->username = from->username;
     to->password = from->password;
     to->database = from->database;

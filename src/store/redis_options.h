@@ -9,14 +9,17 @@
 
 struct redis_tls;
 
-enum { REDIS_SENTINELS_MAX = 16 }; /* that `address` may have */
+enum { REDIS_SENTINELS_MAX = 16 }; /* that `address` may have, or servers of a cluster */
 
 struct redis_options {
-    const char *address;    /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; all strings are copied */
-    const char *username;   /* NULL = the default user */
-    const char *password;   /* NULL = none */
-    const char *key_prefix; /* "rl" */
-    struct redis_tls *tls;  /* NULL = plain text; a copy has a reference */
+    const char *address; /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; of a cluster any of its
+                            servers, likewise; all strings are copied */
+    bool is_cluster;
+    const char *username;    /* NULL = the default user */
+    const char *password;    /* NULL = none */
+    const char *key_prefix;  /* "rl" */
+    uint32_t n_buckets;      /* {bNNN} of the keys: 1 to 1000, usually STORE_BUCKETS */
+    struct redis_tls *tls;   /* NULL = plain text; a copy has a reference */
     const char *master_name; /* by which the Sentinels know the master; NULL = there are none */
     const char *sentinel_username, *sentinel_password; /* on the Sentinels; NULL as above */
     struct redis_tls *sentinel_tls;                    /* likewise */

@@ -333,9 +333,11 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     const char *prefix = copy.key_prefix;
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
+    copy.n_buckets = redis->options.n_buckets;
 
     /* The topology needs a restart; the addresses and passwords of one are none of the other. */
-    bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL);
+    bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||
+                             copy.is_cluster != redis->options.is_cluster;
     bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &redis->options);
     if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
     redis_options_fini(&redis->options);

@@ -12,24 +12,24 @@ uint64_t store_key_hash(const struct op_member *member)
     return hash_stable(member->limit->policy->name_hash, shard_id.data, shard_id.len);
 }
 
-void store_key_tag(uint64_t hash, char out[STORE_TAG_LEN])
+void store_key_tag(uint64_t hash, uint32_t n_buckets, char out[STORE_TAG_LEN])
 {
-    unsigned shard = (unsigned)(hash % STORE_SHARDS);
+    unsigned bucket = (unsigned)(hash % n_buckets);
     memcpy(out, ":{b000}:", STORE_TAG_LEN);
-    out[3] = (char)('0' + shard / 100);
-    out[4] = (char)('0' + shard / 10 % 10);
-    out[5] = (char)('0' + shard % 10);
+    out[3] = (char)('0' + bucket / 100);
+    out[4] = (char)('0' + bucket / 10 % 10);
+    out[5] = (char)('0' + bucket % 10);
 }
 
-size_t store_key_pieces(const struct op_member *member, const struct view *view, const char *prefix,
+size_t store_key_pieces(const struct op_member *member, const struct view *view, const struct store_key_scheme *scheme,
                         struct store_key_space *space, struct slice ret[STORE_KEY_PIECES])
 {
     const struct limit *limit = member->limit;
     const struct algo_ops *ops = limit_ops(limit);
     size_t n = 0;
     if (!ops->is_compat) {
-        store_key_tag(store_key_hash(member), space->tag);
-        ret[n++] = slice_of(prefix);
+        store_key_tag(store_key_hash(member), scheme->n_buckets, space->tag);
+        ret[n++] = slice_of(scheme->prefix);
         ret[n++] = (struct slice){(const uint8_t *)space->tag, sizeof space->tag};
     }
     ret[n++] = (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len};
@@ -43,7 +43,7 @@ size_t store_key_pieces(const struct op_member *member, const struct view *view,
 const char *store_key_own(const char *prefix, const char *name, char out[STORE_OWN_KEY_MAX])
 {
     char tag[STORE_TAG_LEN];
-    store_key_tag(0, tag);
+    store_key_tag(0, STORE_BUCKETS, tag);
     snprintf(out, STORE_OWN_KEY_MAX, "%s%.*s%s", prefix, STORE_TAG_LEN, tag, name);
     return out;
 }

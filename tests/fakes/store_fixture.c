@@ -13,6 +13,7 @@
 #include "fakes/all_counters.h"
 #include "fakes/policies.h"
 #include "store/redis_counters.h"
+#include "store/store_key.h"
 
 static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* an edge almost never falls into a test */
 
@@ -41,6 +42,7 @@ int store_fixture_setup(void **state)
     clock_update(&w->clock);
     w->options = (struct redis_options){
         .key_prefix = "rl",
+        .n_buckets = STORE_BUCKETS,
         .batch_max_keys = 64,
         .merge = true,
         .window = 1024,

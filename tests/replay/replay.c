@@ -590,7 +590,8 @@ static void open_store(int argc, char **argv)
     deny_cache_set_options(&denied, has_denied ? DENIED_MAX : 0, INT64_MAX);
     uint32_t max_keys = argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX;
     for (size_t i = 0; i < IN_FLIGHT_MAX; i++) {
-        batches[i] = batch_new("rl", max_keys, argc < 5 || atoi(argv[4]) != 0);
+        batches[i] =
+            batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, max_keys, argc < 5 || atoi(argv[4]) != 0);
         if (batches[i] == NULL) die("no memory");
     }
 }

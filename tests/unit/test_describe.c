@@ -109,8 +109,20 @@ static void key_of(const char *policy, const char *key, char *out)
     struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
     limit_here(&view, member.limit, member.key, 0, NOW_US);
-    size_t n = store_key_pieces(&member, &view, "rl", &space, pieces);
+    size_t n = store_key_pieces(&member, &view, &(struct store_key_scheme){"rl", STORE_BUCKETS}, &space, pieces);
     for (size_t i = 0; i < n; i++) out += sprintf(out, "%.*s", (int)pieces[i].len, (const char *)pieces[i].data);
+}
+
+static void the_bucket_of_a_key_is_its_hash_modulo_their_number(void **state)
+{
+    (void)state;
+    char tag[STORE_TAG_LEN + 1] = "";
+    store_key_tag(1000 * 256 + 7, STORE_BUCKETS, tag);
+    assert_string_equal(tag, ":{b007}:");
+    store_key_tag(1000 * 256 + 999, 1000, tag);
+    assert_string_equal(tag, ":{b999}:");
+    store_key_tag(UINT64_MAX, 1, tag);
+    assert_string_equal(tag, ":{b000}:");
 }
 
 static void keys_have_their_names_in_redis(void **state)
@@ -145,6 +157,7 @@ int main(void)
         TEST(a_calendars_window_ends_by_its_clocks),
         TEST(a_log_says_when_its_newest_unit_expires),
         TEST(buckets_say_their_tokens),
+        TEST(the_bucket_of_a_key_is_its_hash_modulo_their_number),
         TEST(keys_have_their_names_in_redis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

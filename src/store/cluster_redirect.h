@@ -1,0 +1,22 @@
+/*
+ * cluster_redirect.h: "MOVED 3999 10.0.0.7:6379" and "ASK ...", by which a node of a cluster says who has a hash slot;
+ * pure.
+ */
+#ifndef RL_STORE_CLUSTER_REDIRECT_H
+#define RL_STORE_CLUSTER_REDIRECT_H
+
+#include "store/cluster_map.h"
+
+struct cluster_redirect {
+    bool is_ask; /* only this call goes there: the slot is on its way */
+    uint16_t hash_slot;
+    char address[CLUSTER_ADDRESS_SIZE]; /* as redis_address_parse() takes it */
+};
+
+/* Is this error one of them? */
+bool cluster_is_redirect(struct slice error);
+/* NULL, or what is wrong (static; `ret` is as it was then). An empty host is the sender's. */
+const char *cluster_redirect_read(struct slice error, const struct cluster_sender *sender,
+                                  struct cluster_redirect *ret);
+
+#endif

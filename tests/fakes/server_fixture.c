@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "fakes/all_counters.h"
 #include "server/server_counters.h"
+#include "store/store_key.h"
 
 #define SECOND_US INT64_C(1000000)
 
@@ -35,6 +36,7 @@ const struct server_options server_fixture_options = {
     .write_stall_ms = 5000,
     .store_name = "memory",
     .hiredis_version = "1.2.0",
+    .n_buckets = STORE_BUCKETS,
 };
 
 static const struct engine_options engine_options = {

@@ -28,7 +28,9 @@
 --       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation
 --       SETTLE     <c8 id> <I7 units> <I7 when charged, us> <I7 end, ms>: end a reservation; `cost` was used
---       REFUND     <c8> <I7 0> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units
+--       REFUND     <c8> <I7 0> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units. With `cost` 0 each limit has its
+--                  own, above, and behind this <I7 what drains from its `used` in a us>: take back a charge as if it had not
+--                  been, so not what has drained since then
 --       SWEEP      <c8> <I7 0> <I7 0> <I7 0>: give back what has ended
 -- ARGV[2]  the time in us; only tests send it
 -- Reply    integers, for each op in the order of ARGV[1]:
@@ -201,7 +203,7 @@ for _ = 1, n_ops do
         n_reply = n_reply + 1
         reply[n_reply] = found or 0
     else
-        local members, record, list, keep_ms, version, id, held, made, ends
+        local members, record, list, keep_ms, version, id, held, made, ends, drains
         members, record, list, pos = unp('<BHH', S, pos)
         for j = 1, members do
             at[j], strides[j], steps[j], costs[j], pos = unp('<HBI7I7', S, pos)
@@ -211,6 +213,10 @@ for _ = 1, n_ops do
             slot, pos = unp('<c32', S, pos)
         elseif kind >= RESERVE then
             id, held, made, ends, pos = unp('<c8I7I7I7', S, pos)
+            if kind == REFUND and cost == 0 then
+                drains = {}
+                for j = 1, members do drains[j], pos = unp('<I7', S, pos) end
+            end
         end
         for _ = 1, n do
             local intact = true -- no key of the op has a foreign type
@@ -273,7 +279,7 @@ for _ = 1, n_ops do
                         settled = 3
                     end
                 elseif kind == REFUND then
-                    own, own_made = cost, made > 0 and made or now
+                    own, own_made = drains and 1 or cost, (drains or made > 0) and made or now
                 end
                 for j = 1, members do backs[j] = 0 end
                 for e = 1, intact and #ended + 1 or 0 do
@@ -283,8 +289,10 @@ for _ = 1, n_ops do
                         if #ended[e] == 22 then units, charged_at = unp('<I7I7', ended[e], 9) end
                     end
                     for j = 1, units > 0 and members or 0 do
-                        local i, gives = at[j], 0
+                        local i, gives, level = at[j], 0, 0
                         local used = useds[i]
+                        local drain = drains and e > #ended and drains[j]
+                        if drain then units = costs[j] end
                         if logs[i] then
                             local algo, key, extra, more = logs[i], K[i], extras[i], mores[i]
                             if not counts[i] or used <= capacities[i] then -- else denied units are among those that count
@@ -295,9 +303,15 @@ for _ = 1, n_ops do
                             if charged_at >= sinces[i] then
                                 gives = -floor(-used / steps[j]) -- rounded up: a unit that is partly back counts as one
                                 if units < gives then gives = units end
+                                level = gives * steps[j]
+                            end
+                            if drain and drain > 0 then
+                                level = units * steps[j] - (now > charged_at and (now - charged_at) * drain or 0)
+                                level = level < 0 and 0 or level < used and level or used
+                                gives = -floor(-level / steps[j])
                             end
                             if gives > 0 or stales[i] and not dirty[i] then
-                                used = used > gives * steps[j] and used - gives * steps[j] or 0
+                                used = used > level and used - level or 0
                                 useds[i], charges[i], dirty[i] = used, charges[i] - gives, used == 0 and GONE or CHANGED
                                 if used == 0 and starts[i] then -- without a unit no window runs
                                     extras[i], mores[i], sinces[i] = 0, 0, freshes[i]

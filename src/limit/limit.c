@@ -207,6 +207,17 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
     return back;
 }
 
+int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us)
+{
+    if (!limit_is_bucket(view->limit)) return limit_refund(view, state, units, charged_us);
+
+    int64_t passed_us = view->now_us > charged_us ? view->now_us - charged_us : 0;
+    __int128 left = (__int128)units * view->step - (__int128)passed_us * view->constants.bucket.tokens;
+    int64_t level = left < 0 ? 0 : left < view->used ? (int64_t)left : view->used;
+    view->used -= level;
+    return div_up(level, view->step);
+}
+
 int64_t limit_window_ms(const struct limit *limit, int64_t now_us)
 {
     const struct algo_ops *ops = limit_ops(limit);

@@ -307,6 +307,11 @@ static inline void limit_charge(struct view *view, int64_t units)
  * units that is. */
 int64_t limit_refund(struct view *view, struct state *state, int64_t units, int64_t charged_us);
 
+/* Take back a charge of `units` at charged_us, as if it had not been: the same, but never more than it still takes.
+ * What has drained from a bucket since then would have drained without it, too, so others that were charged meanwhile
+ * stay charged. */
+int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us);
+
 /*
  * Decides one check, charges it to the view, and returns the units charged: the cost of a check that is admitted, or
  * whose denial the limit counts. A cost of 0 charges nothing and is allowed. Fills `ret` but for source, reason and

@@ -23,7 +23,7 @@ enum {
     SPAN_BYTES = 1 + 1 + 2 + 2 + 5 + 7,
     /* at most: an op on loaded states, and each of its limits with a SAVE and a LOAD before it */
     OP_BYTES = SPAN_BYTES + 5 + 10 + 32,
-    MEMBER_BYTES = 17 + 3 * SPAN_BYTES,
+    MEMBER_BYTES = 17 + 7 + 3 * SPAN_BYTES,
     STRIDE_MAX = UINT8_MAX,
     PUT_SLACK = 8,
 };
@@ -306,15 +306,26 @@ static void put_slots(struct packing *packing, struct script_op *asked)
     packing->reply_at += asked->op->n_members;
 }
 
+/* How much of `used` drains in a us, of each limit. */
+static uint8_t *put_drains(const struct batch *batch, const struct script_op *asked, uint8_t *to)
+{
+    for (uint16_t i = 0; i < asked->op->n_members; i++) {
+        const struct batch_limit *limit = &batch->limits[batch_key_of(batch, asked, i)->limit_no];
+        to = put(to, limit_is_bucket(limit->limit) ? (uint64_t)limit->constants.bucket.tokens : 0, 7);
+    }
+    return to;
+}
+
 /* `asked`, and n - 1 more that are like it, the keys of each one stride behind those of the one before. */
 static void put_alike(struct packing *packing, const struct script_op *asked, uint32_t n, const uint8_t *strides)
 {
     const struct batch *batch = packing->batch;
     const struct op *op = asked->op;
     const struct op_reservation *reservation = op->reservation;
+    bool is_undone = asked->kind == KIND_REFUND && reservation != NULL;
     int64_t cost = 0;
     if (asked->kind == KIND_SETTLE) cost = reservation->actual;
-    if (asked->kind == KIND_REFUND) cost = op->members[0].cost;
+    if (asked->kind == KIND_REFUND && !is_undone) cost = op->members[0].cost;
     put_op(packing, asked->kind == KIND_CHECK ? KIND_CHECK_ALL : asked->kind, 0, 0, n, asked->count, (uint64_t)cost);
 
     uint8_t *to = put(packing->to, op->n_members, 1);
@@ -325,7 +336,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         limit_at(&view, key->member->limit, &batch->limits[key->limit_no].constants, 0);
         uint64_t each = cost_of(key->member->limit, op->members[i].cost);
         if (asked->kind == KIND_SETTLE) each = (uint64_t)reservation_debt(reservation, key->member->limit);
-        if (asked->kind == KIND_REFUND) each = 0;
+        if (asked->kind == KIND_REFUND) each = is_undone ? (uint64_t)op->members[i].cost : 0;
         to = put(put(put(put(to, key->keys_index, 2), strides[i], 1), (uint64_t)view.step, 7), each, 7);
     }
     if (asked->record > 0) to = put(put(to, op->record_ms, 6), op_version(op), 4);
@@ -336,10 +347,11 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
     } else if (asked->kind >= KIND_RESERVE) {
         static const struct op_reservation none;
         const struct op_reservation *of = reservation != NULL ? reservation : &none;
-        int64_t made_us = asked->kind == KIND_SETTLE ? of->made_us : 0;
+        int64_t made_us = asked->kind == KIND_SETTLE || is_undone ? of->made_us : 0;
         int64_t end_ms = asked->kind == KIND_SETTLE ? reservation_end_ms(of) : of->ttl_ms;
         to = put(put(to, of->id, 8), (uint64_t)of->units, 7);
         to = put(put(to, (uint64_t)made_us, 7), (uint64_t)end_ms, 7);
+        if (is_undone) to = put_drains(batch, asked, to);
     }
     packing->to = to;
 }

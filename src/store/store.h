@@ -24,10 +24,11 @@
 #include "limit/limit.h"
 
 enum op_kind {
-    OP_CHECK,  /* charge every member's cost, or none */
-    OP_PEEK,   /* what OP_CHECK would answer; nothing is charged */
-    OP_RESET,  /* forget every member's state */
-    OP_REFUND, /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it */
+    OP_CHECK,   /* charge every member's cost, or none */
+    OP_PEEK,    /* what OP_CHECK would answer; nothing is charged */
+    OP_RESET,   /* forget every member's state */
+    OP_REFUND,  /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it.
+                   With a reservation: take back the charge of its made_us, as if it had not been (limit_undo) */
     OP_RESERVE, /* OP_CHECK, and if it admits, a reservation of the members' cost */
     OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not; members' cost 0 */
     OP_SWEEP,   /* return the units of reservations that have ended; members' cost 0 */
@@ -134,7 +135,8 @@ struct op {
     enum op_kind kind;
     uint16_t n_members;                 /* at least 1; no two charge the same counter */
     struct op_member *members;          /* not owned */
-    struct op_reservation *reservation; /* not owned; of OP_RESERVE and OP_SETTLE, else NULL */
+    struct op_reservation *reservation; /* not owned; of OP_RESERVE, OP_SETTLE, and of an OP_REFUND that takes back one
+                                           charge; else NULL */
     /* OP_CHECK: as many units as fit, up to this many and at most each limit's max_cost, the costs being 1; 0 = the
      * costs as they are. */
     int64_t at_most;

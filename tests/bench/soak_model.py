@@ -83,7 +83,7 @@ class Soak:
     def model(self, server):
         n_done = 0
         while self.goes_on(n_done):
-            for name in (*traces.EVERY, *traces.COMPAT, traces.MERGING):
+            for name in (*traces.EVERY, *traces.COMPAT, traces.MERGING, traces.UNDOING):
                 if self.wrong:
                     return
                 n = min(MODEL_BATCH, self.traces_each - n_done) if self.traces_each else MODEL_BATCH
@@ -155,7 +155,7 @@ def main():
     parser.add_argument("--traces", type=int, default=0, help="the number of traces of each part, in place of a time")
     options = parser.parse_args()
     kinds = [kind for kind in Redis.KINDS if Redis.installed(kind)]
-    print(f"seeds from {options.seed}; {', '.join((*traces.EVERY, *traces.COMPAT, traces.MERGING))}; memory, {', '.join(kinds)}", flush=True)
+    print(f"seeds from {options.seed}; {', '.join((*traces.EVERY, *traces.COMPAT, traces.MERGING, traces.UNDOING))}; memory, {', '.join(kinds)}", flush=True)
     n_wrong, by_model, by_script, script_s, by_kind = 0, 0, 0, 0.0, {}
     for kind in kinds:
         soak = Soak(options.seconds / len(kinds), options.seed, options.traces)

@@ -24,7 +24,7 @@ from stitch import stitch  # noqa: E402
 DECISIONS = 100_000  # at least, for each algorithm and each way to run it
 COUNTED = (*traces.NATIVE, *traces.COMPAT, "slots")
 N_TRACES = {**dict.fromkeys(COUNTED, 1030), "slots": 1550, "several": 1000, "steps": 1000, "shared": 300, "overridden": 300, "reserving": 400,
-            traces.PAST: 1000, "candidate": 400, traces.MERGING: 400}
+            traces.PAST: 1000, "candidate": 400, traces.MERGING: 400, traces.UNDOING: 400}
 
 
 class Expected(NamedTuple):
@@ -35,7 +35,7 @@ class Expected(NamedTuple):
 
 def is_asked(trace):
     """Can a client ask for all of its steps?"""
-    return not any(kind == "merge" for _, kind, *_ in trace.steps())
+    return not any(kind in ("merge", "undo") for _, kind, *_ in trace.steps())
 
 
 def expect_of(trace):

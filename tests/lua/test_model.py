@@ -39,12 +39,12 @@ def test_no_trace_steps_back_over_more_windows_than_a_fixed_windows_value_tells_
         assert all(newest // window - now // window < 2**15 for window in windows)
 
 
-@pytest.mark.parametrize("algorithm", (*traces.EVERY, *traces.COMPAT, traces.PAST, traces.MERGING))
+@pytest.mark.parametrize("algorithm", (*traces.EVERY, *traces.COMPAT, traces.PAST, traces.MERGING, traces.UNDOING))
 def test_memory_store_agrees_with_the_model(algorithm, expected_of, enough, replay_memory):
     assert enough(algorithm, compare(expected_of(algorithm), algorithm, "memory", replay_memory))
 
 
-@pytest.mark.parametrize("algorithm", (*traces.EVERY, traces.MERGING))
+@pytest.mark.parametrize("algorithm", (*traces.EVERY, traces.MERGING, traces.UNDOING))
 @pytest.mark.parametrize("max_keys, merge", [(64, 1), (2, 0)], ids=["merged", "plain"])
 def test_script_agrees_with_the_model(algorithm, max_keys, merge, expected_of, enough, replay_redis, redis, server):
     def decide(text):

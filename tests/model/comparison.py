@@ -97,7 +97,7 @@ def complaint(name, trace, decide, where, model=lambda trace: trace.expected()):
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev model", description="Replay one trace; shrink it where it fails.")
-    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT, traces.PAST, traces.MERGING, *traces.AT_SOCKET])
+    parser.add_argument("algorithm", choices=[*traces.EVERY, *traces.COMPAT, traces.PAST, traces.MERGING, traces.UNDOING, *traces.AT_SOCKET])
     parser.add_argument("seed", type=int)
     parser.add_argument("store", nargs="?", default="memory", choices=["memory", *Redis.KINDS, "socket"])
     options = parser.parse_args()

@@ -87,6 +87,10 @@ class Algorithm:
     # refund(now, units) gives back charged units, as many as the definition allows, and returns their number.
     def refund(self, now: int, units: int) -> int: ...
 
+    def undo(self, now: int, units: int, made: int) -> int:
+        """Takes back a charge of that moment as if it had not been."""
+        return self.refund(now, units)
+
     def is_over(self, made: int) -> bool:
         """Does nothing that was charged at `made` count any more, because what it was charged to has ended?"""
         return False
@@ -198,6 +202,13 @@ class Bucket(Algorithm):
         missing = -(-self.level // self.token)  # a unit that is partly refilled counts as one
         self.level = max(0, self.level - units * self.token)
         return min(units, missing)
+
+    def undo(self, now, units, made):
+        # What has drained since then would have drained without the charge, too: it is not given back.
+        parts = units * self.token - max(0, now - made) * self.policy.limit
+        parts = min(max(0, parts), self.level)
+        self.level -= parts
+        return -(-parts // self.token)
 
     def horizon(self):
         return self.deepest // self.policy.limit + 2

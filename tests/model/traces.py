@@ -326,6 +326,7 @@ def make_overridden(seed):
 
 EVERY = (*NATIVE, "several", "shared", "overridden", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
 MERGING = "merging"  # and this one, for the stores alone: no method asks for a merge
+UNDOING = "undoing"  # and this one: or for taking back a charge as if it had not been
 AT_SOCKET = ("candidate",)  # and this one, for a whole daemon
 PAST = "calendar_window_past"  # and this one, for the memory store: Redis deletes expired keys
 
@@ -336,10 +337,11 @@ def of_seed(name, seed):
     import reserving
     import slot_traces
     import steps
+    import undoing
     if name == PAST:
         return make("calendar_window", seed, past=True)
     made = {"several": make_several, "shared": make_shared, "overridden": make_overridden, "steps": steps.make, "reserving": reserving.make,
-            MERGING: functools.partial(reserving.make, merging=True), "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
+            MERGING: functools.partial(reserving.make, merging=True), UNDOING: undoing.make, "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
     return make_it(seed)

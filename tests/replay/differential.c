@@ -180,6 +180,7 @@ static bool counts(const struct trace_step *step)
     }
     switch (step->kind) {
     case TRACE_RESET:
+    case TRACE_UNDO:
     case TRACE_REFUND: return any;
     case TRACE_ONCE: return is_answered_again(&step->op);
     case TRACE_RESERVE: return step->reservation.held;

@@ -163,7 +163,8 @@ static enum op_kind op_kind_of(enum trace_kind kind)
     switch (kind) {
     case TRACE_PEEK: return OP_PEEK;
     case TRACE_RESET: return OP_RESET;
-    case TRACE_REFUND: return OP_REFUND;
+    case TRACE_REFUND:
+    case TRACE_UNDO: return OP_REFUND;
     case TRACE_RESERVE: return OP_RESERVE;
     case TRACE_SETTLE:
     case TRACE_CANCEL: return OP_SETTLE;
@@ -264,6 +265,18 @@ static void ask_settle(struct question *question)
     step->op.reservation = &step->reservation;
 }
 
+/* A charge of some time ago, which may never have been. */
+static void ask_undo(struct trace_step *step, struct asked asked)
+{
+    add_members(step, asked, 1 + random_cost(policy_of(asked)), INT64_MAX);
+    for (uint16_t i = 0; i < step->op.n_members; i++) {
+        step->members[i].reservations_key = (struct slice){NULL, 0};
+        if (once_in(2)) step->members[i].cost = between(1, below(9), step->members[i].cost);
+    }
+    step->reservation.made_us = now_us - (once_in(3) ? 0 : below(trace_window_us));
+    step->op.reservation = &step->reservation;
+}
+
 static void ask_slot(struct question *question)
 {
     size_t i = recent(n_slots);
@@ -307,6 +320,7 @@ static void make_question(struct question *question, enum trace_kind kind)
     case TRACE_MOST: ask_most(step, asked); break;
     case TRACE_ONCE: ask_once(question); break;
     case TRACE_REFUND: add_members(step, asked, 1 + random_cost(policy_of(asked)), INT64_MAX); break;
+    case TRACE_UNDO: ask_undo(step, asked); break;
     case TRACE_RESERVE: ask_reserve(step, asked); break;
     case TRACE_SETTLE:
     case TRACE_CANCEL: ask_settle(question); break;
@@ -501,7 +515,7 @@ static void choose_kinds(void)
     has_reservations = some & 4;
     add_kind(TRACE_CHECK, 8);
     add_kind(TRACE_PEEK, 2);
-    if (some & 1) add_kind(TRACE_MOST, 3), add_kind(TRACE_REFUND, 3);
+    if (some & 1) add_kind(TRACE_MOST, 3), add_kind(TRACE_REFUND, 3), add_kind(TRACE_UNDO, 3);
     if (some & 2) add_kind(TRACE_ONCE, 6);
     if (has_reservations)
         add_kind(TRACE_RESERVE, 3), add_kind(TRACE_SETTLE, 10), add_kind(TRACE_CANCEL, 5), add_kind(TRACE_SWEEP, 1);

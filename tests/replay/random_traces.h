@@ -2,9 +2,9 @@
  * random_traces.h: random traces for differential.c, each from its seed.
  *
  * A trace has policies (random_policies.h), a few keys, and ticks with steps. Its clock mostly goes forward, often to
- * the end of a reservation, a lease or a remembered id. Besides checks, peeks and resets, a trace may have refunds and
- * at_most, request ids, reservations, and slots. Policies may get other numbers during the trace, as by a reload. Some
- * have an override or a candidate, and some are named as inline policies are.
+ * the end of a reservation, a lease or a remembered id. Besides checks, peeks and resets, a trace may have refunds,
+ * charges that are undone and at_most, request ids, reservations, and slots. Policies may get other numbers during the
+ * trace, as by a reload. Some have an override or a candidate, and some are named as inline policies are.
  */
 #ifndef RL_TESTS_RANDOM_TRACES_H
 #define RL_TESTS_RANDOM_TRACES_H
@@ -25,6 +25,7 @@ enum {
     KIND(MOST, "at_most", "allowed")                                                                                   \
     KIND(ONCE, "request_id", "answered again")                                                                         \
     KIND(REFUND, "refund", "refunded")                                                                                 \
+    KIND(UNDO, "undo", "refunded")                                                                                     \
     KIND(RESERVE, "reserve", "held")                                                                                   \
     KIND(SETTLE, "settle", "ended before")                                                                             \
     KIND(CANCEL, "cancel", "ended before")                                                                             \

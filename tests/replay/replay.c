@@ -19,6 +19,7 @@
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     default: the policy's wait
  *   POLICY KEY most UNITS                      at_most
  *   POLICY KEY refund UNITS
+ *   POLICY KEY undo UNITS MADE_US                takes back a charge of that time as if it had not been
  *   POLICY KEY reset 0
  *   POLICY KEY reserve UNITS ID TTL_MS
  *   POLICY KEY settle USED ID 0                  ID of an earlier reserve, admitted or not
@@ -33,7 +34,8 @@
  * gets the time of the tick. It should be in the future (e.g. from 4000000000000000), because Redis
  * deletes keys whose expiry has passed. Compat presets use the real time of Redis.
  *
- * Standard output, one line per step except sweeps, in order (a refund has ` refunded UNITS` at its end):
+ * Standard output, one line per step except sweeps, in order (a refund and an undo have ` refunded UNITS` at their
+ * end):
  *
  *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
  *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
@@ -289,9 +291,9 @@ static enum op_kind kind_named(const char *name)
     static const struct {
         const char *name;
         enum op_kind kind;
-    } kinds[] = {{"check", OP_CHECK},     {"peek", OP_PEEK},     {"reset", OP_RESET},
-                 {"reserve", OP_RESERVE}, {"settle", OP_SETTLE}, {"sweep", OP_SWEEP},
-                 {"refund", OP_REFUND},   {"most", OP_CHECK},    {"merge", OP_SETTLE}};
+    } kinds[] = {{"check", OP_CHECK},   {"peek", OP_PEEK},   {"reset", OP_RESET},   {"reserve", OP_RESERVE},
+                 {"settle", OP_SETTLE}, {"sweep", OP_SWEEP}, {"refund", OP_REFUND}, {"undo", OP_REFUND},
+                 {"most", OP_CHECK},    {"merge", OP_SETTLE}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (strcmp(kinds[i].name, name) == 0) return kinds[i].kind;
     die("no such kind of step");
@@ -350,13 +352,17 @@ static void read_step(const char *first, char **line)
     char key[KEY_SIZE];
     snprintf(key, sizeof key, "%s", next_word(line));
     const char *kind = next_word(line);
-    bool is_most = strcmp(kind, "most") == 0;
+    bool is_most = strcmp(kind, "most") == 0, is_undo = strcmp(kind, "undo") == 0;
     struct step *step = next_step(kind_named(kind));
     int64_t cost = next_number(line), max_wait_us = INT64_MAX;
     if (step->op.kind == OP_REFUND && cost < 1) die("a store never gets a refund of 0 units");
     if (step->op.kind == OP_RESERVE || step->op.kind == OP_SETTLE)
         read_reservation(step, cost, strcmp(kind, "merge") == 0, line);
     if (step->op.kind == OP_SETTLE) cost = 0;
+    if (is_undo) {
+        step->reservation.made_us = next_number(line);
+        step->op.reservation = &step->reservation;
+    }
     name_record(step, policy, key);
     read_options(step, line, &max_wait_us);
     add_members(step, policy, key, is_most ? 1 : cost, max_wait_us);

@@ -497,6 +497,44 @@ static void a_failed_allocation_leaves_no_half_made_store(void **state)
     mem_fail_nth(0);
 }
 
+static int64_t undo(const struct limit *limit, int64_t units, int64_t made_us)
+{
+    struct op_member member = {.limit = limit, .key = slice_of("a"), .cost = units};
+    struct op_reservation charge = {.made_us = made_us};
+    struct op op = {.kind = OP_REFUND, .n_members = 1, .members = &member, .reservation = &charge};
+    assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
+    return member.refunded;
+}
+
+/* A refund would give back all five: then the check in between, which a full bucket admitted, would have been free. */
+static void a_bucket_that_gives_a_charge_back_keeps_what_others_took_meanwhile(void **state)
+{
+    (void)state;
+    const struct limit *limit = limit_of("bucket", ALGO_BUCKET, 10, 10 * SECOND_US);
+    int64_t made_us = fixture.now.wall_us;
+    assert_true(ask(OP_CHECK, limit, "a", 5).decision.allowed);
+    memory_fixture_advance(&fixture, SECOND_US);
+    assert_true(ask(OP_CHECK, limit, "a", 1).decision.allowed);
+    assert_int_equal(undo(limit, 5, made_us), 4);
+    assert_int_equal(ask(OP_PEEK, limit, "a", 0).decision.remaining, 9);
+
+    memory_fixture_advance(&fixture, 10 * SECOND_US);
+    assert_int_equal(undo(limit, 5, made_us), 0);
+}
+
+static void a_window_gives_a_charge_back_only_while_it_runs(void **state)
+{
+    (void)state;
+    const struct limit *limit = limit_of("window", ALGO_FIXED_WINDOW, 10, SECOND_US);
+    int64_t made_us = fixture.now.wall_us;
+    ask(OP_CHECK, limit, "a", 5);
+    assert_int_equal(undo(limit, 5, made_us), 5);
+    memory_fixture_advance(&fixture, SECOND_US);
+    ask(OP_CHECK, limit, "a", 5);
+    assert_int_equal(undo(limit, 5, made_us), 0);
+    assert_int_equal(ask(OP_PEEK, limit, "a", 0).decision.remaining, 5);
+}
+
 #define STORE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -526,6 +564,8 @@ int main(void)
         STORE_TEST(a_failed_allocation_refuses_and_changes_nothing),
         STORE_TEST(a_failed_allocation_charges_none_of_several_members),
         STORE_TEST(a_failed_allocation_leaves_no_half_made_store),
+        STORE_TEST(a_bucket_that_gives_a_charge_back_keeps_what_others_took_meanwhile),
+        STORE_TEST(a_window_gives_a_charge_back_only_while_it_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

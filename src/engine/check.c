@@ -569,11 +569,21 @@ void check_count_decided(const struct check *check)
         count_first_or_all(check);
 }
 
+/* Of two checks the one whose source and reason say more about the whole, which `allowed`. */
+static int weight_of(const struct check *check, bool allowed)
+{
+    const struct decision *decision = &check->decision;
+    bool decides = allowed || !decision->allowed;
+    bool is_failure = decision->source >= SOURCE_ALLOW;
+    if (check->plan->decider == ALLOWED_ALWAYS) return 0; /* an unlimited one decides nothing */
+    return decides && is_failure ? 3 : decides ? 2 : 1;
+}
+
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret)
 {
     enum { FOLD = 31 };
     struct decision decisions[CHECK_ALL_MAX];
-    const struct check *decider = NULL; /* the first that a limit decided: an unlimited one decides nothing */
+    const struct check *decider = checks[0];
     int64_t granted = 0;
     uint32_t version = 0;
     CHECK(n >= 1 && n <= CHECK_ALL_MAX);
@@ -581,14 +591,14 @@ void check_combine(const struct check *const *checks, size_t n, struct decision 
         decisions[i] = checks[i]->decision;
         granted += checks[i]->decision.granted;
         version = version * FOLD + checks[i]->plan->policy->version;
-        if (decider == NULL && checks[i]->plan->decider != ALLOWED_ALWAYS) decider = checks[i];
     }
-    if (decider == NULL) decider = checks[0];
 
     decision_combine(ret, decisions, n);
+    for (size_t i = 1; i < n; i++)
+        if (weight_of(checks[i], ret->allowed) > weight_of(decider, ret->allowed)) decider = checks[i];
     ret->granted = ret->allowed ? granted : 0;
     ret->policy_version = version;
     ret->source = decider->decision.source;
     ret->reason = decider->decision.reason;
-    if (ret->source == SOURCE_DENY) ret->reset_after_ms = 0; /* no limit denied */
+    if (ret->source == SOURCE_DENY && ret->bound_by == NULL) ret->reset_after_ms = 0; /* no limit denied */
 }

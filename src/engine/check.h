@@ -31,6 +31,7 @@
 struct engine;
 struct reservation;
 struct slot;
+struct split;
 
 enum {
     CHECK_INLINE_BYTES = 96,
@@ -84,6 +85,8 @@ struct check {
     bool is_sealed;       /* its op is filled */
     bool is_special;      /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
     bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */
+    bool is_split;        /* its parts are asked in its place (split.h) */
+    bool is_part;         /* of one that is split */
     uint8_t n_all;        /* of the first of a check_all: how many they are; else 1 */
     uint8_t n_unreleased; /* of these, those that their owner still has */
     uint8_t n_limits;     /* that the store is asked about */
@@ -105,6 +108,7 @@ struct check {
     struct check_pool *pool;
     struct deadline deadline;
     struct op_reservation reservation; /* OP_RESERVE: the owner sets ttl_ms; OP_SETTLE: all but the results */
+    struct split *split;               /* if is_split; owned there */
     struct op_member *all_members;     /* owned; NULL until more limits came than inline_members has space for */
     uint8_t *bytes;                    /* owned; NULL until longer ones came than inline_bytes has space for */
     size_t bytes_cap;
@@ -159,7 +163,8 @@ void check_answer_unlimited(struct check *check);
 void check_take_answer(struct check *check, const struct op *op, enum source source);
 /* In the counts of its policies and of the engine: each of a check_all, all as the whole was decided. */
 void check_count_decided(const struct check *check);
-/* Combines the decisions of n checks of a check_all; `granted` is their sum. */
+/* Combines the decisions of n checks of a check_all; `granted` is their sum. Source and reason are those of a failure
+ * answer, if it decides: one that denies, or if all are allowed. */
 void check_combine(const struct check *const *checks, size_t n, struct decision *ret);
 
 #endif

@@ -35,6 +35,14 @@ static void on_candidate_over(struct candidates *candidates)
     maybe_closed(CONTAINER_OF(candidates, struct engine, candidates));
 }
 
+static void on_parts_returned(struct splits *splits)
+{
+    struct engine *engine = CONTAINER_OF(splits, struct engine, splits);
+    if (engine->closing) maybe_closed(engine);
+}
+
+static void answer(struct check *check);
+
 struct engine *engine_new(struct clock *clock, struct store store, struct policy_set *set,
                           const struct engine_options *options)
 {
@@ -52,6 +60,13 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     failure_init(&engine->failure, clock, options->local_max_keys);
     reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
+    engine->splits = (struct splits){.pool = &engine->pool,
+                                     .store = &engine->store,
+                                     .failure = &engine->failure,
+                                     .work = &engine->work,
+                                     .answer = answer,
+                                     .on_returned = on_parts_returned,
+                                     .max = options->max_inflight};
     if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, &engine->calls, set, &options->slots) < 0) {
         mem_free(engine);
         return NULL;
@@ -64,7 +79,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 /* Checks whose owner waits. Those that the store looks ahead at are decided in this tick: they do not count. */
 static size_t n_inflight(const struct engine *engine)
 {
-    size_t n = engine->pool.n_out - engine->n_orphans - engine->candidates.n;
+    size_t n = engine->pool.n_out - engine->n_orphans - engine->candidates.n - engine->splits.n;
     for (size_t i = 0; i < STORE_AHEAD; i++) {
         const struct op *op = engine->store.ahead[i];
         n -= op != NULL && CONTAINER_OF(op, const struct check, op)->state == CHECK_WAITING;
@@ -119,6 +134,7 @@ void check_release(struct check *check)
 
     if (check->state == CHECK_WAITING) {
         if (check->is_special) candidates_enforced(check);
+        if (check->is_split) split_leave(check);
         deadlines_unset(&engine->deadlines, &check->deadline);
     }
     if (check->op.kind == OP_ACQUIRE && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
@@ -168,6 +184,15 @@ static void fail(struct check *check, enum reason reason)
     check->engine->work += op_units(&check->op);
     if (check->op.kind != OP_RELEASE) failure_answer(&check->engine->failure, check, reason);
     answer(check);
+}
+
+/* One that has been submitted. */
+static void fail_waiting(struct check *check, enum reason reason)
+{
+    if (check->is_split)
+        split_fail(check, reason);
+    else
+        fail(check, reason);
 }
 
 static inline void decided(struct check *check)
@@ -341,6 +366,20 @@ static void ask_store(struct check *check)
     end_waiting(check, outcome);
 }
 
+/* A check_all whose counters lie in several places. */
+static void submit_split(struct engine *engine, struct check *check)
+{
+    int64_t now_us = engine->clock->mono_us, deadline_us = deadline_ms_of(check) * INT64_C(1000);
+    engine_counters.split_checks++;
+    bool is_ready = engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
+    if (!is_ready || split_make(&engine->splits, check) < 0) {
+        fail(check, REASON_OVERLOAD);
+        return;
+    }
+    deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
+    split_submit(check, now_us + deadline_us);
+}
+
 /* The owner loses the slot at once, whatever the store answers: a lease that stays in the store is given back later, or
  * ends. */
 static void submit_release(struct check *check)
@@ -384,6 +423,8 @@ static void submit_special(struct engine *engine, struct check *check)
         answer(check);
     } else if (engine->closing)
         fail(check, REASON_DOWN);
+    else if (splits_needed(&engine->store, check))
+        submit_split(engine, check);
     else
         ask_store(check);
 
@@ -448,7 +489,12 @@ void engine_too_late(struct check *check)
     if (op->deadline_us > 0 && check->in_store && store_withdraw(&check->engine->store, op))
         on_op_done(op, OP_EXPIRED); /* it was not sent by then, and never will be */
     else
-        fail(check, REASON_DEADLINE);
+        fail_waiting(check, REASON_DEADLINE);
+}
+
+bool engine_splits(const struct engine *engine, const struct check *check)
+{
+    return splits_needed(&engine->store, check);
 }
 
 struct policy_set *engine_policies(struct engine *engine)
@@ -478,7 +524,7 @@ void engine_set_inline_policies(struct engine *engine, struct inline_policies *i
 void engine_set_options(struct engine *engine, const struct engine_options *options)
 {
     engine->max_inflight = options->max_inflight;
-    engine->candidates.max = options->max_inflight;
+    engine->candidates.max = engine->splits.max = options->max_inflight;
     failure_set_local_max_keys(&engine->failure, options->local_max_keys);
     engine->slots.options = options->slots;
 }
@@ -564,10 +610,10 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     engine->on_closed_arg = arg;
 
     for (struct deadline *first; (first = overdue_next(&engine->overdue)) != NULL;)
-        fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
+        fail_waiting(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL;)
-        fail(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
-    if (engine->slots.n > 0) store_flush(&engine->store); /* those given back last */
+        fail_waiting(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
+    if (engine->slots.n > 0 || engine->splits.n_refunds > 0) store_flush(&engine->store); /* what was given back last */
     slots_close(&engine->slots);
     store_close(&engine->store, on_store_closed, engine);
 }

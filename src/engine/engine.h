@@ -10,7 +10,8 @@
  *   on_op_done | engine_expire, whichever is first ─▶ check->done, exactly once
  *   check_release       back to the pool when owner and store have both let go
  *
- * The engine also asks a policy's candidate (candidate.h), keeps the slots of connections alive (slots.h), and gives
+ * The engine also asks a policy's candidate (candidate.h), divides a check_all whose counters lie in several places of
+ * the store (split.h), keeps the slots of connections alive (slots.h), and gives
  * back what was reserved, by sweeps of its own, once its time is over (reservations.h). A connection can abandon an
  * acquire or a reserve (engine_abandon).
  *
@@ -61,6 +62,9 @@ void check_use_set(struct check *check, struct policy_set *set);
 /* Decide a sealed check, or all of a check_all whose first it is. check->done runs exactly once, now or later. No two
  * of a check_all are of the same policy and key, and none is in shadow. */
 void engine_submit(struct engine *engine, struct check *check);
+/* Do the counters of a sealed check_all lie in several places of the store (split.h)? Then no request id can be kept
+ * for it. */
+bool engine_splits(const struct engine *engine, const struct check *check);
 /* Answers those checks now that would be answered in this tick anyway (store_submit_ahead). It is for the order of
  * answers, and for counting what is in flight; the order in which ops take effect is the store's. */
 void engine_decide_ahead(struct engine *engine);

@@ -16,6 +16,7 @@
 #include "engine/merge_back.h"
 #include "engine/overdue.h"
 #include "engine/reservations.h"
+#include "engine/split.h"
 
 enum { ENGINE_RETRY_US = 5000000 }; /* until what could not be given back is tried again */
 
@@ -31,6 +32,7 @@ struct engine {
     uint32_t work;              /* engine_take_work() */
     struct failure failure;
     struct candidates candidates;
+    struct splits splits;
     struct calls calls;
     struct reservations reservations;
     uint64_t n_reserved; /* ever */

@@ -158,24 +158,46 @@ static bool may_be_charged(const struct check *check, enum op_outcome outcome)
     return outcome == OP_DECIDED && !is_cancelled && is_charged(op);
 }
 
-/* What the table has admitted, or settled, is to be charged in the store afterwards. */
+static bool merges_back(const struct check *check)
+{
+    bool any = false;
+    CHECK_FOREACH (one, check) any |= one->plan->merges_back;
+    return any;
+}
+
+/* What the table has admitted is to be charged in the store afterwards. */
+static void note_admitted(struct failure *failure, struct check *check, enum reason reason)
+{
+    check->may_merge_back = check->in_store;
+    enum op_outcome outcome = reason == REASON_DOWN          ? OP_DOWN
+                              : reason == REASON_STORE_ERROR ? OP_STORE_ERROR
+                                                             : OP_EXPIRED; /* it was not sent */
+    if (!check->in_store && !may_be_charged(check, outcome))
+        unmerged_add(&failure->unmerged, check, failure->n_daemons);
+}
+
+/* The same, or what it has settled. */
 static void note_unmerged(struct failure *failure, struct check *check, const struct op *local, enum reason reason)
 {
-    bool merges_back = false;
-    uint32_t n_daemons = failure->n_daemons;
-    CHECK_FOREACH (one, check) merges_back |= one->plan->merges_back;
-    if (!merges_back) return;
+    if (!merges_back(check)) return;
 
     if (local->kind == OP_SETTLE) {
         int64_t units = local->reservation->charged - local->reservation->refunded;
-        unmerged_settled(&failure->unmerged, check, units, n_daemons);
+        unmerged_settled(&failure->unmerged, check, units, failure->n_daemons);
     } else if (op_is_check(local->kind) && !local->is_known) {
-        check->may_merge_back = check->in_store;
-        enum op_outcome outcome = reason == REASON_DOWN          ? OP_DOWN
-                                  : reason == REASON_STORE_ERROR ? OP_STORE_ERROR
-                                                                 : OP_EXPIRED; /* it was not sent */
-        if (!check->in_store && !may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check, n_daemons);
+        note_admitted(failure, check, reason);
     }
+}
+
+void failure_keep(struct failure *failure, struct check *part, enum reason reason)
+{
+    if (merges_back(part)) note_admitted(failure, part, reason);
+}
+
+void failure_give_back(struct failure *failure, const struct op *op)
+{
+    struct local_op local;
+    if (failure->local != NULL) ask_table(failure, op, failure->n_daemons, &local);
 }
 
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome)
@@ -217,7 +239,7 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     engine_counters.failure_local++;
     check_take_answer(check, &local.op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;
-    note_unmerged(failure, check, &local.op, reason);
+    if (!check->is_part) note_unmerged(failure, check, &local.op, reason);
     return;
 
 err_no_memory:

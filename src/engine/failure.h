@@ -46,6 +46,10 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
 /* The same by the table, which also settles what it has reserved. */
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
+/* Of a part of a check that is split (split.h), which the table has admitted: the whole is allowed, so it counts. */
+void failure_keep(struct failure *failure, struct check *part, enum reason reason);
+/* Of one whose whole is denied: the table takes the charge back (an OP_REFUND with a reservation). */
+void failure_give_back(struct failure *failure, const struct op *op);
 /* The store is done with a check that was answered locally before. */
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome);
 /* What the table still counts of a counter of the plan. */

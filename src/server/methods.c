@@ -177,6 +177,18 @@ static int refuse_sums(const struct params *params, const struct request *reques
     return 0;
 }
 
+/* One record cannot lie in several hash slots. */
+static int refuse_id_of_split(const struct params *params, const struct request *request)
+{
+    const struct check *check = request->first;
+    while (check->plan->shadow && check->next != NULL) check = check->next;
+    if (check->request_id.len == 0 || !engine_splits(params->session->sessions->engine, check)) return 0;
+    return params_fail(
+        params, ERROR_UNSUPPORTED,
+        "request_id: these checks lie in several hash slots of the Redis Cluster, where none is remembered; "
+        "put their limits into one policy, or leave request_id out");
+}
+
 static int run_check_all(struct params *params)
 {
     uint32_t n = 0;
@@ -191,6 +203,7 @@ static int run_check_all(struct params *params)
     if (status == 0) status = params_all_options(params, request->first);
     if (status == 0) status = request_seal(request, params);
     if (status == 0) status = refuse_sums(params, request);
+    if (status == 0) status = refuse_id_of_split(params, request);
     return request_go(request, params, status);
 }
 

@@ -1,0 +1,639 @@
+/* test_engine_split.c: a check_all whose limits lie in several places of the store: what is charged, and what comes
+ * back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "engine/engine.h"
+#include "engine/engine_counters.h"
+#include "engine/failure.h"
+#include "fakes/all_counters.h"
+#include "fakes/placed_store.h"
+#include "fakes/policies.h"
+
+#define SECOND_US INT64_C(1000000)
+#define WINDOW(n)                                                                                                      \
+    {                                                                                                                  \
+        .algo = ALGO_FIXED_WINDOW, .limit = n, .window_us = 10 * SECOND_US                                             \
+    }
+
+static const struct policy_spec specs[] = {
+    {.name = "allow", .on_failure = ON_FAILURE_ALLOW, .deadline_ms = 50, .limits = {WINDOW(5)}},
+    {.name = "deny", .on_failure = ON_FAILURE_DENY, .deadline_ms = 50, .limits = {WINDOW(5)}},
+    {.name = "local", .on_failure = ON_FAILURE_LOCAL, .deadline_ms = 50, .merge_back = true, .limits = {WINDOW(5)}},
+    {.name = "error", .on_failure = ON_FAILURE_ERROR, .deadline_ms = 50, .limits = {WINDOW(5)}},
+    {.name = "one", .on_failure = ON_FAILURE_ALLOW, .deadline_ms = 50, .limits = {WINDOW(1)}},
+    {.name = "zero", .on_failure = ON_FAILURE_ALLOW, .limits = {WINDOW(0)}},
+    {.name = "counts",
+     .on_failure = ON_FAILURE_ALLOW,
+     .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 5, .window_us = 10 * SECOND_US, .count_denied = true}}},
+    {.name = "several",
+     .on_failure = ON_FAILURE_ALLOW,
+     .limits = {{.name = "second", .algo = ALGO_BUCKET, .limit = 3, .window_us = SECOND_US},
+                {.name = "day", .algo = ALGO_SLIDING_LOG, .limit = 8, .window_us = 60 * SECOND_US},
+                {.name = "hour", .algo = ALGO_SLIDING_COUNTER, .limit = 9, .window_us = 10 * SECOND_US}}},
+    {.name = "first",
+     .on_failure = ON_FAILURE_ALLOW,
+     .limits = {{.algo = ALGO_FIRST_HIT, .limit = 5, .window_us = 10 * SECOND_US}}},
+    {.name = "tried",
+     .on_failure = ON_FAILURE_ALLOW,
+     .limits = {WINDOW(5)},
+     .candidate = {{.algo = ALGO_FIXED_WINDOW, .limit = 1, .window_us = 10 * SECOND_US}}},
+};
+enum { MEMBERS_MAX = 8 };
+
+struct member {
+    const char *policy;
+    const char *key;
+    int64_t cost;
+};
+
+static struct clock clock_;
+static struct placed_store placed;
+static struct engine *engine;
+static bool is_closed;
+
+static int n_done;
+static struct check *asked; /* not answered and not left */
+static enum error_code error;
+static struct decision whole;
+static struct decision members[MEMBERS_MAX];
+
+static void on_closed(void *arg)
+{
+    (void)arg;
+    is_closed = true;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    const struct engine_options options = {
+        .max_inflight = 100, .local_max_keys = 1000, .slots = {.max = 100, .max_per_owner = 50}};
+    all_counters_reset();
+    clock_ = (struct clock){.frozen = true, .mono_us = 5000000, .wall_us = 1700000000000000};
+    placed_init(&placed, &clock_);
+    engine =
+        engine_new(&clock_, placed_handle(&placed), policies_make(specs, sizeof specs / sizeof specs[0]), &options);
+    assert_non_null(engine);
+    is_closed = false;
+    asked = NULL;
+    n_done = 0;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    if (!is_closed) engine_close(engine, on_closed, NULL);
+    return is_closed && placed.n_held == 0 ? 0 : -1;
+}
+
+static void release_all(struct check *check)
+{
+    for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
+}
+
+static void on_done(struct check *check)
+{
+    n_done++;
+    error = check->error;
+    if (error == ERROR_NONE) {
+        const struct check *all[MEMBERS_MAX];
+        size_t n = 0;
+        CHECK_FOREACH (one, check) {
+            members[n] = one->decision;
+            all[n++] = one;
+        }
+        check_combine(all, n, &whole);
+    }
+    asked = NULL;
+    release_all(check);
+}
+
+static bool ask_all(const struct member *wanted, size_t n)
+{
+    struct check *first = NULL;
+    whole = (struct decision){0};
+    for (size_t i = 0; i < n; i++) {
+        struct check *check = engine_check_new(engine, OP_CHECK, 7);
+        if (check == NULL) goto err;
+        check->plan = &policies_get(engine_policies(engine), wanted[i].policy)->plan;
+        check->key = slice_of(wanted[i].key);
+        check->cost = wanted[i].cost;
+        if (i == 0)
+            first = check;
+        else
+            check_join(first, check);
+    }
+    first->done = on_done;
+    if (check_seal(first) < 0) goto err;
+    asked = first;
+    engine_submit(engine, first);
+    return true;
+
+err:
+    if (first != NULL) release_all(first);
+    return false;
+}
+
+#define ASK_ALL(...)                                                                                                   \
+    assert_true(ask_all((const struct member[]){__VA_ARGS__},                                                          \
+                        sizeof((const struct member[]){__VA_ARGS__}) / sizeof(struct member)))
+
+static void advance_ms(int64_t ms)
+{
+    clock_.mono_us += ms * 1000;
+    clock_.wall_us += ms * 1000;
+    engine_expire(engine);
+}
+
+/* What is left of the policy's limits for a key, in the store. */
+static int64_t left_of(const char *policy, const char *key)
+{
+    const struct policy *of = policies_get(engine_policies(engine), policy);
+    struct op_member peeked[SPEC_LIMITS_MAX];
+    struct op op = {.kind = OP_PEEK, .n_members = of->n_limits, .members = peeked};
+    int64_t least = INT64_MAX;
+    for (uint16_t i = 0; i < of->n_limits; i++)
+        peeked[i] = (struct op_member){.limit = &of->limits[i], .key = slice_of(key)};
+    assert_int_equal(store_submit(&placed.inside, &op), SUBMIT_DECIDED);
+    for (uint16_t i = 0; i < of->n_limits; i++)
+        if (peeked[i].decision.remaining < least) least = peeked[i].decision.remaining;
+    return least;
+}
+
+static void counted(uint64_t n_checks, uint64_t n_refunds, uint64_t n_lost)
+{
+    assert_int_equal(engine_counters.split_checks, n_checks);
+    assert_int_equal(engine_counters.split_refunds, n_refunds);
+    assert_int_equal(engine_counters.split_refunds_lost, n_lost);
+    engine_update_counters(engine);
+    assert_int_equal(engine_counters.inflight, asked != NULL ? asked->n_all : 0);
+    if (asked == NULL && placed.n_held == 0) assert_int_equal(engine_n_live(engine), 0);
+}
+
+/* ---- with the store -------------------------------------------------------------------------------------------- */
+
+static void each_place_is_asked_in_the_same_tick_and_all_are_charged(void **state)
+{
+    (void)state;
+    ASK_ALL({"allow", "a", 2}, {"several", "b", 1}, {"deny", "a", 3}, {"one", "c", 1});
+    assert_int_equal(placed.n_held, 3);
+    assert_int_equal(placed_held(&placed, 0)->n_members, 2);
+    placed_reply(&placed, 2);
+    placed_reply(&placed, 0);
+    assert_int_equal(n_done, 0);
+    placed_reply(&placed, 0);
+    assert_int_equal(n_done, 1);
+    assert_true(whole.allowed);
+    assert_int_equal(whole.granted, 7);
+    assert_int_equal(whole.source, SOURCE_REDIS);
+    assert_int_equal(members[2].remaining, 2);
+    assert_int_equal(left_of("allow", "a"), 3);
+    assert_int_equal(left_of("one", "c"), 0);
+    assert_int_equal(engine_counters.checks, 4);
+    assert_int_equal(engine_counters.allowed, 4);
+    counted(1, 0, 0);
+}
+
+static void one_place_is_one_op(void **state)
+{
+    (void)state;
+    ASK_ALL({"allow", "a", 2}, {"deny", "abc", 1});
+    assert_int_equal(placed.n_held, 1);
+    placed_reply_all(&placed);
+    assert_true(whole.allowed);
+    counted(0, 0, 0);
+}
+
+static void if_one_part_denies_the_others_are_given_back_and_the_answer_does_not_wait_for_it(void **state)
+{
+    (void)state;
+    ASK_ALL({"one", "c", 1});
+    placed_reply_all(&placed);
+
+    ASK_ALL({"several", "a", 2}, {"one", "c", 1}, {"allow", "b", 3});
+    placed_reply(&placed, 0);
+    placed_reply(&placed, 0);
+    assert_int_equal(left_of("several", "a"), 1);
+    placed_reply(&placed, 0);
+    assert_int_equal(n_done, 2);
+    assert_false(whole.allowed);
+    assert_string_equal(whole.bound_by->policy->name, "one");
+    assert_int_equal(whole.granted, 0);
+    assert_true(members[0].allowed && members[0].granted == 0 && members[0].remaining == 3);
+    assert_true(members[2].allowed && members[2].granted == 0 && members[2].remaining == 5);
+    assert_int_equal(engine_counters.denied, 3);
+
+    assert_int_equal(placed.n_held, 2); /* the two refunds, of the same client and without a deadline */
+    assert_int_equal(placed_held(&placed, 0)->kind, OP_REFUND);
+    assert_int_equal(placed_held(&placed, 0)->client, 7);
+    assert_int_equal(placed_held(&placed, 0)->deadline_us, 0);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("several", "a"), 3);
+    assert_int_equal(left_of("allow", "b"), 5);
+    counted(1, 2, 0);
+}
+
+static void what_others_are_charged_meanwhile_stays(void **state)
+{
+    (void)state;
+    ASK_ALL({"one", "c", 1});
+    placed_reply_all(&placed);
+
+    ASK_ALL({"several", "a", 2}, {"one", "c", 1});
+    placed_reply(&placed, 0);
+    ASK_ALL({"several", "a", 1});
+    placed_reply(&placed, 1);
+    assert_true(whole.allowed);
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_int_equal(left_of("several", "a"), 2);
+    counted(1, 1, 0);
+}
+
+static void a_limit_that_counts_denials_keeps_the_charge(void **state)
+{
+    (void)state;
+    ASK_ALL({"one", "c", 1});
+    placed_reply_all(&placed);
+    ASK_ALL({"counts", "a", 2}, {"one", "c", 1});
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_true(members[0].allowed && members[0].granted == 0 && members[0].remaining == 3);
+    assert_int_equal(left_of("counts", "a"), 3);
+    counted(1, 0, 0);
+}
+
+/* The window that a charge has begun goes on for those who were charged in it. */
+static void a_window_from_the_first_hit_goes_on_for_the_others(void **state)
+{
+    (void)state;
+    ASK_ALL({"one", "c", 1});
+    placed_reply_all(&placed);
+    ASK_ALL({"first", "a", 2}, {"one", "c", 1});
+    placed_reply(&placed, 0);
+    ASK_ALL({"first", "a", 1});
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("first", "a"), 4);
+    ASK_ALL({"first", "b", 2}, {"one", "c", 1});
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("first", "b"), 5);
+    counted(2, 2, 0);
+}
+
+static void a_limit_of_0_denies_before_any_place_is_asked(void **state)
+{
+    (void)state;
+    ASK_ALL({"allow", "a", 1}, {"zero", "b", 1}, {"deny", "c", 1});
+    assert_int_equal(placed.n_submitted, 0);
+    assert_false(whole.allowed);
+    counted(0, 0, 0);
+}
+
+static void a_peek_is_only_combined(void **state)
+{
+    (void)state;
+    ASK_ALL({"allow", "a", 0}, {"one", "b", 0}, {"zero", "c", 0});
+    placed_reply_all(&placed);
+    assert_true(whole.allowed);
+    assert_int_equal(whole.granted, 0);
+    counted(1, 0, 0);
+}
+
+static void the_candidate_learns_the_verdict_of_the_whole(void **state)
+{
+    (void)state;
+    ASK_ALL({"tried", "a", 1}, {"deny", "b", 9});
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_int_equal(engine_counters.candidate_allowed, 1);
+    assert_int_equal(engine_counters.candidate_only_allowed, 0); /* its own limit would have allowed, too */
+    counted(1, 1, 0);
+}
+
+/* ---- without it ------------------------------------------------------------------------------------------------ */
+
+static void a_server_that_is_down_does_not_switch_off_the_limits_on_the_others(void **state)
+{
+    (void)state;
+    placed.is_down[1] = true;
+    ASK_ALL({"one", "a", 1}, {"allow", "b", 1});
+    placed_reply_all(&placed);
+    assert_true(whole.allowed);
+    assert_int_equal(whole.granted, 2);
+    assert_int_equal(whole.source, SOURCE_ALLOW);
+    assert_int_equal(whole.reason, REASON_DOWN);
+    assert_int_equal(members[0].source, SOURCE_REDIS);
+    assert_int_equal(left_of("one", "a"), 0);
+
+    ASK_ALL({"one", "a", 1}, {"allow", "b", 1});
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_int_equal(whole.source, SOURCE_REDIS);
+    assert_int_equal(whole.reason, REASON_NONE);
+    assert_string_equal(whole.bound_by->policy->name, "one");
+    assert_int_equal(members[1].source, SOURCE_ALLOW);
+    assert_int_equal(members[1].granted, 0);
+    counted(2, 0, 0);
+}
+
+static void each_part_is_answered_by_its_own_policies(void **state)
+{
+    (void)state;
+    placed.is_down[1] = true;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 1});
+    placed_reply_all(&placed);
+    assert_true(whole.allowed);
+    ASK_ALL({"allow", "a", 2}, {"deny", "b", 1});
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_int_equal(whole.source, SOURCE_DENY);
+    assert_int_equal(whole.retry_after_ms, 1000);
+    assert_int_equal(left_of("allow", "a"), 5);
+    ASK_ALL({"allow", "a", 2}, {"error", "b", 1});
+    placed_reply_all(&placed);
+    assert_int_equal(n_done, 3);
+    assert_int_equal(error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(left_of("allow", "a"), 5);
+    counted(3, 2, 0);
+}
+
+static void all_places_are_down(void **state)
+{
+    (void)state;
+    placed.is_down[0] = placed.is_down[1] = true;
+    ASK_ALL({"allow", "a", 1}, {"allow", "b", 1});
+    assert_int_equal(n_done, 1);
+    assert_true(whole.allowed);
+    assert_int_equal(engine_counters.failure_down, 2);
+    counted(1, 0, 0);
+}
+
+static void what_the_failure_table_was_charged_comes_back_there(void **state)
+{
+    (void)state;
+    placed.is_down[1] = true;
+    ASK_ALL({"one", "a", 1});
+    placed_reply_all(&placed);
+    for (int i = 0; i < 3; i++) {
+        ASK_ALL({"one", "a", 1}, {"local", "b", 5});
+        placed_reply_all(&placed);
+        assert_false(whole.allowed);
+        assert_true(members[1].allowed && members[1].granted == 0);
+    }
+    assert_int_equal(engine_counters.merge_back_waiting, 0); /* and nothing is charged in the store later */
+    ASK_ALL({"allow", "a", 1}, {"local", "b", 5});
+    placed_reply_all(&placed);
+    assert_true(whole.allowed);
+    assert_int_equal(whole.source, SOURCE_LOCAL);
+    assert_int_equal(engine_counters.merge_back_waiting, 1);
+    ASK_ALL({"allow", "a", 1}, {"local", "b", 1});
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    counted(5, 1, 0);
+}
+
+static void a_late_reply_of_a_denied_check_gives_back_what_it_says_was_charged(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    placed_reply(&placed, 1);
+    advance_ms(60);
+    assert_int_equal(n_done, 1);
+    assert_false(whole.allowed);
+    assert_int_equal(whole.reason, REASON_DEADLINE);
+    assert_int_equal(placed.n_held, 2); /* the late one, and the refund of the other */
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("deny", "a"), 5);
+    assert_int_equal(left_of("allow", "b"), 5);
+    assert_int_equal(engine_counters.late_replies, 1);
+    counted(1, 2, 0);
+}
+
+static void a_late_reply_of_an_allowed_check_stays_charged(void **state)
+{
+    (void)state;
+    ASK_ALL({"local", "a", 2}, {"allow", "b", 3});
+    placed_reply(&placed, 1);
+    advance_ms(60);
+    assert_true(whole.allowed);
+    assert_int_equal(whole.source, SOURCE_LOCAL);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("local", "a"), 3);
+    assert_int_equal(engine_counters.merge_back_waiting, 0); /* the store has it */
+    counted(1, 0, 0);
+}
+
+/* Locally charged, and then in the store too: both come back. */
+static void a_late_reply_after_a_local_answer_gives_back_twice(void **state)
+{
+    (void)state;
+    ASK_ALL({"local", "a", 2}, {"deny", "b", 3});
+    advance_ms(60);
+    assert_false(whole.allowed);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("local", "a"), 5);
+    assert_int_equal(left_of("deny", "b"), 5);
+    assert_int_equal(engine_counters.merge_back_waiting, 0);
+    placed.is_down[0] = true;
+    ASK_ALL({"local", "a", 5});
+    assert_true(whole.allowed);
+    counted(1, 2, 0);
+}
+
+static void what_was_not_sent_by_the_deadline_is_not_done(void **state)
+{
+    (void)state;
+    placed.holds_unsent = true;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    placed_reply(&placed, 1);
+    advance_ms(60);
+    assert_false(whole.allowed);
+    assert_int_equal(placed.n_held, 1);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("deny", "a"), 5);
+    assert_int_equal(left_of("allow", "b"), 5);
+    counted(1, 1, 0);
+}
+
+static void a_charge_without_a_reply_stays_and_is_counted(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    placed_decide(&placed, 0);
+    placed_end(&placed, 0, OP_DOWN);
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_int_equal(left_of("deny", "a"), 3);
+    assert_int_equal(left_of("allow", "b"), 5);
+    counted(1, 1, 1);
+}
+
+static void a_refund_is_sent_once(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 6}, {"allow", "b", 3});
+    placed_reply(&placed, 0);
+    placed_reply(&placed, 0);
+    assert_false(whole.allowed);
+    placed_decide(&placed, 0);
+    placed_end(&placed, 0, OP_DOWN);
+    assert_int_equal(placed.n_held, 0);
+    advance_ms(10000);
+    assert_int_equal(placed.n_held, 0);
+    counted(1, 0, 1);
+
+    ASK_ALL({"deny", "a", 6}, {"allow", "b", 3});
+    placed_reply(&placed, 0);
+    placed.is_down[1] = true; /* between the charge and its return */
+    placed_reply(&placed, 0);
+    counted(2, 0, 2);
+}
+
+/* ---- what happens in between ----------------------------------------------------------------------------------- */
+
+static void a_client_that_leaves_is_charged_for_all_or_nothing(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    struct check *left = asked;
+    asked = NULL;
+    release_all(left);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("deny", "a"), 3);
+    assert_int_equal(left_of("allow", "b"), 2);
+
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    placed_reply(&placed, 0);
+    left = asked;
+    asked = NULL;
+    release_all(left);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("deny", "a"), 3);
+
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 1});
+    left = asked;
+    asked = NULL;
+    release_all(left);
+    placed_end(&placed, 0, OP_EXPIRED);
+    placed_reply_all(&placed);
+    assert_int_equal(left_of("deny", "a"), 3);
+    assert_int_equal(left_of("allow", "b"), 2);
+    assert_int_equal(n_done, 0);
+    counted(3, 2, 0);
+}
+
+static void a_reload_in_between_changes_nothing(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 6}, {"allow", "b", 3});
+    placed_reply(&placed, 1);
+    engine_set_policies(engine, policies_make(specs, 1)); /* "deny" is gone */
+    placed_reply_all(&placed);
+    assert_false(whole.allowed);
+    assert_int_equal(left_of("allow", "b"), 5);
+    counted(1, 1, 0);
+}
+
+static void a_daemon_that_stops_answers_and_lets_go(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    placed_reply(&placed, 1);
+    size_t n_flushed = placed.n_flushed;
+    engine_close(engine, on_closed, NULL);
+    assert_true(is_closed);
+    assert_int_equal(n_done, 1);
+    assert_false(whole.allowed);
+    assert_true(placed.n_flushed > n_flushed);               /* the refund of "b" is sent before the store closes */
+    assert_int_equal(engine_counters.split_refunds_lost, 2); /* whether it is done is not known, nor about "a" */
+}
+
+static void a_daemon_that_stops_lets_go_of_those_without_an_owner(void **state)
+{
+    (void)state;
+    ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
+    placed_reply(&placed, 1);
+    struct check *left = asked;
+    asked = NULL;
+    release_all(left);
+    engine_close(engine, on_closed, NULL);
+    assert_true(is_closed);
+    assert_int_equal(n_done, 0);
+}
+
+static void parts_take_nothing_from_other_checks_and_are_capped(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) ASK_ALL({"allow", "a", 0}, {"allow", "b", 0});
+    assert_int_equal(placed.n_held, 100);
+    assert_false(ask_all((const struct member[]){{"allow", "a", 0}, {"allow", "b", 0}}, 2)); /* max_inflight */
+    advance_ms(60); /* all are answered, and the store still has their parts */
+    assert_int_equal(n_done, 50);
+    n_done = 0;
+    ASK_ALL({"allow", "a", 0}, {"allow", "b", 0});
+    assert_int_equal(n_done, 1);
+    assert_int_equal(whole.reason, REASON_OVERLOAD);
+    placed_reply_all(&placed);
+    asked = NULL;
+    counted(51, 0, 0);
+}
+
+static void any_failed_allocation_is_answered_and_charges_nothing(void **state)
+{
+    (void)state;
+    bool was_answered = false;
+    for (uint64_t n = 1; n < 40; n++) {
+        n_done = 0;
+        mem_fail_nth(n);
+        bool was_asked = ask_all((const struct member[]){{"deny", "a", 1}, {"deny", "b", 6}, {"several", "c", 1}}, 3);
+        mem_fail_nth(0);
+        if (was_asked) placed_reply_all(&placed);
+        assert_int_equal(n_done, was_asked);
+        was_answered |= was_asked && whole.reason == REASON_OVERLOAD;
+        assert_int_equal(left_of("deny", "a"), 5);
+        assert_int_equal(left_of("several", "c"), 3);
+        assert_int_equal(engine_n_live(engine), 0);
+    }
+    assert_true(was_answered);
+}
+
+#define SPLIT_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SPLIT_TEST(each_place_is_asked_in_the_same_tick_and_all_are_charged),
+        SPLIT_TEST(one_place_is_one_op),
+        SPLIT_TEST(if_one_part_denies_the_others_are_given_back_and_the_answer_does_not_wait_for_it),
+        SPLIT_TEST(what_others_are_charged_meanwhile_stays),
+        SPLIT_TEST(a_limit_that_counts_denials_keeps_the_charge),
+        SPLIT_TEST(a_window_from_the_first_hit_goes_on_for_the_others),
+        SPLIT_TEST(a_limit_of_0_denies_before_any_place_is_asked),
+        SPLIT_TEST(a_peek_is_only_combined),
+        SPLIT_TEST(the_candidate_learns_the_verdict_of_the_whole),
+        SPLIT_TEST(a_server_that_is_down_does_not_switch_off_the_limits_on_the_others),
+        SPLIT_TEST(each_part_is_answered_by_its_own_policies),
+        SPLIT_TEST(all_places_are_down),
+        SPLIT_TEST(what_the_failure_table_was_charged_comes_back_there),
+        SPLIT_TEST(a_late_reply_of_a_denied_check_gives_back_what_it_says_was_charged),
+        SPLIT_TEST(a_late_reply_of_an_allowed_check_stays_charged),
+        SPLIT_TEST(a_late_reply_after_a_local_answer_gives_back_twice),
+        SPLIT_TEST(what_was_not_sent_by_the_deadline_is_not_done),
+        SPLIT_TEST(a_charge_without_a_reply_stays_and_is_counted),
+        SPLIT_TEST(a_refund_is_sent_once),
+        SPLIT_TEST(a_client_that_leaves_is_charged_for_all_or_nothing),
+        SPLIT_TEST(a_reload_in_between_changes_nothing),
+        SPLIT_TEST(a_daemon_that_stops_answers_and_lets_go),
+        SPLIT_TEST(a_daemon_that_stops_lets_go_of_those_without_an_owner),
+        SPLIT_TEST(parts_take_nothing_from_other_checks_and_are_capped),
+        SPLIT_TEST(any_failed_allocation_is_answered_and_charges_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

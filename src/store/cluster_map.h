@@ -34,7 +34,7 @@ struct cluster_sender {
 
 enum cluster_form { CLUSTER_SHARDS, CLUSTER_SLOTS }; /* the command, CLUSTER SHARDS or CLUSTER SLOTS */
 
-/* The bytes of one whole reply. False: `fault` says why (any bytes), and the map is as it was. */
+/* The bytes of one whole reply. False: `fault` says why, and the map is of no use. */
 bool cluster_map_read(struct cluster_map *map, enum cluster_form form, struct slice reply,
                       const struct cluster_sender *sender, char fault[CLUSTER_FAULT_SIZE]);
 

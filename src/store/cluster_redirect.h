@@ -13,9 +13,7 @@ struct cluster_redirect {
     char address[CLUSTER_ADDRESS_SIZE]; /* as redis_address_parse() takes it */
 };
 
-/* Is this error one of them? */
-bool cluster_is_redirect(struct slice error);
-/* NULL, or what is wrong (static; `ret` is as it was then). An empty host is the sender's. */
+/* NULL, or what is wrong (static): then `ret` is as it was. An empty host is the sender's. */
 const char *cluster_redirect_read(struct slice error, const struct cluster_sender *sender,
                                   struct cluster_redirect *ret);
 

@@ -89,7 +89,8 @@ static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, s
         set_type(reader, REDIS_NIL);
         return (ssize_t)head;
     }
-    if (number > (type == '$' ? REDIS_UNREAD_MAX : REDIS_INTEGERS_MAX))
+    int64_t elements_max = reader->whole != NULL ? REDIS_ELEMENTS_MAX : REDIS_INTEGERS_MAX;
+    if (number > (type == '$' ? REDIS_UNREAD_MAX : elements_max))
         return refuse_reply(reader, "a reply larger than any we asked for");
 
     if (type == '*') {
@@ -131,12 +132,8 @@ static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, s
     return refuse_reply(reader, reader->fault_text);
 }
 
-enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
+static enum redis_progress read_on(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
 {
-    *ret_used = 0;
-    if (reader->fault != NULL) return REDIS_BAD;
-    if (reader->depth == 0) reader->n_elements = reader->n_integers = reader->text_len = 0;
-
     size_t at = 0;
     do {
         ssize_t used = take_element(reader, bytes + at, len - at);
@@ -147,6 +144,21 @@ enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t
         while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--; /* arrays that it ends */
     } while (reader->depth > 0);
     return REDIS_WHOLE;
+}
+
+enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
+{
+    *ret_used = 0;
+    if (reader->fault != NULL) return REDIS_BAD;
+    bool begins = reader->depth == 0;
+    if (begins) reader->n_elements = reader->n_integers = reader->text_len = 0;
+
+    enum redis_progress progress = read_on(reader, bytes, len, ret_used);
+    if (reader->whole == NULL) return progress;
+    if (begins) buffer_truncate(reader->whole, 0);
+    if (buffer_append(reader->whole, bytes, *ret_used) == 0) return progress;
+    (void)refuse_reply(reader, "a reply larger than any we asked for");
+    return REDIS_BAD;
 }
 
 bool redis_reader_is_error(const struct redis_reader *reader)

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/slice.h"
 
 enum {
@@ -20,6 +21,8 @@ enum {
     REDIS_TEXT_MAX = 512,      /* bytes of an error for people; what is longer is cut */
     REDIS_TEXTS_MAX = 4096,    /* bytes kept of a reply's texts, likewise: a section of INFO passes */
     REDIS_UNREAD_MAX = 131072, /* bytes of one element */
+    REDIS_ELEMENTS_MAX =
+        32768, /* of an array in a reply that is kept whole: the ends of every other hash slot's range */
 };
 
 enum redis_reply_type { REDIS_STATUS, REDIS_ERROR_TEXT, REDIS_STRING, REDIS_INTEGER, REDIS_ARRAY, REDIS_NIL };
@@ -31,7 +34,8 @@ struct redis_reader {
     const char *fault; /* why the stream was refused; NULL = it was not */
     char fault_text[64];
 
-    uint32_t depth;               /* arrays that are still open */
+    struct buffer *whole; /* not owned; gets the bytes of each reply, for what is nested in it. NULL = not kept */
+    uint32_t depth;       /* arrays that are still open */
     size_t left[REDIS_DEPTH_MAX]; /* elements of each that are still to come */
 
     int64_t integers[REDIS_INTEGERS_MAX]; /* of an integer, or of an array's elements */

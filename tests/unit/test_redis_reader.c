@@ -10,6 +10,7 @@
 #include "store/redis_reader.h"
 
 static struct redis_reader reader;
+static struct buffer *keeps; /* what it keeps replies in; NULL = nothing */
 
 static enum redis_progress feed(const char *text)
 {
@@ -21,7 +22,7 @@ static enum redis_progress feed(const char *text)
 
 static void read_whole(const char *text)
 {
-    reader = (struct redis_reader){0};
+    reader = (struct redis_reader){.whole = keeps};
     assert_int_equal(feed(text), REDIS_WHOLE);
 }
 
@@ -29,7 +30,7 @@ static void read_whole(const char *text)
 static void read_in_bytes(const char *text)
 {
     size_t len = strlen(text), from = 0;
-    reader = (struct redis_reader){0};
+    reader = (struct redis_reader){.whole = keeps};
     for (size_t to = 1; to <= len; to++) {
         size_t used;
         enum redis_progress progress = redis_reader_feed(&reader, (const uint8_t *)text + from, to - from, &used);
@@ -41,7 +42,7 @@ static void read_in_bytes(const char *text)
 
 static void refuse(const char *text, const char *why)
 {
-    reader = (struct redis_reader){0};
+    reader = (struct redis_reader){.whole = keeps};
     assert_int_equal(feed(text), REDIS_BAD);
     assert_non_null(strstr(reader.fault, why));
     assert_int_equal(feed("+OK\r\n"), REDIS_BAD); /* and nothing behind it is read */
@@ -109,7 +110,7 @@ static void one_reply_is_read_at_a_time(void **state)
     (void)state;
     size_t used;
     const char *text = "*1\r\n:1\r\n-ERR next\r\n";
-    reader = (struct redis_reader){0};
+    reader = (struct redis_reader){.whole = keeps};
     assert_int_equal(redis_reader_feed(&reader, (const uint8_t *)text, strlen(text), &used), REDIS_WHOLE);
     assert_int_equal(used, 8);
     assert_true(redis_reader_is_integers(&reader));
@@ -138,12 +139,41 @@ static void what_no_honest_server_sends_is_refused(void **state)
     refuse("*1\r\n,3.14\r\n", "not asked for");
 }
 
+static void a_reply_is_kept_whole_for_what_is_nested_in_it(void **state)
+{
+    (void)state;
+    const char *nested = "*1\r\n*2\r\n:0\r\n*1\r\n$2\r\nhi\r\n";
+    void (*const ways[])(const char *text) = {read_whole, read_in_bytes};
+    struct buffer whole;
+    buffer_init(&whole, 64);
+    for (size_t i = 0; i < 2; i++) {
+        keeps = &whole;
+        ways[i](nested);
+        assert_int_equal(buffer_len(&whole), strlen(nested));
+        assert_memory_equal(buffer_data(&whole), nested, strlen(nested));
+        assert_int_equal(feed("+OK\r\n"), REDIS_WHOLE); /* the next one takes its place */
+        assert_int_equal(buffer_len(&whole), 5);
+    }
+
+    refuse("*2\r\n$40\r\n0123456789012345678901234567890123456789\r\n$9\r\n012345678\r\n", "larger than any");
+    refuse("*32769\r\n", "larger than any");
+    reader = (struct redis_reader){.whole = keeps};
+    assert_int_equal(feed("*32768\r\n"), REDIS_MORE);
+    keeps = NULL;
+    refuse("*32768\r\n", "larger than any");
+    buffer_fini(&whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_of_an_array_are_kept), cmocka_unit_test(an_array_of_anything_else_is_not_integers),
-        cmocka_unit_test(fields_are_found_by_name),      cmocka_unit_test(texts_are_kept_and_cut),
-        cmocka_unit_test(one_reply_is_read_at_a_time),   cmocka_unit_test(what_no_honest_server_sends_is_refused),
+        cmocka_unit_test(integers_of_an_array_are_kept),
+        cmocka_unit_test(an_array_of_anything_else_is_not_integers),
+        cmocka_unit_test(fields_are_found_by_name),
+        cmocka_unit_test(texts_are_kept_and_cut),
+        cmocka_unit_test(a_reply_is_kept_whole_for_what_is_nested_in_it),
+        cmocka_unit_test(one_reply_is_read_at_a_time),
+        cmocka_unit_test(what_no_honest_server_sends_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@ from certificates import Authority
 from harness import ROOT, Process, Ratelimitd, build_dir, eventually, on_free_port, program
 
 UNITS = ROOT / "systemd"
+SOCKETS = ["ratelimitd.socket", "ratelimitd-control.socket"]
 POLICIES = "policies:\n  login: {algorithm: fixed_window, limit: 5, window: 10s}\n"
 
 MOST_EXPOSED = 1.2  # of systemd-analyze security: the value reached so far, which must not become worse
@@ -42,13 +43,13 @@ def units(tmp_path):
     """Copies with programs that exist here: verify looks for them."""
     service = (UNITS / "ratelimitd.service").read_text().replace("/usr/bin/ratelimitd", program("ratelimitd"))
     (tmp_path / "ratelimitd.service").write_text(service)
-    shutil.copy(UNITS / "ratelimitd.socket", tmp_path)
+    for unit in SOCKETS:
+        shutil.copy(UNITS / unit, tmp_path)
     return tmp_path
 
 
 def test_the_units_are_correct(units):
-    done = run("systemd-analyze", "verify", "--man=no", str(units / "ratelimitd.service"),
-               str(units / "ratelimitd.socket"))
+    done = run("systemd-analyze", "verify", "--man=no", str(units / "ratelimitd.service"), *(str(units / unit) for unit in SOCKETS))
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
@@ -95,6 +96,16 @@ def test_the_socket_unit_sets_group_and_mode():
                  "Backlog=4096", "RemoveOnStop=yes"):
         assert line in lines
     assert "RuntimeDirectory" not in (UNITS / "ratelimitd.service").read_text()  # with DynamicUser clients could not enter it
+
+
+def test_the_control_sockets_unit_is_for_root_alone_and_named():
+    lines = lines_of("ratelimitd-control.socket")
+    for line in ("ListenStream=/run/ratelimitd/ratelimitd.sock.control", "SocketMode=0600", "FileDescriptorName=control",
+                 "RemoveOnStop=yes", "Service=ratelimitd.service"):
+        assert line in lines
+    assert not any(line.startswith(("SocketGroup=", "SocketUser=")) for line in lines)
+    assert "Sockets=" + " ".join(SOCKETS) in lines_of("ratelimitd.service")  # the daemon gets both, whichever started it
+    assert "Also=" + " ".join(SOCKETS) in lines_of("ratelimitd.service")
 
 
 def test_the_group_of_the_socket_is_declared(tmp_path):

@@ -493,11 +493,11 @@ def test_a_line_about_the_service_names_installed_files(line):
 def test_systemd_accepts_the_drop_in(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze here")
+    shutil.copytree(ROOT / "systemd", tmp_path, dirs_exist_ok=True)
     drop_ins = tmp_path / "ratelimitd.service.d"
     drop_ins.mkdir()
     service = (ROOT / "systemd" / "ratelimitd.service").read_text()
     (tmp_path / "ratelimitd.service").write_text(service.replace("/usr/bin/ratelimitd", program("ratelimitd")))
-    shutil.copy(ROOT / "systemd" / "ratelimitd.socket", tmp_path)
     (drop_ins / "redis.conf").write_text(code_of("redis.md", "ini"))
     done = run(["systemd-analyze", "verify", "--man=no", str(tmp_path / "ratelimitd.service")])
     assert done.returncode == 0 and not done.stderr, done.stderr

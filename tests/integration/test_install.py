@@ -26,7 +26,8 @@ def installed(tmp_path):
 @pytest.mark.parametrize("name", [
     "bin/ratelimitd", "bin/ratelimitctl", "include/ratelimit.h", "share/man/man8/ratelimitd.8",
     "share/man/man5/ratelimitd.yaml.5", "share/man/man1/ratelimitctl.1", "lib/systemd/system/ratelimitd.service",
-    "lib/systemd/system/ratelimitd.socket", "lib/sysusers.d/ratelimitd.conf", "share/doc/ratelimitd/README.md",
+    "lib/systemd/system/ratelimitd.socket", "lib/systemd/system/ratelimitd-control.socket",
+    "lib/sysusers.d/ratelimitd.conf", "share/doc/ratelimitd/README.md",
     "share/man/man3/libratelimit.3", "share/doc/ratelimitd/lua/ALGORITHMS.md", "share/doc/ratelimitd/proto/PROTOCOL.md",
     "share/doc/ratelimitd/docs/plots/fixed_window.svg", "share/bash-completion/completions/ratelimitctl",
     "share/doc/ratelimitd/docs/overview.svg", "share/doc/ratelimitd/docs/operate.md", "share/doc/ratelimitd/systemd/redis.conf",

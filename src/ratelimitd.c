@@ -310,7 +310,9 @@ static int make_parts(struct daemon *daemon)
     if (daemon->engine == NULL) return -1;
     engine_set_inline_policies(daemon->engine, &daemon->inline_policies);
     daemon->server = server_new(&daemon->loop, &daemon->clock, daemon->engine, &for_server);
-    return daemon->server != NULL ? admin_door_start(daemon) : -1;
+    if (daemon->server == NULL) return -1;
+    server_set_metrics(daemon->server, admin_door_metrics, daemon);
+    return admin_door_start(daemon);
 }
 
 static void make_handles(struct daemon *daemon)

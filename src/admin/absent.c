@@ -1,6 +1,6 @@
 /*
- * absent.c: in place of all other files of this folder in a build without HTTP (RL_HTTP=OFF). The configuration refuses
- * admin.listen then, so nothing of this is ever called.
+ * absent.c: in place of this folder's files that need HTTP in a build without it (RL_HTTP=OFF). The configuration
+ * refuses admin.listen then, so nothing of this is ever called. The page of metrics is there: ratelimitctl asks for it.
  */
 #include "admin/admin.h"
 

@@ -14,7 +14,7 @@
  * the place of the oldest if there are admin.max_connections: so neither idle nor slow peers keep a probe waiting. All
  * of them together have a small part of a tick's time, so that checks do not wait for them either.
  *
- * A build can leave all this out (RL_HTTP=OFF, absent.c).
+ * A build can leave HTTP out (RL_HTTP=OFF, absent.c). The page of metrics stays: ratelimitctl asks for it, too.
  */
 #ifndef RL_ADMIN_ADMIN_H
 #define RL_ADMIN_ADMIN_H

@@ -29,11 +29,8 @@ struct metrics {
     struct admin_view view;
     const char *hiredis_version;
     struct buffer text; /* owned; made and not read yet */
-    size_t part;        /* the next one of the table below */
-    size_t at;          /* where it goes on: the index of a group's row, a policy ... */
-    struct counter_group *const *group;
-    size_t family; /* of those of policies */
-    bool is_short; /* there was no memory for a line: no more lines follow */
+    uint64_t step;      /* the next one, counted over all parts */
+    bool is_short;      /* there was no memory for a line: no more lines follow */
 };
 
 /* ---- lines ---- */
@@ -61,22 +58,32 @@ static void put_head(struct metrics *metrics, const char *name, const char *type
     put(metrics, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* ---- the parts: each adds the lines of a row or of a policy, and returns whether it has more ---- */
+/* ---- the parts, in steps: each adds the lines of a row or of a policy ---- */
 
-static bool put_daemon(struct metrics *metrics)
+static size_t one_step(const struct metrics *metrics)
 {
+    (void)metrics;
+    return 1;
+}
+
+/* Of the epoch's clock before that of CLOCK_MONOTONIC: the system's, not the daemon's own, which a test may set. */
+static int64_t epoch_ahead_us(const struct clock *clock)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 - clock->mono_us;
+}
+
+static void put_daemon(struct metrics *metrics, size_t step)
+{
+    (void)step;
     const struct admin_view *view = &metrics->view;
-    const struct clock *clock = metrics->clock;
     put_head(metrics, "ratelimitd_build_info", "gauge", "always 1; what runs, in the labels");
     put(metrics, "ratelimitd_build_info{version=\"%s\",protocol=\"1\",libuv=\"%s\",hiredis=\"%s\",store=\"%s\"} 1\n",
         RL_VERSION, uv_version_string(), metrics->hiredis_version, view->store);
 
-    struct timespec now; /* not the clock's, which a test may set */
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t ahead_us = now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 - clock->mono_us;
+    int64_t ahead_us = epoch_ahead_us(metrics->clock);
     int64_t started_us = view->started_us + ahead_us, configured_us = view->configured_us + ahead_us;
-    put_head(metrics, "process_start_time_seconds", "gauge", "when the process began, in seconds since the epoch");
-    put(metrics, "process_start_time_seconds %" PRId64 ".%06d\n", started_us / 1000000, (int)(started_us % 1000000));
     put_head(metrics, "ratelimitd_start_time_seconds", "gauge", "when the counters began, in seconds since the epoch");
     put(metrics, "ratelimitd_start_time_seconds %" PRId64 ".%06d\n", started_us / 1000000, (int)(started_us % 1000000));
 
@@ -87,7 +94,6 @@ static bool put_daemon(struct metrics *metrics)
              "when the configuration in force was read, in seconds since the epoch");
     put(metrics, "ratelimitd_config_last_reload_success_timestamp_seconds %" PRId64 ".%06d\n", configured_us / 1000000,
         (int)(configured_us % 1000000));
-    return false;
 }
 
 /* Is row i of the group the first of its family? */
@@ -115,21 +121,23 @@ static void put_row(struct metrics *metrics, const struct counter_group *group, 
     }
 }
 
-static bool put_counters(struct metrics *metrics)
+static size_t steps_of_counters(const struct metrics *metrics)
 {
-    if (*metrics->group == NULL) return false;
-    if (metrics->at < (*metrics->group)->n) {
-        put_row(metrics, *metrics->group, metrics->at++);
-        return true;
-    }
-    metrics->group++;
-    metrics->at = 0;
-    return true;
+    (void)metrics;
+    return counters_n();
+}
+
+static void put_counters(struct metrics *metrics, size_t step)
+{
+    struct counter_group *const *group = counters_groups;
+    for (; step >= (*group)->n; group++) step -= (*group)->n;
+    put_row(metrics, *group, step);
 }
 
 /* Families of the counters whose label has one of some values. */
-static bool put_families(struct metrics *metrics)
+static void put_families(struct metrics *metrics, size_t step)
 {
+    (void)step;
     for (const struct counter_family *const *one = counters_families; *one != NULL; one++) {
         const struct counter_family *family = *one;
         put(metrics, "# HELP ratelimitd_%s_total %s\n# TYPE ratelimitd_%s_total counter\n", family->name, family->help,
@@ -138,7 +146,6 @@ static bool put_families(struct metrics *metrics)
             put(metrics, "ratelimitd_%s_total{%s=\"%s\"} %" PRIu64 "\n", family->name, family->label, family->value(i),
                 family->counts[i]);
     }
-    return false;
 }
 
 /* ---- policies ---- */
@@ -274,30 +281,38 @@ static const struct {
      put_windows},
 };
 
-/* One policy of a family; after the named ones the two sums. */
-static bool put_policies(struct metrics *metrics)
+/* Those with series of their own. */
+static size_t n_named(const struct metrics *metrics)
+{
+    return metrics->policies->n < metrics->view.n_named ? metrics->policies->n : metrics->view.n_named;
+}
+
+/* Of each family a step for each of them, and one for the two sums. */
+static size_t steps_of_policies(const struct metrics *metrics)
+{
+    return N_OF(of_policies) * (n_named(metrics) + 1);
+}
+
+static void put_policies(struct metrics *metrics, size_t step)
 {
     const struct policy_set *set = metrics->policies;
-    size_t n_named = set->n < metrics->view.n_named ? set->n : metrics->view.n_named;
-    const char *metric = of_policies[metrics->family].metric;
-    if (metrics->at == 0)
-        put_head(metrics, metric, of_policies[metrics->family].type, of_policies[metrics->family].help);
+    size_t n = n_named(metrics), family = step / (n + 1), at = step % (n + 1);
+    const char *metric = of_policies[family].metric;
+    if (at == 0) put_head(metrics, metric, of_policies[family].type, of_policies[family].help);
 
-    if (metrics->at < n_named) {
-        const struct policy *policy = set->in_order[metrics->at++];
+    if (at < n) {
+        const struct policy *policy = set->in_order[at];
         const struct subject subject = {policy->name, policy_counts_of_name(policy->counts), policy, 0};
-        of_policies[metrics->family].put(metrics, metric, &subject);
-        return true;
+        of_policies[family].put(metrics, metric, &subject);
+        return;
     }
 
     const struct policy_counts *others = &policy_counts_other, *inlines = &policy_counts_inline;
     const struct subject other = {"(other)", others->all, NULL, others->denied_by_limit},
                          inlined = {"(inline)", inlines->all, NULL, inlines->denied_by_limit};
-    if (n_named < set->n || policy_counts_allowed(others) + policy_counts_denied(others) > 0)
-        of_policies[metrics->family].put(metrics, metric, &other);
-    of_policies[metrics->family].put(metrics, metric, &inlined);
-    metrics->at = 0;
-    return ++metrics->family < N_OF(of_policies);
+    if (n < set->n || policy_counts_allowed(others) + policy_counts_denied(others) > 0)
+        of_policies[family].put(metrics, metric, &other);
+    of_policies[family].put(metrics, metric, &inlined);
 }
 
 /* ---- durations, and the process ---- */
@@ -310,10 +325,16 @@ static const struct {
               {250, "0.00025"}, {500, "0.0005"},  {1000, "0.001"}, {2500, "0.0025"}, {5000, "0.005"},
               {10000, "0.01"},  {25000, "0.025"}, {50000, "0.05"}, {100000, "0.1"}};
 
-static bool put_durations(struct metrics *metrics)
+static size_t steps_of_durations(const struct metrics *metrics)
 {
-    const struct latency_row *row = &latency_rows[metrics->at];
-    struct histogram *histogram = &latencies[metrics->at];
+    (void)metrics;
+    return N_LATENCY_STAGES;
+}
+
+static void put_durations(struct metrics *metrics, size_t step)
+{
+    const struct latency_row *row = &latency_rows[step];
+    struct histogram *histogram = &latencies[step];
     char name[64];
     snprintf(name, sizeof name, "ratelimitd_%s", row->metric);
     histogram_add_run(histogram);
@@ -323,7 +344,6 @@ static bool put_durations(struct metrics *metrics)
             histogram_below(histogram, bounds[i].us));
     put(metrics, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %" PRIu64 ".%06u\n%s_count %" PRIu64 "\n", name,
         histogram->n, name, histogram->sum_us / 1000000, (unsigned)(histogram->sum_us % 1000000), name, histogram->n);
-    return ++metrics->at < N_LATENCY_STAGES;
 }
 
 /* Bytes of memory that are in it; 0: the kernel does not say. */
@@ -338,12 +358,27 @@ static uint64_t resident_bytes(void)
     return resident == NULL ? 0 : strtoull(resident, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Under the names that every library for Prometheus gives them. */
-static bool put_process(struct metrics *metrics)
+static void put_redis_clock(struct metrics *metrics, size_t step)
 {
+    (void)step;
+    if (!metrics->view.has_redis_clock) return;
+    int64_t us = metrics->view.redis_ahead_us;
+    put_head(metrics, "ratelimitd_redis_clock_offset_seconds", "gauge",
+             "clock of Redis less ours, at the middle of the last round trip");
+    put(metrics, "ratelimitd_redis_clock_offset_seconds %s%" PRId64 ".%06d\n", us < 0 ? "-" : "",
+        (us < 0 ? -us : us) / 1000000, (int)((us < 0 ? -us : us) % 1000000));
+}
+
+/* Under the names that every library for Prometheus gives them. */
+static void put_process(struct metrics *metrics, size_t step)
+{
+    (void)step;
     struct rusage usage;
     struct rlimit files;
     struct stat st;
+    int64_t started_us = metrics->view.started_us + epoch_ahead_us(metrics->clock);
+    put_head(metrics, "process_start_time_seconds", "gauge", "when the process began, in seconds since the epoch");
+    put(metrics, "process_start_time_seconds %" PRId64 ".%06d\n", started_us / 1000000, (int)(started_us % 1000000));
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         int64_t us = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * INT64_C(1000000) + usage.ru_utime.tv_usec +
                      usage.ru_stime.tv_usec;
@@ -362,31 +397,51 @@ static bool put_process(struct metrics *metrics)
         put_head(metrics, "process_max_fds", "gauge", "file descriptors that it may open");
         put(metrics, "process_max_fds %" PRIu64 "\n", (uint64_t)files.rlim_cur);
     }
+}
 
-    if (!metrics->view.has_redis_clock) return false;
-    int64_t us = metrics->view.redis_ahead_us;
-    put_head(metrics, "ratelimitd_redis_clock_offset_seconds", "gauge",
-             "clock of Redis less ours, at the middle of the last round trip");
-    put(metrics, "ratelimitd_redis_clock_offset_seconds %s%" PRId64 ".%06d\n", us < 0 ? "-" : "",
-        (us < 0 ? -us : us) / 1000000, (int)((us < 0 ? -us : us) % 1000000));
+/* The last one is for the daemon's own page alone: a page that is shown next to another process' has these from there.
+ */
+static const struct part {
+    size_t (*n_steps)(const struct metrics *metrics);
+    void (*put)(struct metrics *metrics, size_t step);
+} parts[] = {{one_step, put_daemon},
+             {steps_of_counters, put_counters},
+             {one_step, put_families},
+             {steps_of_policies, put_policies},
+             {steps_of_durations, put_durations},
+             {one_step, put_redis_clock},
+             {one_step, put_process}};
+
+/* ---- the page ---- */
+
+/* Adds lines until there are `enough` bytes, or a piece is enough work. False: there are no more. */
+static bool put_piece(struct metrics *metrics, size_t n_parts, size_t enough)
+{
+    uint64_t first = 0; /* of the part */
+    unsigned n = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        size_t n_steps = parts[i].n_steps(metrics);
+        for (; metrics->step < first + n_steps; metrics->step++) {
+            if (n++ == STEPS_MOST || buffer_len(&metrics->text) >= enough) return true;
+            parts[i].put(metrics, (size_t)(metrics->step - first));
+        }
+        first += n_steps;
+    }
     return false;
 }
 
-static bool (*const parts[])(struct metrics *metrics) = {put_daemon,   put_counters,  put_families,
-                                                         put_policies, put_durations, put_process};
-
-/* ---- the page ---- */
+static struct metrics metrics_of(const struct admin_view *view, const struct clock *clock, const char *hiredis_version)
+{
+    return (struct metrics){
+        .view = *view, .policies = view->policies, .clock = clock, .hiredis_version = hiredis_version};
+}
 
 struct metrics *metrics_new(const struct admin_view *view, const struct clock *clock, const char *hiredis_version)
 {
     struct metrics *metrics = mem_zalloc(sizeof *metrics);
     if (metrics == NULL) return NULL;
-    metrics->view = *view;
-    metrics->policies = policy_set_ref(view->policies);
-    metrics->clock = clock;
-    metrics->hiredis_version = hiredis_version;
-    metrics->group = counters_groups;
-    buffer_init(&metrics->text, 0);
+    *metrics = metrics_of(view, clock, hiredis_version);
+    policy_set_ref(metrics->policies);
     return metrics;
 }
 
@@ -399,15 +454,22 @@ void metrics_free(struct metrics *metrics)
 
 int64_t metrics_read(struct metrics *metrics, char *to, size_t max)
 {
-    for (int n = 0; n < STEPS_MOST && metrics->part < N_OF(parts) && buffer_len(&metrics->text) < max; n++) {
-        if (parts[metrics->part](metrics)) continue;
-        metrics->part++;
-        metrics->at = 0;
-    }
-
+    bool is_more = put_piece(metrics, N_OF(parts), max);
     size_t n = buffer_len(&metrics->text) < max ? buffer_len(&metrics->text) : max;
     if (n > 0) memcpy(to, buffer_data(&metrics->text), n);
     buffer_consume(&metrics->text, n);
     if (metrics->is_short) return METRICS_FAILED;
-    return n == 0 && metrics->part == N_OF(parts) ? METRICS_OVER : (int64_t)n;
+    return n == 0 && !is_more ? METRICS_OVER : (int64_t)n;
+}
+
+int metrics_part(const struct admin_view *view, const struct clock *clock, const char *hiredis_version, uint64_t *from,
+                 struct buffer *text)
+{
+    struct metrics metrics = metrics_of(view, clock, hiredis_version);
+    metrics.step = *from;
+    metrics.text = *text;
+    bool is_more = put_piece(&metrics, N_OF(parts) - 1, buffer_len(text) + METRICS_PART_BYTES);
+    *text = metrics.text;
+    *from = metrics.step;
+    return metrics.is_short ? -1 : is_more;
 }

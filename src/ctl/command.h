@@ -19,6 +19,7 @@ enum shape {
     SHAPE_ALL,     /* a list of policy, key and cost, separated by commas; then the options, if there are any */
     SHAPE_HOLD,    /* policy and key; the rest is for hold.h */
     SHAPE_LISTING, /* listing.h's; a name at most, which the daemon is not sent */
+    SHAPE_PAGE,    /* page.h's */
 };
 
 struct command {

@@ -14,14 +14,14 @@ enum exit_code {
     EXIT_USAGE = 2,
     EXIT_UNREACHABLE = 3,
     EXIT_REFUSED = 4,     /* the daemon answered with an error */
-    EXIT_OUTPUT = 5,      /* standard output took no more */
+    EXIT_OUTPUT = 5,      /* standard output took no more, or --output cannot be written */
     EXIT_SIGNALLED = 128, /* and the signal's number */
 };
 
 /* From now on every complaint is also an object on standard output, {"error": CODE, "message": TEXT}: a script that
  * reads
- * --json finds one object there, whatever happens. CODE is the daemon's, or USAGE, or the end of the library's name for
- * what happened: TIMEOUT, LOST, PROTOCOL, UNREACHABLE, NO_MEMORY. */
+ * --json finds one object there, whatever happens. CODE is the daemon's, or USAGE, or OUTPUT if a file cannot be
+ * written, or the end of the library's name for what happened: TIMEOUT, LOST, PROTOCOL, UNREACHABLE, NO_MEMORY. */
 void complain_in_json(void);
 void complain_object(const char *code, const char *message); /* that object alone */
 

@@ -26,6 +26,7 @@ static const struct option names[] = {
     {"ttl", required_argument, NULL, LETTER_BIT | OPTION_TTL},
     {"wait", optional_argument, NULL, LETTER_BIT | OPTION_WAIT},
     {"all", no_argument, NULL, LETTER_BIT | OPTION_ALL},
+    {"output", required_argument, NULL, LETTER_BIT | OPTION_OUTPUT},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, LETTER_VERSION},
     {0},
@@ -105,6 +106,9 @@ static int take_option(int letter, const char *name, const char *text, struct op
     case LETTER_BIT | OPTION_AT_MOST:
         if (options_parse_number(text, &ret->at_most) == 0 && ret->at_most > 0) return 0;
         return complain_of(name, text, "write a whole number of units, 1 or more");
+    case LETTER_BIT | OPTION_OUTPUT:
+        ret->output = text;
+        return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a file");
     default: /* --request-id */
         ret->request_id = text;
         if (text[0] != '\0' && strlen(text) <= RATELIMIT_REQUEST_ID_MAX) return 0;

@@ -20,6 +20,7 @@ enum option_bit {
     OPTIONS_OF_PROTOCOL = 31, /* those above: they go into the request */
     OPTION_WAIT = 32,
     OPTION_ALL = 64,
+    OPTION_OUTPUT = 128,
 };
 
 struct options {
@@ -35,6 +36,7 @@ struct options {
     int64_t ttl_ms;
     int64_t wait_ms; /* -1: without end */
     const char *request_id;
+    const char *output; /* a file */
 };
 
 /* The options at the front of `argv`, whose first member is skipped. Returns the index of the first argument after

@@ -23,6 +23,7 @@
 #include "ctl/hold.h"
 #include "ctl/json.h"
 #include "ctl/listing.h"
+#include "ctl/page.h"
 #include "ctl/words.h"
 
 enum { DEFAULT_TIMEOUT_MS = 2000 };
@@ -64,6 +65,7 @@ static const struct command commands[] = {
     {.name = "The daemon:"},
     {"ping", "ping", "", "test that it answers", .report = report_value},
     {"stats", "stats", "", "its main counts; --all: every counter", .takes = OPTION_ALL, .report = report_stats},
+    {"metrics", "metrics", "", "all its numbers, for Prometheus", .takes = OPTION_OUTPUT, .shape = SHAPE_PAGE},
     {"version", "version", "", "its version, uptime, and when its configuration was read", .report = report_version},
     {"test-clock", "test_clock", "MICROSECONDS", "set its time, under --test-clock", 1, 1, .report = report_value},
 };
@@ -88,6 +90,7 @@ static const struct some_option {
     {OPTION_DEADLINE, "--deadline DURATION", "answered by then, without the store if it must be"},
     {OPTION_TTL, "--ttl DURATION", "gives the units back if not settled within this time (1m)"},
     {OPTION_ALL, "--all", "every counter and gauge"},
+    {OPTION_OUTPUT, "--output FILE", "replace FILE by it in one step, for a collector of text files"},
 };
 
 /* `with_commands`: after the names of those that take it. */
@@ -193,7 +196,7 @@ struct invocation {
     int n;
     char **arguments;
     struct buffer params;     /* owned; packed */
-    struct buffer listing;    /* owned; the answer, of SHAPE_LISTING */
+    struct buffer listing;    /* owned; the answer, of SHAPE_LISTING and SHAPE_PAGE */
     struct ratelimit *client; /* owned */
     struct asked asked;
 };
@@ -273,6 +276,24 @@ static enum exit_code list(struct invocation *invocation)
     return show(invocation, pull_of(buffer_data(&invocation->listing), buffer_len(&invocation->listing)));
 }
 
+static enum exit_code show_page(struct invocation *invocation)
+{
+    const struct options *options = &invocation->options;
+    struct buffer *page = &invocation->listing;
+    enum exit_code code = page_ask(invocation->client, (uint32_t)options->timeout_ms, page);
+    if (code != EXIT_DONE) return code;
+    if (options->output != NULL) return page_write(options->output, page);
+    struct slice text = {buffer_data(page), buffer_len(page)};
+    if (!options->json) {
+        fwrite(text.data, 1, text.len, stdout);
+        return EXIT_DONE;
+    }
+    fputs("{\"metrics\": ", stdout);
+    json_text(stdout, text);
+    puts("}");
+    return EXIT_DONE;
+}
+
 static enum exit_code run_command(struct invocation *invocation)
 {
     const struct options *options = &invocation->options;
@@ -300,6 +321,8 @@ static enum exit_code run_command(struct invocation *invocation)
         code = ask_until_allowed(invocation);
     else if (invocation->command->shape == SHAPE_LISTING)
         code = list(invocation);
+    else if (invocation->command->shape == SHAPE_PAGE)
+        code = show_page(invocation);
     else if ((code = ask_once(invocation, &answer)) == EXIT_DONE)
         code = show(invocation, answer);
 

@@ -28,6 +28,7 @@ _ratelimitctl()
         'policies:the policies, with their limits and counts'
         'ping:test that the daemon answers'
         'stats:the main counts of the daemon'
+        'metrics:all numbers of the daemon, for Prometheus'
         'version:the version of the daemon'
         'help:show what a command takes'
         'test-clock:set the time of the daemon, under --test-clock'
@@ -43,6 +44,7 @@ _ratelimitctl()
         '--request-id[sent again with the same ID, it is done once]:id:' \
         '--ttl[give the units back if not settled within this time]:duration:' \
         '--all[every counter and gauge]' \
+        '--output[replace this file by the metrics]:file:_files' \
         '(-h --help)'{-h,--help}'[list commands and options]' \
         '--version[the version of ratelimitctl]' \
         '1:command:->command' '2:policy:->policy' '*::argument:'

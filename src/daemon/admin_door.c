@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "admin/metrics.h"
 #include "daemon/daemon.h"
 
 /* ---- what it is shown ---- */
@@ -27,6 +28,14 @@ static void look(void *arg, struct admin_view *view)
     if (redis != NULL) view->has_redis_clock = redis_store_clock(redis, &view->redis_ahead_us);
     if (redis != NULL && redis_store_ready(redis) && !view->is_store_up)
         view->store_status = redis_store_breaker(redis);
+}
+
+int admin_door_metrics(void *arg, uint64_t *from, struct buffer *text)
+{
+    const struct daemon *daemon = arg;
+    struct admin_view view;
+    look(arg, &view);
+    return metrics_part(&view, &daemon->clock, RL_HIREDIS_VERSION, from, text);
 }
 
 static struct admin_options options_of(struct daemon *daemon, const struct config *config)

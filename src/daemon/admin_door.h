@@ -5,6 +5,7 @@
 #define RL_DAEMON_ADMIN_DOOR_H
 
 #include "admin/admin.h"
+#include "base/buffer.h"
 
 struct config;
 struct daemon;
@@ -12,6 +13,10 @@ struct daemon;
 struct admin_door {
     struct admin *admin; /* owned; NULL: admin.listen is not set */
 };
+
+/* The page of metrics part by part, for the method of that name (server.h), which needs no listener; arg: the daemon.
+ */
+int admin_door_metrics(void *arg, uint64_t *from, struct buffer *text);
 
 /* Opens it if admin.listen is set. 0, or -1 without memory. */
 int admin_door_start(struct daemon *daemon);

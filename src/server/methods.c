@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "server/check_list.h"
 #include "server/members.h"
+#include "server/metrics_page.h"
 #include "server/params.h"
 #include "server/policies.h"
 #include "server/policy_list.h"
@@ -394,6 +395,7 @@ static const struct method methods[] = {
     {"hello", "[options]", 0, 1, run_hello, 0, false},
     {"ping", "none", 0, 0, run_ping, 0, false},
     {"stats", "none", 0, 0, run_stats, 0, false},
+    {"metrics", "[next]", 0, 1, metrics_page_run, 32, false},
     {"policies", "[page]", 0, 1, run_policies, 0, false},
     {"version", "none", 0, 0, run_version, 0, false},
     {"test_clock", "microseconds", 1, 1, run_test_clock, 0, true},

@@ -239,6 +239,12 @@ int server_listen(struct server *server, enum server_endpoint at, int fd)
     return rc;
 }
 
+void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg)
+{
+    server->sessions.metrics_part = part;
+    server->sessions.metrics_arg = arg;
+}
+
 void server_tick_end(struct server *server)
 {
     sessions_tick_end(&server->sessions);

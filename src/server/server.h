@@ -17,6 +17,7 @@
 
 #include <uv.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/slice.h"
 #include "engine/engine.h"
@@ -57,6 +58,10 @@ struct server_options {
     uint32_t n_buckets;          /* likewise */
 };
 
+/* Appends a part of the page of metrics to `text`, from *from on, which is 0 at first; *from is then where the next
+ * part begins. 1: there is one; 0: there is none; -1: no memory. */
+typedef int metrics_part_fn(void *arg, uint64_t *from, struct buffer *text);
+
 /* NULL without memory. */
 struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *engine,
                           const struct server_options *options);
@@ -65,6 +70,9 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
 int server_listen(struct server *server, enum server_endpoint at, int fd);
 /* Reload. max_frame and max_depth hold for connections to come, everything else at once. */
 void server_set_options(struct server *server, const struct server_options *options);
+
+/* Who makes the page of metrics; without it the method is not there. */
+void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg);
 
 void server_tick_end(struct server *server);
 void server_look(struct server *server); /* each second: what is still to be logged */

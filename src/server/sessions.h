@@ -73,7 +73,9 @@ struct sessions {
     struct clock *clock;
     struct engine *engine;
     struct server_options options;
-    uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
+    metrics_part_fn *metrics_part; /* NULL: nobody makes the page */
+    void *metrics_arg;             /* of it; not owned */
+    uint8_t *read_buffer;          /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
     struct buffer_pool buffer_pool;
     struct list idle_requests; /* the pool of struct request */
     struct list all;

@@ -68,7 +68,7 @@ def floods():
     yield Flood("check of cost 1000 on logs", "cost", "s", 2000)
     yield Flood("check_all of 16, 64 clients", "check_all", "c", N_KEYS, connections=64, depth=DEPTH // 16, checks=16)
     yield Flood("check and reset in turns", "alternate", "c", N_KEYS)
-    for method in ("policies", "stats", "explain"):
+    for method in ("policies", "stats", "metrics", "explain"):
         yield Flood(f"{method}, 100 clients", method, "c", N_KEYS, connections=100, depth=50)
     yield Flood("connect, ask and leave, 100 at once", "leave", "c", N_KEYS, connections=100)
     yield Flood("long messages, 800 clients, to a polite one", "long", "c", 1, connections=800, depth=10,

@@ -59,6 +59,7 @@ enum {
 enum method {
     CHECK,
     STATS,
+    METRICS,
     POLICIES,
     EXPLAIN,
     CHECK_MANY,
@@ -76,11 +77,12 @@ enum method {
 };
 
 static const char *const METHOD_NAMES[] = {
-    [CHECK] = "check",     [STATS] = "stats",           [POLICIES] = "policies",
-    [EXPLAIN] = "explain", [CHECK_MANY] = "check_many", [CHECK_ALL] = "check_all",
-    [COST] = "cost",       [REQUEST_ID] = "request_id", [RESERVE] = "reserve",
-    [ACQUIRE] = "acquire", [REFUND] = "refund",         [ALTERNATE] = "alternate",
-    [LONG] = "long",       [LEAVE] = "leave",           [POLITE] = "polite"};
+    [CHECK] = "check",         [STATS] = "stats",     [POLICIES] = "policies",
+    [METRICS] = "metrics",     [EXPLAIN] = "explain", [CHECK_MANY] = "check_many",
+    [CHECK_ALL] = "check_all", [COST] = "cost",       [REQUEST_ID] = "request_id",
+    [RESERVE] = "reserve",     [ACQUIRE] = "acquire", [REFUND] = "refund",
+    [ALTERNATE] = "alternate", [LONG] = "long",       [LEAVE] = "leave",
+    [POLITE] = "polite"};
 
 static struct {
     const char *socket;
@@ -254,6 +256,7 @@ static uint8_t *put_request(uint8_t *to, uint32_t msgid, struct asked *asked)
     switch (opt.method) {
     case REQUEST_ID: return put_request_id(to, msgid);
     case STATS: return put_head(to, msgid, "stats", 0);
+    case METRICS: return put_head(to, msgid, "metrics", 0);
     case POLICIES: return put_head(to, msgid, "policies", 0);
     case EXPLAIN: return put_subject(put_head(to, msgid, "explain", 2));
     case CHECK_MANY: return put_checks(to, msgid, "check_many");

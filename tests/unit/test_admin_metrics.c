@@ -90,12 +90,45 @@ static void a_page_ends_with_a_whole_line_however_it_is_read(void **state)
     policy_set_unref(set);
 }
 
+/* All parts; false: memory was short. */
+static bool read_parts(struct policy_set *set, uint64_t failing, struct buffer *text)
+{
+    const struct admin_view view = {.store = "memory", .policies = set, .n_named = 10};
+    uint64_t from = 0;
+    int more;
+    buffer_truncate(text, 0);
+    mem_fail_nth(failing);
+    do {
+        more = metrics_part(&view, &clock_at_rest, "1.2", &from, text);
+    } while (more > 0);
+    mem_fail_nth(0);
+    return more == 0;
+}
+
+static void in_parts_it_is_the_same_page_without_the_process(void **state)
+{
+    (void)state;
+    static char text[PAGE_MAX];
+    struct policy_set *set = policies_make(specs, 2);
+    struct buffer parts = {0};
+    assert_false(read_parts(set, 1, &parts));
+    buffer_fini(&parts);
+    assert_true(read_parts(set, 0, &parts));
+    assert_int_equal(read_page(set, 0, text), METRICS_OVER);
+    assert_ptr_equal(strstr(text, "# HELP process_"), text + buffer_len(&parts)); /* the times in it are not equal */
+    assert_int_equal(buffer_append(&parts, "", 1), 0);
+    assert_has_heads((const char *)buffer_data(&parts));
+    buffer_fini(&parts);
+    policy_set_unref(set);
+}
+
 int main(void)
 {
     all_counters_reset();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory_a_page_fails_and_no_family_lacks_its_head),
         cmocka_unit_test(a_page_ends_with_a_whole_line_however_it_is_read),
+        cmocka_unit_test(in_parts_it_is_the_same_page_without_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

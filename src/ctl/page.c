@@ -1,0 +1,119 @@
+#include "ctl/page.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/blocking.h"
+#include "ctl/words.h"
+#include "proto/pack.h"
+
+enum {
+    BEGINNINGS_MOST = 10,      /* each reload of the daemon makes the page begin anew */
+    PAGE_BYTES_MOST = 1 << 30, /* a hundred thousand policies have some hundred megabytes */
+    MESSAGE_SIZE = 512,
+};
+
+/* ---- asking ---- */
+
+static enum exit_code fail(struct ratelimit *client, enum ratelimit_status status, const char *error)
+{
+    return complain(blocking_link(client), status, "", error);
+}
+
+/* Takes a part. EXIT_DONE, with `ret_next` empty if it was the last one. */
+static enum exit_code take_part(struct ratelimit *client, struct pull answer, struct buffer *page,
+                                struct slice *ret_next, int *n_beginnings)
+{
+    struct pull first = words_member(answer, "first"), text = words_member(answer, "text"),
+                next = words_member(answer, "next");
+    struct slice piece;
+    bool is_first = false;
+    *ret_next = (struct slice){0};
+    if (pull_text(&text, &piece) != 0) return fail(client, RATELIMIT_PROTOCOL, "the answer has no text");
+    pull_bool(&first, &is_first);
+    pull_text(&next, ret_next);
+
+    if (is_first) {
+        buffer_truncate(page, 0);
+        if (++*n_beginnings > BEGINNINGS_MOST)
+            return fail(client, RATELIMIT_PROTOCOL, "the daemon was reloaded again and again while it was asked");
+    }
+    if (buffer_append(page, piece.data, piece.len) < 0)
+        return fail(client, RATELIMIT_NO_MEMORY, "no memory for the page of metrics");
+    return EXIT_DONE;
+}
+
+enum exit_code page_ask(struct ratelimit *client, uint32_t timeout_ms, struct buffer *ret)
+{
+    struct buffer params = {0};
+    struct slice next = {0};
+    int n_beginnings = 0;
+    enum exit_code code;
+    ret->max = PAGE_BYTES_MOST;
+    do {
+        struct packer packer = packer_of(&params);
+        const void *result;
+        size_t len;
+        buffer_truncate(&params, 0);
+        pack_array(&packer, next.len > 0);
+        if (next.len > 0) pack_str(&packer, next);
+
+        enum ratelimit_status status =
+            ratelimit_call(client, "metrics", buffer_data(&params), buffer_len(&params), timeout_ms, &result, &len);
+        code = status == RATELIMIT_OK
+                   ? take_part(client, pull_of(result, len), ret, &next, &n_beginnings)
+                   : complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
+    } while (code == EXIT_DONE && next.len > 0);
+    buffer_fini(&params);
+    return code;
+}
+
+/* ---- the file ---- */
+
+static enum exit_code cannot_write(const char *path, const char *why)
+{
+    char text[MESSAGE_SIZE];
+    snprintf(text, sizeof text, "%s: %s", path, why);
+    fprintf(stderr, "ratelimitctl: cannot write %s\n", text);
+    complain_object("OUTPUT", text);
+    return EXIT_OUTPUT;
+}
+
+/* Readable by all: whoever collects it is another user. 0, or -1 with errno. */
+static int fill(int fd, const struct buffer *page)
+{
+    size_t done = 0;
+    while (done < buffer_len(page)) {
+        ssize_t n = write(fd, buffer_data(page) + done, buffer_len(page) - done);
+        if (n < 0 && errno != EINTR) return -1;
+        if (n > 0) done += (size_t)n;
+    }
+    return fchmod(fd, 0644);
+}
+
+enum exit_code page_write(const char *path, const struct buffer *page)
+{
+    struct stat there;
+    if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return cannot_write(path, "it is no regular file, and would be replaced; without --output the page goes to "
+                                  "standard output");
+
+    size_t size = strlen(path) + sizeof ".XXXXXX";
+    char *temporary = malloc(size); /* in the same folder, and not a name that a collector takes for one of its own */
+    if (temporary == NULL) return cannot_write(path, "no memory");
+    snprintf(temporary, size, "%s.XXXXXX", path);
+
+    int fd = mkstemp(temporary), error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        if (fill(fd, page) < 0) error = errno;
+        if (close(fd) < 0 && error == 0) error = errno;
+        if (error == 0 && rename(temporary, path) < 0) error = errno;
+        if (error != 0) unlink(temporary);
+    }
+    free(temporary);
+    return error == 0 ? EXIT_DONE : cannot_write(path, strerror(error));
+}

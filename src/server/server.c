@@ -22,7 +22,7 @@ COUNTERS_DEFINE(control, CONTROL_COUNTERS);
 
 enum {
     BACKLOG = 4096,
-    ACCEPTS_LEAST = 16,                   /* in a tick, however much else is to be done */
+    ACCEPTS_LEAST = 8,                    /* in a tick, however much else is to be done */
     SPARE_FDS = 64 + CONTROL_CONNECTIONS, /* of the process's limit: the store, name lookups, the log, reloads */
     SPARE_FDS_LEAST = 24,                 /* of a low one: 17 are open from the start */
     CONTROL_SHARE = 8,                    /* of the spare ones of a low limit: this part is the control socket's */

@@ -37,7 +37,7 @@ enum {
     SMALL_READ = 4096,     /* bytes of one in a tick whose work is done: they wait */
     MESSAGE_BYTES = 256,   /* of a message cost a unit of work (sessions.h) */
     READ_BYTES = 1024,     /* the same of what is read, whole messages or not */
-    CONNECTION_UNITS = 32, /* to accept one, and again to close it: some system calls each */
+    CONNECTION_UNITS = 64, /* to accept one, and again to close it: some system calls each */
 };
 
 static struct peer peer_of(const uv_pipe_t *pipe)

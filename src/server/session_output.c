@@ -36,7 +36,8 @@ static size_t n_unread(const struct session *session)
 void session_wake(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    struct list *queue = session_had_turn(session) ? &sessions->runnable : &sessions->fresh;
+    bool is_fresh = session->fault == NULL && !session_had_turn(session);
+    struct list *queue = is_fresh ? &sessions->fresh : &sessions->runnable;
     if (list_empty(&session->run_link)) list_push_back(queue, &session->run_link);
 }
 

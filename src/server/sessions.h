@@ -25,7 +25,8 @@
  * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who
  * had it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message
  * comes: it is `fresh`, and served before them. So a single check does not wait for a round of all those that have more
- * than a tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do.
+ * than a tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do; nor
+ * is one that is only to be closed.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H

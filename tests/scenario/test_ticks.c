@@ -333,17 +333,24 @@ static void while_answers_are_late_less_is_taken(void **state)
     buffer_fini(&one);
 }
 
-static void new_connections_take_their_part_of_a_tick(void **state)
+/* So many at once that accepting or closing them takes many ticks. */
+enum { N_COMING = 200 };
+static struct client coming[N_COMING];
+
+static void open_many(void)
 {
-    (void)state;
-    enum { N = 200, UNITS = 32 };
-    static struct client clients[N];
     struct server_options options = server_fixture_options;
     options.max_connections = 1000;
     server_set_options(fixture.server, &options);
+    for (int i = 0; i < N_COMING; i++) client_open(&coming[i], &fixture);
+}
 
-    uint64_t before = server_counters.connections_accepted, end = before + N;
-    for (int i = 0; i < N; i++) client_open(&clients[i], &fixture);
+static void new_connections_take_their_part_of_a_tick(void **state)
+{
+    (void)state;
+    enum { UNITS = 64 };
+    uint64_t before = server_counters.connections_accepted, end = before + N_COMING;
+    open_many();
     for (int ticks = 0; before < end; ticks++) {
         assert_true(ticks < 1000);
         server_fixture_tick(&fixture);
@@ -352,13 +359,26 @@ static void new_connections_take_their_part_of_a_tick(void **state)
     }
 
     size_t n_open = server_counters.connections;
-    for (int i = 0; i < N; i++) client_close(&clients[i]);
+    for (int i = 0; i < N_COMING; i++) client_close(&coming[i]);
     for (int ticks = 0; server_counters.connections > N_FLOODS + 1; ticks++) {
         assert_true(ticks < 1000);
         server_fixture_tick(&fixture);
         assert_true(n_open - server_counters.connections <= UNITS_MAX / UNITS);
         n_open = server_counters.connections;
     }
+}
+
+/* Those that had left had their turn before it. */
+static void a_check_does_not_wait_until_all_who_left_are_closed(void **state)
+{
+    (void)state;
+    open_many();
+    while (server_counters.connections < N_FLOODS + 1 + N_COMING) server_fixture_tick(&fixture);
+    server_fixture_ticks(&fixture, 2); /* a round has ended since they came */
+    for (int i = 0; i < N_COMING; i++) client_close(&coming[i]);
+    put_check(&polite, 7, "mine");
+    assert_true(ticks_until_held("mine") <= 2);
+    assert_true(server_counters.connections > N_FLOODS + 1 + N_COMING / 2); /* most are still to be closed */
 }
 
 static void new_connections_are_accepted_while_others_flood(void **state)
@@ -407,6 +427,7 @@ int main(void)
         TEST(checks_that_fail_at_once_weigh_their_answers),
         TEST(while_answers_are_late_less_is_taken),
         TEST(new_connections_take_their_part_of_a_tick),
+        TEST(a_check_does_not_wait_until_all_who_left_are_closed),
         TEST(new_connections_are_accepted_while_others_flood),
         TEST_MEMORY(answers_of_one_tick_count_as_unread_before_it_ends),
     };

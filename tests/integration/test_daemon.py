@@ -320,7 +320,7 @@ def test_what_was_sent_before_the_stop_is_answered(ratelimitd, connect):
 
 
 @pytest.mark.parametrize("n_signals", [1, 2])
-def test_a_stop_does_not_wait_for_a_name_lookup(ratelimitd, connect, stuck_resolver, n_signals):
+def test_a_stop_does_not_wait_for_a_name_lookup(stuck_resolver, ratelimitd, connect, n_signals):
     """Earlier, even two SIGTERMs waited for the resolver's timeout, and the log reported 0 slots that could not be given back."""
     env, mark = stuck_resolver
     config = (f"{POLICIES}drain: {{timeout: 50ms}}\n"
@@ -338,7 +338,7 @@ def test_a_stop_does_not_wait_for_a_name_lookup(ratelimitd, connect, stuck_resol
     assert connect(daemon).call("ping") == "pong"
 
 
-def test_a_reload_drops_a_name_lookup_that_hangs(ratelimitd, start_redis, connect, stuck_resolver):
+def test_a_reload_drops_a_name_lookup_that_hangs(stuck_resolver, ratelimitd, start_redis, connect):
     """The new address, without any name in it, was used only after the resolver had given up the old one."""
     env, mark = stuck_resolver
     server = start_redis(tcp=True)

@@ -88,7 +88,7 @@ def test_sentinels_are_reached_by_name_and_through_tls(redis_kind, start_daemon,
     assert n_keys(master) == 1
 
 
-def test_a_lookup_that_ends_while_the_next_sentinel_is_asked_is_dropped(start_daemon, fake, stuck_resolver):
+def test_a_lookup_that_ends_while_the_next_sentinel_is_asked_is_dropped(stuck_resolver, start_daemon, fake):
     """It ended the daemon: a second connection was opened over the first."""
     env, mark = stuck_resolver
     silent = fake(b"")
@@ -102,7 +102,7 @@ def test_a_lookup_that_ends_while_the_next_sentinel_is_asked_is_dropped(start_da
         assert client.call("ping") == "pong"
 
 
-def test_each_address_of_a_sentinels_name_has_its_turn(start_redis, start_daemon, fake, stuck_resolver):
+def test_each_address_of_a_sentinels_name_has_its_turn(stuck_resolver, start_redis, start_daemon, fake):
     """Only the first was ever tried."""
     env, mark = stuck_resolver
     server = start_redis(tcp=True)
@@ -170,7 +170,7 @@ def test_a_reload_to_another_topology_keeps_the_password_of_the_present_server(s
         assert client.call("stats")["redis_connects"] == connects
 
 
-def test_lookups_that_hang_hold_up_no_reload(start_daemon, fake, stuck_resolver):
+def test_lookups_that_hang_hold_up_no_reload(stuck_resolver, start_daemon, fake):
     """Those of a Sentinel and of the master had both helper threads."""
     env, mark = stuck_resolver
     by_number = fake(names("redis.example", 6379))

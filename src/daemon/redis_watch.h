@@ -33,7 +33,7 @@ struct redis_watch {
     char reported[REDIS_WATCH_STATUS_MAX];
     uint64_t n_seen[REDIS_EVENTS];
     int64_t error_us; /* the last error reply seen; CLOCK_MONOTONIC */
-    struct redis_watch_passed passed[REDIS_SENTINELS_MAX];
+    struct redis_watch_passed passed[REDIS_ADDRESSES_MAX];
     uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
     bool has_fault;     /* the daemons cannot be counted, which has been reported */
 };

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,16 @@ void redis_options_swap_server(struct redis_options *a, struct redis_options *b)
     const struct redis_options of_a = *a;
     take_server(a, b);
     take_server(b, &of_a);
+}
+
+uint32_t redis_address_nth(const char *all, uint32_t nth, char *ret, size_t size)
+{
+    uint32_t n_all = 1;
+    for (const char *at = all; (at = strchr(at, '\n')) != NULL; at++) n_all++;
+    const char *at = all;
+    for (uint32_t i = nth % n_all; i > 0; i--) at = strchr(at, '\n') + 1;
+    snprintf(ret, size, "%.*s", (int)strcspn(at, "\n"), at);
+    return n_all;
 }
 
 const char *redis_address_parse(const char *text, struct redis_address *ret)

@@ -5,11 +5,12 @@
 #define RL_STORE_REDIS_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct redis_tls;
 
-enum { REDIS_SENTINELS_MAX = 16 }; /* that `address` may have, or servers of a cluster */
+enum { REDIS_ADDRESSES_MAX = 16 }; /* that `address` may have, or servers of a cluster */
 
 struct redis_options {
     const char *address; /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; of a cluster any of its
@@ -65,6 +66,9 @@ struct redis_address {
     char host[REDIS_HOST_MAX + 1]; /* else; without brackets */
     uint16_t port;
 };
+
+/* The n-th line of several addresses, round and round, cut at `size`. Their number. */
+uint32_t redis_address_nth(const char *all, uint32_t nth, char *ret, size_t size);
 
 /* NULL, or what is wrong and what to write instead (static). */
 const char *redis_address_parse(const char *text, struct redis_address *ret);

@@ -1,13 +1,9 @@
 /*
  * redis_sentinel.h: the address of the master, from one of several Sentinels.
  *
- *   waiting ──▶ trying ──▶ answered ──▶ waiting      the one that answered goes first next time, and its connection
- *                 │  ▲                               stays open for its hints (+switch-master) until then
- *                 ▼  │
- *               passing                              to the next; behind the last one, the round has failed
- *
- * A round begins when the owner asks, when a Sentinel hints at a new master, and after some seconds. Each Sentinel has
- * 250 ms. What one says is a claim: the owner proves it by a handshake with the server that it names.
+ * A round (redis_round.h) begins when the owner asks, when a Sentinel hints at a new master, and after some seconds.
+ * The connection to the one that answered stays open for its hints (+switch-master) until the next round. What one says
+ * is a claim: the owner proves it by a handshake with the server that it names.
  */
 #ifndef RL_STORE_REDIS_SENTINEL_H
 #define RL_STORE_REDIS_SENTINEL_H

@@ -20,7 +20,8 @@
 
 enum {
     LINE_MAX_BYTES = 1024,
-    STEPS_MOST = 256, /* of a piece: policies that have no line in a family take time too */
+    STEPS_MOST = 256,  /* of a piece: policies that have no line in a family take time too */
+    STEP_US = 1000000, /* of the system's clock: less is how unevenly the two clocks run, or late reading of one */
 };
 
 struct metrics {
@@ -66,12 +67,17 @@ static size_t one_step(const struct metrics *metrics)
     return 1;
 }
 
-/* Of the epoch's clock before that of CLOCK_MONOTONIC: the system's, not the daemon's own, which a test may set. */
+/* By how much the epoch's clock, the system's and not the daemon's own, is ahead of CLOCK_MONOTONIC. It is a little
+ * different each time; only a step of the clock counts, so that the times on two pages are equal: else they would seem
+ * to have changed. */
 static int64_t epoch_ahead_us(const struct clock *clock)
 {
+    static int64_t kept_us;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 - clock->mono_us;
+    int64_t ahead_us = now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 - clock->mono_us;
+    if (ahead_us < kept_us - STEP_US || ahead_us > kept_us + STEP_US) kept_us = ahead_us;
+    return kept_us;
 }
 
 static void put_daemon(struct metrics *metrics, size_t step)

@@ -171,6 +171,13 @@ def test_a_reload_ends_the_series_of_a_removed_policy_and_no_other(ratelimitd, c
     assert page.sum("ratelimitd_decisions_total", policy="api") == 7
 
 
+def test_the_times_of_start_and_reload_are_the_same_on_every_page(ratelimitd):
+    """They were some microseconds apart, so that Prometheus' changes() saw a start at each scrape."""
+    daemon = ratelimitd(ADMIN + POLICIES)
+    names = ["ratelimitd_start_time_seconds", "process_start_time_seconds", "ratelimitd_config_last_reload_success_timestamp_seconds"]
+    assert len({tuple(page.value(name) for name in names) for page in (metrics(daemon) for _ in range(20))}) == 1
+
+
 def test_with_redis_each_stage_and_each_source_is_counted(ratelimitd, redis, connect):
     daemon = ratelimitd(ADMIN + "defaults: {deadline: 10s}\n" + POLICIES, redis=redis)
     client = connect(daemon)

@@ -44,11 +44,12 @@ def test_the_checker_of_prometheus_finds_nothing(ratelimitd, connect, redis, has
 
 
 class Prometheus(Process):
-    def __init__(self, place, target):
+    def __init__(self, place, target, rules=None):
         super().__init__()
         self.port = free_port()
         (place / "prometheus.yml").write_text(
-            "global: {scrape_interval: 1s}\n"
+            "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+            f"rule_files: [{rules or ''}]\n"
             f"scrape_configs: [{{job_name: ratelimitd, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}]\n")
         self.spawn([PROGRAMS / "prometheus", f"--config.file={place}/prometheus.yml", f"--storage.tsdb.path={place}/data",
                     f"--web.listen-address=127.0.0.1:{self.port}"])
@@ -61,6 +62,10 @@ class Prometheus(Process):
     def query(self, expression):
         """The value of each series."""
         return [float(one["value"][1]) for one in self.ask("query", query=expression)["result"]]
+
+    def series(self, selector):
+        """The labels of each series."""
+        return self.ask("series", **{"match[]": selector})
 
     def is_scraping(self):
         try:

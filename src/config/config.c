@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/listen_address.h"
 #include "base/nearest.h"
+#include "config/access_read.h"
 #include "config/secret.h"
 #include "config/tls_files.h"
 #include "config/yaml_tree.h"
@@ -42,8 +43,8 @@ struct loader {
     struct config *config;
     struct faults *faults;
     bool is_dry_run;
-    const struct tree_node *policies; /* NULL = not written */
-    uint32_t lines[N_SETTINGS];       /* 0 = not written */
+    const struct tree_node *policies, *access; /* NULL = not written */
+    uint32_t lines[N_SETTINGS];                /* 0 = not written */
 };
 
 /* Records a fault of a setting, on its line; if it is not written, on the line of the setting `other`. */
@@ -76,6 +77,7 @@ static void refuse_key(struct loader *loader, const struct tree_node *key, const
         nearest_offer(&nearest, names[n++]);
     }
     if (above[0] == '\0') nearest_offer(&nearest, "policies");
+    if (above[0] == '\0') nearest_offer(&nearest, "access");
 
     for (size_t i = 0; i < N_SETTINGS && text == NULL && nearest.name == NULL; i++) {
         const char *known = daemon_settings[i].name, *leaf = strrchr(known, '.') + 1;
@@ -125,6 +127,8 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
             "CA's certificate");
     else if (strcmp(path, "policies") == 0)
         loader->policies = node;
+    else if (strcmp(path, "access") == 0)
+        loader->access = node;
     else if (is_section)
         load_section(loader, node, path);
     else
@@ -398,6 +402,7 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
     config->policies = loader.policies != NULL ? policy_read_all(loader.policies, &defaults, faults)
                                                : default_policies(&defaults, faults);
     config->has_policies = loader.policies != NULL && config->policies != NULL && config->policies->n > 0;
+    config->access = access_read(loader.access, config->policies, config->inline_allow, faults);
     warn_of_compat_in_memory(&loader);
 
     if (faults->n_errors == 0) return config;
@@ -475,6 +480,7 @@ void config_free(struct config *config)
     if (config == NULL) return;
     config_forget_secrets(config);
     policy_set_unref(config->policies);
+    access_unref(config->access);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         char **text = setting_text(&daemon_settings[i], config);
         if (text != NULL) mem_free(*text);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "policy/access.h"
 #include "policy/faults.h"
 #include "policy/policy.h"
 #include "policy/policy_read.h"
@@ -44,6 +45,7 @@ struct config {
     char *keys_secret;           /* owned; from keys.secret_file; likewise */
     struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
     gid_t listen_gid;            /* of listen.group, if that is set; looked up when the file is read */
+    struct access *access;       /* one reference; bound to these policies */
     bool has_tls;                /* the file has a setting of store.redis.tls */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
     int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */

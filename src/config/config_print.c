@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/access_read.h"
 #include "config/config.h"
 #include "policy/policy_setting.h"
 #include "policy/value.h"
@@ -182,6 +183,42 @@ static void print_setting(FILE *out, const struct setting *setting, const struct
     fputs(is_list ? "]\n" : "\n", out);
 }
 
+/* ---- Who may ask ---- */
+
+static bool is_written(const struct setting *setting, const struct access_rule *rule)
+{
+    char **text = setting_text(setting, rule);
+    if (text != NULL) return *text != NULL;
+    return setting->type.kind == VALUE_CHOICE || setting_number(setting, rule) != 0; /* the role always is */
+}
+
+static void print_rule(FILE *out, const char *before, const struct access_rule *rule)
+{
+    for (size_t i = 0; i < N_ACCESS_SETTINGS; i++) {
+        const struct setting *setting = &access_settings[i];
+        if (!is_written(setting, rule)) continue;
+        char **text = setting_text(setting, rule), number[UNITS_TEXT_MAX];
+        bool is_list = setting->type.kind == VALUE_LIST;
+        fprintf(out, "%s%s: %s", before, setting->name, is_list ? "[" : "");
+        if (text == NULL)
+            fputs(value_print(&setting->type, setting_number(setting, rule), number), out);
+        else if (is_list)
+            print_entries(out, *text);
+        else
+            print_quoted(out, slice_of(*text));
+        fputs(is_list ? "]" : "", out);
+        before = ", ";
+    }
+    fputs("}\n", out);
+}
+
+static void print_access(FILE *out, struct access *access)
+{
+    fprintf(out, "access:\n  rules:%s\n", access->n == 0 ? " []" : "");
+    for (size_t i = 0; i < access->n; i++) print_rule(out, "    - {", &access->rules[i]);
+    print_rule(out, "  default: {", access_default(access));
+}
+
 void config_print(FILE *out, const struct config *config)
 {
     const char *before = "";
@@ -194,6 +231,7 @@ void config_print(FILE *out, const struct config *config)
         print_setting(out, setting, config, print_sections(out, before, setting->name));
         before = setting->name;
     }
+    print_access(out, config->access);
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");
     for (size_t i = 0; i < config->policies->n; i++) print_policy(out, config->policies->in_order[i]);
 }

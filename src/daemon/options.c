@@ -69,6 +69,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .max_output_total = (uint64_t)config->listen_max_output_total,
         .idle_timeout_ms = (uint32_t)config->listen_idle_timeout_ms,
         .write_stall_ms = (uint32_t)config->listen_write_stall_ms,
+        .access = config->access,
         .inline_access = config->inline_allow ? INLINE_EVERYBODY : INLINE_NOBODY,
         .denials = (enum denials)config->log_denials,
         .denials_per_second = (uint32_t)config->log_denials_per_second,

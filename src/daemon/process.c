@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/log_key.h"
+#include "base/users.h"
 
 enum {
     FD_RESERVE = 64, /* descriptors besides the clients': Redis, names, the log, a reload */
@@ -48,6 +49,8 @@ uint64_t process_set_up(void)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGUSR1, SIG_IGN); /* has no meaning here, but by default it would end the daemon */
+
+    users_look("/proc/self/uid_map");
 
     /* Three helper threads: for lookups of a server's and of a Sentinel's name, which may hang, and for reloads. Each
      * thread has an arena of its own: otherwise the loop could wait for a heap's lock while the helper that holds it

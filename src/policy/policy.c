@@ -454,6 +454,7 @@ void policy_set_add(struct policy_set *set, struct policy *policy)
 {
     struct slice name = slice_of(policy->name);
     CHECK(set->n < set->cap && policy_find(set, name) == NULL);
+    policy->index = (uint32_t)set->n;
     set->in_order[set->n++] = policy;
     map_insert(&set->by_name, &policy->node, hash_keyed(name.data, name.len));
     if (policy->unlimited) return;

@@ -125,6 +125,7 @@ struct plan {
 
 struct policy {
     struct map_node node;        /* in the set, by name */
+    uint32_t index;              /* in the set's in_order */
     char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
     /* What answers and logs call it: the name, or the one that an inline policy was given. */
     char label[NAME_MAX_LEN + 1];

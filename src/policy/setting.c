@@ -151,6 +151,10 @@ static const struct {
         {"is not a map; write {key: ..., limit: ...} or {match: ..., unlimited: true}",
          "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true",
          "no such setting; an override has key or match, and limit, window, burst, max_wait or unlimited"},
+    [MAP_ACCESS_RULE] = {"is not a map; write {user: ..., policies: [...]} or {group: ..., role: ...}",
+                         "is for a rule of access.rules; access.default is for all others, so leave it out",
+                         "no such setting; a rule has user or group, and role, policies, deny, key_prefix, "
+                         "max_connections and max_inflight"},
 };
 
 bool map_is_one(enum map_kind kind, const struct tree_node *node, const char *path, struct faults *faults)

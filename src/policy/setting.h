@@ -57,7 +57,15 @@ void setting_store(const struct setting *setting, void *holder, int64_t number);
 char **setting_text(const struct setting *setting, const void *holder);
 bool setting_equal(const struct setting *setting, const void *a, const void *b);
 
-enum map_kind { MAP_FILE, MAP_SECTION, MAP_POLICIES, MAP_POLICY, MAP_LIMIT /* of a list */, MAP_OVERRIDE };
+enum map_kind {
+    MAP_FILE,
+    MAP_SECTION,
+    MAP_POLICIES,
+    MAP_POLICY,
+    MAP_LIMIT /* of a list */,
+    MAP_OVERRIDE,
+    MAP_ACCESS_RULE
+};
 
 /* Is it a map? If not, the fault is recorded. */
 bool map_is_one(enum map_kind kind, const struct tree_node *node, const char *path, struct faults *faults);

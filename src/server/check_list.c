@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "engine/engine_counters.h"
+#include "server/access.h"
 #include "server/members.h"
 #include "server/session.h"
 
@@ -114,9 +115,16 @@ void check_list_maybe_start(struct check_list *list)
         return;
     }
 
+    struct request_fault fault;
+    access_refresh(session);
+    if (access_inflight(session, list->n, &fault) != 0) {
+        refuse(list, &fault);
+        return;
+    }
+
     list->state = READING;
     sessions->n_promised += list->n;
-    session->n_inflight += list->n;
+    session_checks_began(session, list->n);
     list_push_back(&sessions->reading, &list->link);
 }
 
@@ -128,6 +136,7 @@ static void read_piece(struct check_list *list, uint32_t max)
     struct request_fault fault;
     struct params params = params_of(list->session, list->request->msgid, &fault);
     params.pull = pull_of(buffer_data(&list->text), buffer_len(&list->text));
+    access_refresh(list->session);
 
     for (; max > 0 && list->n_read < list->n; max--) {
         int status = members_add(list->request, &params, list->n_read);

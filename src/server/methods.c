@@ -12,6 +12,8 @@
 #include "base/counters.h"
 #include "base/latency.h"
 #include "base/log.h"
+#include "proto/method.h"
+#include "server/access.h"
 #include "server/check_list.h"
 #include "server/members.h"
 #include "server/metrics_page.h"
@@ -21,16 +23,6 @@
 #include "server/reply.h"
 #include "server/request.h"
 #include "server/reserve.h"
-
-struct method {
-    const char *name;
-    const char *usage; /* its parameters, for the message about a wrong number of them */
-    uint32_t min_params, max_params;
-    /* 0: answered, or a request is under way. -1: refused, the fault is filled. */
-    int (*run)(struct params *params);
-    uint32_t units; /* of work, besides one and what its length costs: sessions.h */
-    bool only_test_clock;
-};
 
 static int run_check(struct params *params)
 {
@@ -378,36 +370,32 @@ static int run_test_clock(struct params *params)
     return 0;
 }
 
-/* The most frequent ones first. A method without parameters also takes one nil. */
-static const struct method methods[] = {
-    {"check", "policy, key [, cost or options]", 2, 3, run_check, 0, false},
-    {"check_many", "[[policy, key [, cost or options]], ...]", 1, 1, run_check_many, 0, false},
-    {"check_all", "[[policy, key [, cost]], ...] [, options]", 1, 2, run_check_all, 0, false},
-    {"peek", "policy, key [, cost]", 2, 3, run_peek, 0, false},
-    {"explain", "policy, key [, cost]", 2, 3, run_explain, 8, false},
-    {"reset", "policy, key", 2, 2, run_reset, 1, false},
-    {"refund", "policy, key, units [, options]", 3, 4, run_refund, 1, false},
-    {"reserve", "policy, key, estimate [, options]", 3, 4, reserve_run, 1, false},
-    {"settle", "reservation, actual", 2, 2, settle_run, 1, false},
-    {"cancel", "reservation", 1, 1, cancel_run, 1, false},
-    {"acquire", "policy, key [, options]", 2, 3, run_acquire, 1, false},
-    {"release", "slot", 1, 1, run_release, 1, false},
-    {"hello", "[options]", 0, 1, run_hello, 0, false},
-    {"ping", "none", 0, 0, run_ping, 0, false},
-    {"stats", "none", 0, 0, run_stats, 0, false},
-    {"metrics", "[next]", 0, 1, metrics_page_run, 32, false},
-    {"policies", "[page]", 0, 1, run_policies, 0, false},
-    {"version", "none", 0, 0, run_version, 0, false},
-    {"test_clock", "microseconds", 1, 1, run_test_clock, 0, true},
+/* Other files' methods. */
+#define run_reserve reserve_run
+#define run_settle  settle_run
+#define run_cancel  cancel_run
+#define run_metrics metrics_page_run
+
+static const struct method_row {
+    const char *name;
+    const char *usage;
+    uint32_t min_params, max_params;
+    /* 0: answered, or a request is under way. -1: refused, the fault is filled. */
+    int (*run)(struct params *params);
+    uint32_t units;
+} methods[N_METHODS] = {
+#define METHOD(name, role, min, max, units, usage) [METHOD_##name] = {#name, usage, min, max, run_##name, units},
+#include "proto/methods.def"
+#undef METHOD
 };
 
 /* ---- how often each was asked for ---- */
 
-static uint64_t n_asked[N_OF(methods) + 1]; /* the last: no method, or no request that could be read */
+static uint64_t n_asked[N_METHODS + 1]; /* the last: no method, or no request that could be read */
 
 static const char *name_of(size_t i)
 {
-    return i < N_OF(methods) ? methods[i].name : "(other)";
+    return i < N_METHODS ? methods[i].name : "(other)";
 }
 
 const struct counter_family methods_asked = {
@@ -421,7 +409,7 @@ const struct counter_family methods_asked = {
 
 void methods_count_other(void)
 {
-    n_asked[N_OF(methods)]++;
+    n_asked[N_METHODS]++;
 }
 
 void methods_run(struct session *session, const struct rpc_request *request)
@@ -431,17 +419,19 @@ void methods_run(struct session *session, const struct rpc_request *request)
     params.pull = request->params;
     params.n = request->n_params;
 
-    size_t at = 0; /* N_OF(methods): there is none */
-    while (at < N_OF(methods) && !slice_is(request->method, methods[at].name)) at++;
-    if (at < N_OF(methods) && methods[at].only_test_clock && !session->sessions->options.test_clock) at = N_OF(methods);
-    const struct method *method = at < N_OF(methods) ? &methods[at] : NULL;
+    size_t at = 0; /* N_METHODS: there is none */
+    while (at < N_METHODS && !slice_is(request->method, methods[at].name)) at++;
+    if (at == METHOD_test_clock && !session->sessions->options.test_clock) at = N_METHODS;
+    const struct method_row *method = at < N_METHODS ? &methods[at] : NULL;
     n_asked[at]++;
 
-    int status;
+    int status = -1;
     if (method == NULL) {
         char space[72];
-        status = params_fail(&params, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
-                             log_escape(space, sizeof space, request->method.data, request->method.len));
+        params_fail(&params, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
+                    log_escape(space, sizeof space, request->method.data, request->method.len));
+    } else if (!(session->rule->may >> at & 1) && access_refuses_method(session, (enum method)at, &fault)) {
+        /* the fault is filled */
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||
                (method->max_params == 0 && params.n == 1 && pull_type(&params.pull) == PULL_NIL)) {
         /* if it answers at once, that comes behind those of earlier checks */
@@ -449,8 +439,8 @@ void methods_run(struct session *session, const struct rpc_request *request)
         sessions_spend(session->sessions, method->units);
         status = method->run(&params);
     } else {
-        status = params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,
-                             method->name, method->usage);
+        params_fail(&params, ERROR_BAD_REQUEST, "wrong number of parameters: %u given; %s takes: %s", params.n,
+                    method->name, method->usage);
     }
     if (status != 0) session_answer_error(session, request->msgid, fault.code, fault.text);
 }

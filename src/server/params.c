@@ -6,8 +6,10 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "base/users.h"
 #include "engine/engine.h"
 #include "policy/inline_policies.h"
+#include "server/access.h"
 #include "server/session.h"
 
 enum {
@@ -55,6 +57,37 @@ int params_fail_overloaded(const struct params *params)
     return params_fail(params, ERROR_OVERLOADED, "memory is short; try again later");
 }
 
+/* ---- what is not for this user: the same, with the place in a list ---- */
+
+static int fail_access(const struct params *params, const struct request_fault *fault)
+{
+    return params_fail(params, fault->code, "%s", fault->text);
+}
+
+int params_is_for(const struct params *params, const struct policy *policy)
+{
+    struct request_fault fault;
+    return access_policy(params->session, policy, &fault) == 0 ? 0 : fail_access(params, &fault);
+}
+
+int params_inline_is_for(const struct params *params)
+{
+    struct request_fault fault;
+    return access_inline(params->session, &fault) == 0 ? 0 : fail_access(params, &fault);
+}
+
+__attribute__((noinline)) static int fail_key_access(const struct params *params)
+{
+    struct request_fault fault;
+    access_fail_key(params->session, &fault);
+    return fail_access(params, &fault);
+}
+
+int params_key_is_for(const struct params *params, struct slice key)
+{
+    return access_takes_key(params->session, key) ? 0 : fail_key_access(params);
+}
+
 static const char *shown(char space[SHOWN_MAX], struct slice text)
 {
     return log_escape(space, SHOWN_MAX, text.data, text.len);
@@ -76,14 +109,20 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
 }
 
+static bool is_own_user(const struct session *session)
+{
+    return session->peer.uid == geteuid() && !users_is_ambiguous(session->peer.uid);
+}
+
 struct policy_set *params_inline(const struct params *params, struct slice name, char text[FAULT_TEXT_MAX])
 {
     const struct server_options *options = &params->session->sessions->options;
     bool may = options->inline_access == INLINE_EVERYBODY ||
-               (options->inline_access == INLINE_OWN_USER && params->session->peer.uid == geteuid());
+               (options->inline_access == INLINE_OWN_USER && is_own_user(params->session));
     struct policy_set *set = NULL;
     text[0] = '\0';
-    if (may) (void)inline_policies_named(options->inline_policies, name, &set, text, FAULT_TEXT_MAX);
+    if (may && params->session->rule->grants_inline)
+        (void)inline_policies_named(options->inline_policies, name, &set, text, FAULT_TEXT_MAX);
     return set;
 }
 
@@ -117,10 +156,12 @@ static int read_inline_policy(struct params *params, struct check *check, const 
         return params_fail(params, ERROR_NOT_PERMITTED,
                            "policy: inline policies are not allowed here (inline.allow); write the name of one that "
                            "'policies' lists");
-    if (options->inline_access == INLINE_OWN_USER && params->session->peer.uid != geteuid())
+    if (options->inline_access == INLINE_OWN_USER && !is_own_user(params->session))
         return params_fail(params, ERROR_NOT_PERMITTED,
                            "policy: without a configuration inline policies are for the daemon's own user; write the "
                            "name of one that 'policies' lists");
+
+    if (params_inline_is_for(params) != 0) return -1;
 
     CHECK(pull_skip(&params->pull) == 0); /* the scanner has found the message whole */
     const struct slice map = {start, (size_t)(params->pull.at - start)};
@@ -147,6 +188,7 @@ static inline int read_policy(struct params *params, struct check *check, const 
 
     *ret = policy_find(params_policies(params), name);
     if (*ret == NULL) return read_label(params, name, check, ret);
+    if (params_is_for(params, *ret) != 0) return -1;
     session->last_generation = generation;
     session->last_policy = *ret;
     session->last_name = slice_of((*ret)->name);
@@ -176,6 +218,7 @@ static int read_key_of(struct params *params, const struct policy *policy, struc
 {
     CHECK(policy != NULL);
     if (read_key(params, ret) != 0) return -1;
+    if (!access_takes_key(params->session, *ret)) return fail_key_access(params);
     if (!policy_takes_key(policy, *ret)) return fail_format(params, policy, *ret);
     params->n -= 2;
     return 0;
@@ -228,7 +271,8 @@ int params_counter(struct params *params, struct check *ret)
         limit = (struct slice){slash + 1, (size_t)(name.data + name.len - slash) - 1};
         name.len = (size_t)(slash - name.data);
         policy = policy_find(params_policies(params), name);
-        if (policy == NULL && read_label(params, name, ret, &policy) != 0) return -1;
+        if (policy != NULL ? params_is_for(params, policy) != 0 : read_label(params, name, ret, &policy) != 0)
+            return -1;
         CHECK(policy != NULL);
         ret->only = policy_find_limit(policy, limit);
         if (ret->only == NULL) return fail_unknown_limit(params, policy, limit);

@@ -50,6 +50,12 @@ int params_fail(const struct params *params, enum error_code code, const char *f
 
 int params_fail_overloaded(const struct params *params);
 
+/* May the session's user ask for this policy, write one out, and name this key (access.h)? 0, or -1 with the fault
+ * filled. The functions below ask the same. */
+int params_is_for(const struct params *params, const struct policy *policy);
+int params_inline_is_for(const struct params *params);
+int params_key_is_for(const struct params *params, struct slice key);
+
 /* Reads policy and key, with which every check begins. Sets the check's plan to what counts for the key, its key, which
  * fits the policy's format, and for an inline policy its set. */
 int params_target(struct params *params, struct check *ret);

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
+#include "server/access.h"
 #include "server/explain.h"
 #include "server/params.h"
 #include "server/reply.h"
@@ -298,12 +299,13 @@ int request_go(struct request *request, const struct params *params, int status)
     struct engine *engine = request->session->sessions->engine;
     if (status == 0 && request->kind == REQUEST_ALL) share_deadline(request);
     if (status == 0) status = request_seal(request, params);
+    if (status == 0) status = access_inflight(request->session, request->n, params->fault);
     if (status != 0) {
         request_drop(request);
         return status;
     }
 
-    request->session->n_inflight += request->n;
+    session_checks_began(request->session, request->n);
     struct check *first = request->first;
     if (first == NULL) finish(request); /* an empty list */
     for (struct check *check = first, *next; check != NULL; check = next) {

@@ -44,6 +44,16 @@ int reserve_run(struct params *params)
     return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
 }
 
+/* May the client settle a reservation of this policy (NULL: an inline one, or one that is gone) and key? If not, the
+ * fault is filled. */
+static bool may_settle(const struct params *params, const struct policy *policy, struct slice key)
+{
+    bool has_inline = params->session->sessions->options.inline_access != INLINE_NOBODY;
+    if (policy != NULL && params_is_for(params, policy) != 0) return false;
+    if (policy == NULL && has_inline && params_inline_is_for(params) != 0) return false;
+    return params_key_is_for(params, key) == 0;
+}
+
 /* The plan that it is settled by now, for a key that its policy takes; NULL: there is none, and that is answered. An
  * inline policy's set is *ret_set, else NULL. */
 static const struct plan *find_plan(const struct params *params, const struct reservation_token *token,
@@ -52,6 +62,7 @@ static const struct plan *find_plan(const struct params *params, const struct re
     char text[FAULT_TEXT_MAX];
     uint32_t max_key = params->session->sessions->options.max_key;
     const struct policy *policy = policy_find(params_policies(params), token->policy);
+    if (!may_settle(params, policy, token->key)) return NULL;
     *ret_set = policy == NULL ? params_inline(params, token->policy, text) : NULL;
     if (*ret_set != NULL) policy = (*ret_set)->in_order[0];
 

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "server/access.h"
 #include "server/server_counters.h"
 #include "server/session.h"
 #include "server/sessions.h"
@@ -137,6 +138,7 @@ void server_set_options(struct server *server, const struct server_options *opti
     memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
     next.n_buckets = server->sessions.options.n_buckets;
     server->sessions.options = next;
+    access_set_rules(&server->sessions, next.access);
     denial_log_set(&server->sessions.denials, next.denials, next.denials_per_second);
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }

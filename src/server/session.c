@@ -24,6 +24,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "proto/rpc.h"
+#include "server/access.h"
 #include "server/check_list.h"
 #include "server/methods.h"
 #include "server/policy_list.h"
@@ -42,13 +43,13 @@ enum {
 
 static struct peer peer_of(const uv_pipe_t *pipe)
 {
-    const struct peer unknown = {.uid = (uid_t)-1};
+    const struct peer unknown = {.uid = (uid_t)-1, .gid = (gid_t)-1};
     struct ucred credentials;
     socklen_t len = sizeof credentials;
     uv_os_fd_t fd;
     if (uv_fileno((const uv_handle_t *)pipe, &fd) != 0) return unknown;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &len) != 0) return unknown;
-    return (struct peer){credentials.uid, credentials.pid};
+    return (struct peer){.uid = credentials.uid, .gid = credentials.gid, .pid = credentials.pid};
 }
 
 /* One line for each connection, none for its requests; a reader follows a connection by its number. */
@@ -127,6 +128,7 @@ void session_close(struct session *session, const char *why)
     list_remove(&session->run_link);
     list_remove(&session->stall_link);
     session_update_unread(session);
+    access_end(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
@@ -458,6 +460,15 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     sessions_spend(sessions, CONNECTION_UNITS);
     ++*group->counts->accepted;
     log_connection(session, "opened", NULL);
+    if (access_begin(session) != 0) {
+        session_close(session, ACCESS_TOO_MANY ", or memory is short");
+        return 0;
+    }
+    if (session->is_refused) { /* it is closed with its first request, or if it does not come */
+        session->why_ended = ACCESS_TOO_MANY;
+        session->taken_us = sessions->clock->mono_us;
+        list_push_back(&sessions->stalled, &session->stall_link);
+    }
     start_reading(session);
     return 0;
 }

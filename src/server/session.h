@@ -57,6 +57,7 @@ struct policy_list;
 /* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
 struct peer {
     uid_t uid; /* (uid_t)-1 if the kernel does not say */
+    gid_t gid;
     pid_t pid; /* 0 if it is in a namespace of processes that we do not see */
 };
 
@@ -64,6 +65,7 @@ struct session {
     struct sessions *sessions;   /* not owned */
     struct session_group *group; /* not owned */
     enum role role;              /* what it may ask for */
+    bool is_refused;             /* beyond its user's quota of connections */
     bool is_draining;            /* the drain ends it */
     enum session_state state;
     struct list link; /* in sessions->all */
@@ -94,6 +96,8 @@ struct session {
     const char *why_ended;   /* static; of one that is ENDING, for the log */
     const char *final_error; /* static; lost framing: sent once `requests` is empty; else NULL */
     struct peer peer;
+    const struct access_rule *rule; /* one reference to its rules; by which it may ask (access.h) */
+    struct access_user *user;       /* not owned; whose quotas it counts in */
     /* The policy it asked for last, and its name; valid as long as engine_policies_generation() is the same. */
     const struct policy *last_policy;
     struct slice last_name;

@@ -94,9 +94,16 @@ static void note_end(struct session *session)
     session_note_less(session);
 }
 
+void session_checks_began(struct session *session, uint32_t n)
+{
+    session->n_inflight += n;
+    session->user->n_inflight += n;
+}
+
 void session_checks_ended(struct session *session, uint32_t n)
 {
     session->n_inflight -= n;
+    session->user->n_inflight -= n;
     if (session->list != NULL || session->policy_list != NULL)
         session_wake(session); /* it may wait for less in flight */
     note_end(session);
@@ -267,7 +274,7 @@ int64_t session_stalled_us(struct session *session)
 bool session_has_stalled(struct session *session)
 {
     int64_t stalled_us = session_stalled_us(session);
-    if (session->state == SESSION_LINGERING) return stalled_us >= SESSION_LINGER_MS * 1000;
+    if (session->state == SESSION_LINGERING || session->is_refused) return stalled_us >= SESSION_LINGER_MS * 1000;
     uint32_t stall_ms = session->sessions->options.write_stall_ms;
     return stall_ms > 0 && stalled_us >= (int64_t)stall_ms * 1000;
 }

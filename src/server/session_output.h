@@ -28,6 +28,7 @@ struct packer *session_continue_answer(struct session *session);
 extern const struct counter_family session_errors; /* requests that were answered with an error, by its code */
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);
 
+void session_checks_began(struct session *session, uint32_t n); /* so many more are in flight */
 void session_checks_ended(struct session *session, uint32_t n); /* so many fewer are in flight */
 
 /* ---- from session.c and sessions.c, too ---- */

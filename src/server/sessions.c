@@ -1,6 +1,7 @@
 #include "server/sessions.h"
 
 #include "base/alloc.h"
+#include "server/access.h"
 #include "server/check_list.h"
 #include "server/request.h"
 #include "server/session.h"
@@ -84,6 +85,10 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 {
     sessions->read_buffer = mem_alloc(READ_BUFFER_SIZE);
     if (sessions->read_buffer == NULL) return -1;
+    if (access_users_init(sessions, options->access) != 0) {
+        mem_free(sessions->read_buffer);
+        return -1;
+    }
 
     sessions->loop = loop;
     sessions->clock = clock;
@@ -115,6 +120,7 @@ void sessions_fini(struct sessions *sessions)
     CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
     CHECK(sessions->gathering == NULL);
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
+    access_users_fini(sessions);
     request_pool_fini(&sessions->idle_requests);
     buffer_pool_fini(&sessions->buffer_pool);
     mem_free(sessions->read_buffer);
@@ -174,7 +180,7 @@ void sessions_sweep(struct sessions *sessions)
     LIST_FOREACH (link, &sessions->stalled) {
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
-        bool lingers = session->state == SESSION_LINGERING;
+        bool lingers = session->state == SESSION_LINGERING || session->is_refused;
         *session->group->counts->closed_slow += !lingers;
         session_close(session, lingers ? session->why_ended : "it took no answers for listen.write_stall");
     }

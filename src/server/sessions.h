@@ -25,8 +25,8 @@
  * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who
  * had it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message
  * comes: it is `fresh`, and served before them. So a single check does not wait for a round of all those that have more
- * than a tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do; nor
- * is one that is only to be closed.
+ * than a tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do;
+ * nor is one that is only to be closed.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H
@@ -38,8 +38,10 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "base/map.h"
 #include "base/role.h"
 #include "engine/engine.h"
+#include "policy/access.h"
 #include "server/buffer_pool.h"
 #include "server/denial_log.h"
 #include "server/server.h"
@@ -69,6 +71,16 @@ struct session_group {
     const struct connection_counts *counts; /* not owned */
 };
 
+/* A user with connections to the data socket (access.h). */
+struct access_user {
+    struct map_node node;
+    uid_t uid;
+    uint32_t n_connections;
+    uint32_t n_refused;              /* connections that its quota does not allow, and that wait to be told so */
+    uint64_t n_inflight;             /* checks */
+    char text[ACCESS_USER_TEXT_MAX]; /* uid */
+};
+
 struct sessions {
     uv_loop_t *loop;
     struct clock *clock;
@@ -76,7 +88,10 @@ struct sessions {
     struct server_options options;
     metrics_part_fn *metrics_part; /* NULL: nobody makes the page */
     void *metrics_arg;             /* of it; not owned */
-    uint8_t *read_buffer;          /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
+    struct access *access;         /* one reference; the rules in force */
+    struct map users;              /* owned; struct access_user, by number */
+    struct access_user control_user;
+    uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
     struct buffer_pool buffer_pool;
     struct list idle_requests; /* the pool of struct request */
     struct list all;

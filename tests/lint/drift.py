@@ -98,11 +98,10 @@ def every_redis_command_of_the_script_is_in_the_self_test():
 
 
 def every_method_is_in_the_protocol():
-    table = re.search(r"^static const struct method methods\[\].*?^};", document("src/server/methods.c"), re.M | re.S)
-    names = re.findall(r'^\s*{"(\w+)"', table.group(), re.M) if table else []
+    names = rows("proto/methods.def", "METHOD")
     sections = set(re.findall(r"^### (\w+)$", document("proto/PROTOCOL.md"), re.M))
     complaints = [f"proto/PROTOCOL.md: no section for the method {name}" for name in names if name not in sections]
-    return complaints if names else ["src/server/methods.c: no table of methods found"]
+    return complaints if names else ["proto/methods.def: no methods found"]
 
 
 def every_command_is_in_the_manual_page():

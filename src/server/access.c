@@ -1,0 +1,268 @@
+#include "server/access.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/hash.h"
+
+enum {
+    USERS_EXPECTED = 1024,
+    GROUPS_USUAL = 64,
+    REFUSED_MAX = 16, /* connections of one user that wait to be told that they are too many */
+};
+
+/* ---- the rules in force ---- */
+
+int access_users_init(struct sessions *sessions, struct access *rules)
+{
+    sessions->access = rules != NULL ? access_ref(rules) : access_new(0);
+    if (sessions->access == NULL) return -1;
+    if (map_init(&sessions->users, USERS_EXPECTED) == 0) return 0;
+    access_unref(sessions->access);
+    return -1;
+}
+
+void access_users_fini(struct sessions *sessions)
+{
+    CHECK(sessions->users.n == 0);
+    map_fini(&sessions->users);
+    access_unref(sessions->access);
+}
+
+void access_set_rules(struct sessions *sessions, struct access *rules)
+{
+    if (rules == NULL || rules == sessions->access) return;
+    access_replace(sessions->access);
+    access_unref(sessions->access);
+    sessions->access = access_ref(rules);
+}
+
+/* ---- whose connection it is ---- */
+
+/* The groups of the process that connected, as they were then: the kernel keeps them with the socket. In `usual`, or
+ * else to be freed. NULL: there are none, or no memory. */
+static gid_t *groups_of(const struct session *session, gid_t usual[GROUPS_USUAL], size_t *ret_n)
+{
+    gid_t *groups = usual;
+    socklen_t size = GROUPS_USUAL * sizeof usual[0];
+    uv_os_fd_t fd;
+    *ret_n = 0;
+    if (uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0) return NULL;
+    int status = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size);
+    if (status != 0 && size > GROUPS_USUAL * sizeof usual[0]) { /* it says how many there are */
+        groups = mem_alloc(size);
+        if (groups == NULL) return NULL;
+        status = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size);
+    }
+    if (status == 0) *ret_n = size / sizeof groups[0];
+    return groups;
+}
+
+/* Rules that no reload replaces: of whoever came by the control socket, and of a refused connection. */
+static struct access fixed = {.n_refs = 1};
+static const struct access_rule of_control = {
+    .access = &fixed, .subject = ACCESS_OTHERS, .role = ROLE_ADMIN, .grants_inline = true, .may = ~(method_set)0};
+static const struct access_rule of_refused = {.access = &fixed, .subject = ACCESS_OTHERS, .role = ROLE_NONE};
+
+static const struct access_rule *find_rule(const struct session *session)
+{
+    if (session->group->role == ROLE_ADMIN) return &of_control;
+
+    const struct access *access = session->sessions->access;
+    struct access_peer peer = {.uid = session->peer.uid, .gid = session->peer.gid};
+    gid_t usual[GROUPS_USUAL], *groups = NULL;
+    if (access->has_groups) groups = groups_of(session, usual, &peer.n_groups);
+    peer.groups = groups;
+    const struct access_rule *rule = access_match(access, &peer, geteuid());
+    if (groups != usual) mem_free(groups);
+    return rule;
+}
+
+static void use_rule(struct session *session, const struct access_rule *rule)
+{
+    struct access *before = session->rule != NULL ? session->rule->access : NULL;
+    session->rule = rule;
+    session->role = (enum role)rule->role;
+    session->last_policy = NULL; /* it may not be allowed any more */
+    access_ref(session->rule->access);
+    access_unref(before);
+}
+
+static void set_rule(struct session *session)
+{
+    use_rule(session, find_rule(session));
+}
+
+void access_refresh(struct session *session)
+{
+    if (session->rule->access->is_replaced) set_rule(session);
+}
+
+static struct access_user *find_user(struct sessions *sessions, uid_t uid, uint64_t hash)
+{
+    struct map_node *node = map_first(&sessions->users, hash);
+    while (node != NULL && CONTAINER_OF(node, struct access_user, node)->uid != uid) node = map_next_same(node);
+    return node != NULL ? CONTAINER_OF(node, struct access_user, node) : NULL;
+}
+
+/* Those of the control socket have a cap of their own, and count as one. NULL without memory. */
+static struct access_user *user_of(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    uid_t uid = session->peer.uid;
+    if (session->group->role == ROLE_ADMIN) return &sessions->control_user;
+    uint64_t hash = hash_keyed(&uid, sizeof uid);
+    struct access_user *user = find_user(sessions, uid, hash);
+    if (user != NULL) return user;
+
+    user = mem_zalloc(sizeof *user);
+    if (user == NULL) return NULL;
+    user->uid = uid;
+    snprintf(user->text, sizeof user->text, "%" PRIu32, (uint32_t)uid);
+    map_insert(&sessions->users, &user->node, hash);
+    return user;
+}
+
+static void free_unused(struct sessions *sessions, struct access_user *user)
+{
+    if (user == &sessions->control_user || user->n_connections + user->n_refused > 0) return;
+    CHECK(user->n_inflight == 0);
+    map_remove(&sessions->users, &user->node);
+    mem_free(user);
+}
+
+int access_begin(struct session *session)
+{
+    struct access_user *user = user_of(session);
+    if (user == NULL) return -1;
+    session->user = user;
+    set_rule(session);
+
+    int64_t max = session->rule->max_connections;
+    session->is_refused = max > 0 && user->n_connections >= max;
+    if (!session->is_refused) {
+        user->n_connections++;
+        return 0;
+    }
+    user->n_refused++;
+    use_rule(session, &of_refused);
+    return user->n_refused > REFUSED_MAX ? -1 : 0;
+}
+
+void access_end(struct session *session)
+{
+    struct access_user *user = session->user;
+    if (user == NULL) return; /* it has not begun */
+    if (session->is_refused)
+        user->n_refused--;
+    else
+        user->n_connections--;
+    user->n_inflight -= session->n_inflight;
+    free_unused(session->sessions, user);
+    session->user = NULL;
+    access_unref(session->rule->access);
+    session->rule = NULL;
+}
+
+/* ---- what it may not ---- */
+
+static int fail(struct request_fault *fault, enum error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int fail(struct request_fault *fault, enum error_code code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(fault->text, sizeof fault->text, format, args);
+    va_end(args);
+    fault->code = code;
+    return -1;
+}
+
+/* Whom a message is about, and the rule's place in the configuration. By name only if the rule has it, because a
+ * look-up may wait for the network. */
+struct refused {
+    char name[65];
+    char path[ACCESS_PATH_MAX];
+};
+
+static struct refused refused(const struct session *session)
+{
+    const struct access_rule *rule = session->rule;
+    struct refused refused;
+    snprintf(refused.name, sizeof refused.name, "%s", rule->subject == ACCESS_USER ? rule->user : session->user->text);
+    access_rule_path(rule, refused.path);
+    return refused;
+}
+
+/* The connection was one too many, and its first request learns so. */
+static void end_refused(struct session *session, struct request_fault *fault)
+{
+    set_rule(session);
+    const struct refused who = refused(session);
+    fail(fault, ERROR_OVERLOADED,
+         "user %s has as many connections as it may (%s.max_connections: %" PRId64 "); close some, and connect again",
+         who.name, who.path, session->rule->max_connections);
+    session_fail(session, ACCESS_TOO_MANY);
+}
+
+bool access_refuses_method(struct session *session, enum method method, struct request_fault *fault)
+{
+    if (session->is_refused) {
+        end_refused(session, fault);
+        return true;
+    }
+    access_refresh(session);
+    const struct access_rule *rule = session->rule;
+    if (rule->may >> method & 1) return false;
+
+    const struct refused who = refused(session);
+    if (rule->role == ROLE_NONE)
+        fail(fault, ERROR_NOT_PERMITTED, "this daemon is not for user %s (%s)", who.name, who.path);
+    else
+        fail(fault, ERROR_NOT_PERMITTED, "method %s is not for user %s (%s.%s)", method_name(method), who.name,
+             who.path, rule->role < (int64_t)method_role(method) ? "role" : "deny");
+    return true;
+}
+
+int access_policy(const struct session *session, const struct policy *policy, struct request_fault *fault)
+{
+    if (access_rule_grants(session->rule, policy)) return 0;
+    const struct refused who = refused(session);
+    return fail(fault, ERROR_NOT_PERMITTED, "policy %s is not for user %s (%s)", policy->name, who.name, who.path);
+}
+
+int access_inline(const struct session *session, struct request_fault *fault)
+{
+    if (session->rule->grants_inline) return 0;
+    const struct refused who = refused(session);
+    return fail(fault, ERROR_NOT_PERMITTED, "policy " ACCESS_INLINE " is not for user %s (%s)", who.name, who.path);
+}
+
+int access_fail_key(const struct session *session, struct request_fault *fault)
+{
+    const struct access_rule *rule = session->rule;
+    const struct refused who = refused(session);
+    bool has_uid = rule->prefix[1] != NULL;
+    return fail(fault, ERROR_NOT_PERMITTED, "key: of user %s must begin with %.64s%s%.64s (%s.key_prefix)", who.name,
+                rule->prefix[0], has_uid ? session->user->text : "", has_uid ? rule->prefix[1] : "", who.path);
+}
+
+int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault)
+{
+    const struct access_user *user = session->user;
+    int64_t max = session->rule->max_inflight;
+    if (max == 0 || user->n_inflight + n <= (uint64_t)max) return 0;
+    engine_decide_ahead(session->sessions->engine); /* those that only wait for a prefetch */
+    if (user->n_inflight + n <= (uint64_t)max) return 0;
+
+    const struct refused who = refused(session);
+    return fail(fault, ERROR_OVERLOADED,
+                "user %s may have %" PRId64 " checks in flight over all its connections (%s.max_inflight), and %s",
+                who.name, max, who.path, n > max ? "this list has more; split it" : "has them; try again later");
+}

@@ -1,0 +1,51 @@
+/*
+ * access.h: what a session may do: the rule of policy/access.h that counts for its user, and that user's quotas.
+ *
+ * The rule is found when the connection is accepted, and again with the first message after a reload: replaced rules
+ * allow no method, so nothing looks for them on the way of a check. What a user has is counted over all its
+ * connections, whether a rule has a cap or not, so that a reload may bring one.
+ *
+ * Whoever opens the control socket is admin, by no rule and without quotas.
+ */
+#ifndef RL_SERVER_ACCESS_H
+#define RL_SERVER_ACCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "policy/access.h"
+#include "server/params.h" /* struct request_fault alone */
+#include "server/session.h"
+
+#define ACCESS_TOO_MANY "its user has as many connections as access allows"
+
+/* 0, or -1 without memory. `rules` NULL: as without any. */
+int access_users_init(struct sessions *sessions, struct access *rules);
+void access_users_fini(struct sessions *sessions);
+/* Reload: the rules of the configuration, for all sessions. */
+void access_set_rules(struct sessions *sessions, struct access *rules);
+
+/* A connection was accepted. 0; -1 without memory, or if its user has too many that are refused already: close it. One
+ * beyond its user's quota is refused: its first request is answered so, and ends it. */
+int access_begin(struct session *session);
+void access_end(struct session *session); /* it closes: its part of the quotas is given back */
+
+/* Is this method not for the session? Then the fault is filled. Also finds its rule anew after a reload. */
+bool access_refuses_method(struct session *session, enum method method, struct request_fault *fault);
+/* For a part of a request that was taken before a reload. */
+void access_refresh(struct session *session);
+
+/* 0, or -1 with the fault filled. */
+int access_policy(const struct session *session, const struct policy *policy, struct request_fault *fault);
+int access_inline(const struct session *session, struct request_fault *fault);
+/* May the session's user have n more checks in flight? */
+int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault);
+
+int access_fail_key(const struct session *session, struct request_fault *fault); /* for a key that it does not take */
+static inline bool access_takes_key(const struct session *session, struct slice key)
+{
+    const struct access_rule *rule = session->rule;
+    return rule->prefix[0] == NULL || access_rule_takes_key(rule, session->user->text, key);
+}
+
+#endif

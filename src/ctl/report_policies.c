@@ -140,7 +140,7 @@ static void print_candidate(FILE *out, struct pull policy)
 static void print_specials(FILE *out, struct pull policy)
 {
     struct pull shadow = words_member(policy, "shadow"), debt = words_member(policy, "debt"),
-                merge_back = words_member(policy, "merge_back");
+                merge_back = words_member(policy, "merge_back"), on_change = words_member(policy, "on_change");
     words_text(out, policy, "label", "  called ", "\n");
     words_text(out, policy, "key_format", "  keys   ", "\n");
     if (pull_type(&shadow) == PULL_BOOL)
@@ -151,6 +151,7 @@ static void print_specials(FILE *out, struct pull policy)
     if (share > 1) fprintf(out, "  local  has 1/%" PRId64 " of the limit and burst\n", share);
     if (pull_type(&merge_back) == PULL_BOOL)
         fputs("  local  what it admits is charged in Redis once that is back\n", out);
+    if (pull_type(&on_change) == PULL_TEXT) fputs("  reset  counters start afresh when their limit changes\n", out);
     if (pull_type(&debt) == PULL_BOOL) fputs("  debt   a settlement may charge more than remains\n", out);
 }
 

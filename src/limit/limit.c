@@ -85,12 +85,14 @@ int limit_prepare(struct limit *limit, struct diag *diag)
     return 0;
 }
 
-void limit_set_key_head(struct limit *limit, const char *owner)
+void limit_set_key_head(struct limit *limit, const char *owner, uint32_t fingerprint)
 {
     const struct algo_ops *ops = limit_ops(limit);
+    char suffix[sizeof "@01234567"] = ""; /* no name has such a sign */
+    if (fingerprint != 0) snprintf(suffix, sizeof suffix, "@%08" PRIx32, fingerprint);
     int len = ops->is_compat ? snprintf(limit->key_head, sizeof limit->key_head, "%s:", owner)
-                             : snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s:", ops->key_tag, owner,
-                                        limit->name[0] != '\0' ? "/" : "", limit->name);
+                             : snprintf(limit->key_head, sizeof limit->key_head, "%s:%s%s%s%s:", ops->key_tag, owner,
+                                        limit->name[0] != '\0' ? "/" : "", limit->name, suffix);
 
     CHECK(len > 0 && (size_t)len < sizeof limit->key_head);
     limit->key_head_len = (uint16_t)len;

@@ -251,8 +251,9 @@ int limit_prepare(struct limit *limit, struct diag *diag);
  * more than n - 1 above the whole. A rate that cannot be counted exactly when it is rounded up is divided without
  * rounding, or rounded down, and then the burst may be, too. */
 void limit_share(struct limit *ret, const struct limit *limit, int64_t n);
-/* Sets key_head and its hash. `owner`: what the policy's counters go by, or the prefix of a compat limit. */
-void limit_set_key_head(struct limit *limit, const char *owner);
+/* Sets key_head and its hash. `owner`: what the policy's counters go by, or the prefix of a compat limit.
+ * `fingerprint`: of settings with which the keys change their names; 0: of none. */
+void limit_set_key_head(struct limit *limit, const char *owner, uint32_t fingerprint);
 
 /*
  * The constants for checks on a key of phase_ms (see limit_phase) that wait at most max_wait_us, as seen by a host

@@ -158,6 +158,7 @@ int policy_add_candidate(struct policy *policy, uint16_t n_limits)
 
     candidate->is_candidate = true;
     candidate->format = policy->format;
+    candidate->on_change = policy->on_change;
     policy->candidate = candidate;
     share_counts(candidate, policy->counts);
     return 0;
@@ -185,17 +186,14 @@ void policy_free(struct policy *policy)
 
 int policy_prepare_limit(struct limit *limit, const char *compat_prefix, struct diag *diag)
 {
-    const struct policy *policy = limit->policy;
     const struct algo_ops *ops = limit_ops(limit);
-    char owner[NAME_MAX_LEN + sizeof "+candidate"]; /* no policy's name has a plus sign */
 
     CHECK(compat_prefix == NULL || ops->is_compat);
     if (limit_prepare(limit, diag) != 0) return -1;
-    snprintf(owner, sizeof owner, "%s%s", policy->name, policy->is_candidate ? "+candidate" : "");
     if (ops->is_compat)
-        limit_set_key_head(limit, compat_prefix != NULL ? compat_prefix : ops->compat_prefix);
+        limit_set_key_head(limit, compat_prefix != NULL ? compat_prefix : ops->compat_prefix, 0);
     else
-        limit_set_key_head(limit, owner);
+        policy_name_keys(limit);
     return 0;
 }
 
@@ -257,26 +255,53 @@ static uint64_t hash_settings(uint64_t hash, enum setting_holder held_by, const 
     return hash;
 }
 
+static uint64_t hash_numbers(uint64_t hash, const struct limit *limit)
+{
+    hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH);
+    if (limit->calendar == NULL) return hash;
+    hash = hash_piece(hash, slice_of(calendar_unit_name(limit->calendar)));
+    hash = hash_piece(hash, slice_of(calendar_zone_name(limit->calendar)));
+    return hash_piece(hash, slice_of(calendar_week_start_name(limit->calendar)));
+}
+
+static uint64_t hash_parts(uint64_t hash, const struct limit *limit)
+{
+    char parts[16];
+    if (!limit->shared) return hash;
+    snprintf(parts, sizeof parts, "by %x", (unsigned)limit->parts);
+    return hash_piece(hash, slice_of(parts));
+}
+
 static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
         hash = hash_piece(hash_piece(hash, slice_of(limit->name)), slice_of(limit_ops(limit)->name));
-        hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH);
-        if (limit->calendar != NULL) {
-            hash = hash_piece(hash, slice_of(calendar_unit_name(limit->calendar)));
-            hash = hash_piece(hash, slice_of(calendar_zone_name(limit->calendar)));
-            hash = hash_piece(hash, slice_of(calendar_week_start_name(limit->calendar)));
-        }
+        hash = hash_numbers(hash, limit);
         hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
         hash = hash_piece(hash, slice_of(limit->key_head)); /* distinguishes first-hit windows from aligned ones */
-        if (!limit->shared) continue;
-
-        char parts[16];
-        snprintf(parts, sizeof parts, "by %x", (unsigned)limit->parts);
-        hash = hash_piece(hash, slice_of(parts));
+        hash = hash_parts(hash, limit);
     }
     return hash;
+}
+
+/* Of what is the limit's own but its algorithm, which its keys name anyway; not 0. It is in the names of keys, so it
+ * must never change: a new setting counts only if it is set. */
+static uint32_t limit_fingerprint(const struct limit *limit)
+{
+    uint64_t hash = hash_parts(hash_numbers(HASH_STABLE_START, limit), limit);
+    if (limit->phase) hash = hash_text(hash, "|phase");
+    uint32_t folded = (uint32_t)(hash ^ hash >> 32);
+    return folded != 0 ? folded : 1;
+}
+
+void policy_name_keys(struct limit *limit)
+{
+    const struct policy *policy = limit->policy;
+    char owner[NAME_MAX_LEN + sizeof "+candidate"]; /* no policy's name has a plus sign */
+    bool is_reset = policy->on_change == ON_CHANGE_RESET && limit->algo != ALGO_CONCURRENCY;
+    snprintf(owner, sizeof owner, "%s%s", policy->name, policy->is_candidate ? "+candidate" : "");
+    limit_set_key_head(limit, owner, is_reset ? limit_fingerprint(limit) : 0);
 }
 
 static uint32_t fingerprint(const struct policy *policy)

@@ -33,6 +33,8 @@ enum on_failure {
     N_ON_FAILURE
 };
 
+enum on_change { ON_CHANGE_KEEP, ON_CHANGE_RESET }; /* what becomes of counters whose limit a reload changes */
+
 /* local_share: the number of daemons that share the store, as the store last counted them. */
 enum { LIVE_SHARE = 0 };
 
@@ -134,6 +136,7 @@ struct policy {
     uint32_t deadline_ms;         /* an answer by then */
     uint32_t local_share;         /* with on_failure: local, else LIVE_SHARE: what its limits are divided by */
     uint32_t idempotency_ms;      /* a request id is remembered for this time */
+    uint32_t on_change;           /* enum on_change; a candidate's is its policy's */
     bool shadow;                  /* evaluated and counted, and never denies */
     struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
     struct overrides *overrides;  /* owned; NULL = none */
@@ -175,6 +178,8 @@ int policy_add_candidate(struct policy *policy, uint16_t n_limits);
 /* Completes a limit whose settings and names are set: limit_prepare(), and what its keys begin with. `compat_prefix`
  * replaces the preset's; NULL: its own. */
 int policy_prepare_limit(struct limit *limit, const char *compat_prefix, struct diag *diag);
+/* The second part of that once more, for a limit without compat whose settings have changed since. */
+void policy_name_keys(struct limit *limit);
 /* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
  * `unlimited`: without its limits. NULL without memory. */
 struct policy *policy_variant(const struct policy *base, bool unlimited);

@@ -47,8 +47,10 @@ static const struct setting_value *find_value(const struct setting_value *values
 /* What a setting is if policy_setting_values() leaves it out. */
 static struct slice absent(enum policy_field field)
 {
+    const struct value_type *type = &policy_settings[field].type;
     if (field == FIELD_BY) return slice_of("the whole key");
-    return slice_of(policy_settings[field].type.kind == VALUE_BOOL ? "false" : "not set");
+    if (type->kind == VALUE_CHOICE) return value_choice(type->choices, 0);
+    return slice_of(type->kind == VALUE_BOOL ? "false" : "not set");
 }
 
 /* The settings of a limit, or of the policies themselves if `x` and `y` are NULL. With another algorithm most settings

@@ -48,7 +48,8 @@ static void read_policy_fields(struct reading *reading, struct policy *policy)
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct setting *setting = &policy_settings[i];
         const struct tree_node *node = reading->given[i];
-        if (setting->holder == HELD_BY_POLICY && i != FIELD_UNLIMITED && node != NULL)
+        bool is_read = i == FIELD_UNLIMITED || i == FIELD_ON_CHANGE; /* before the limits, which depend on it */
+        if (setting->holder == HELD_BY_POLICY && !is_read && node != NULL)
             setting_read(setting, reading_path(reading, (enum policy_field)i), node, reading->faults, policy);
     }
 
@@ -72,6 +73,7 @@ static void read_phase(struct reading *reading, struct policy *policy)
         for (uint16_t j = 0; j < both[i]->n_limits; j++) {
             if (both[i]->limits[j].algo != ALGO_FIXED_WINDOW) continue;
             both[i]->limits[j].phase = true;
+            policy_name_keys(&both[i]->limits[j]); /* of which it is a part, with on_change: reset */
             found = true;
         }
     }
@@ -124,6 +126,7 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
 
     /* First what the limits are checked against. */
     read_format(reading, policy);
+    policy->on_change = (uint32_t)reading_choice(reading, FIELD_ON_CHANGE);
     reading_value(reading, FIELD_DEBT, &debt);
     reading_value(reading, FIELD_MERGE_BACK, &merge_back);
     for (uint16_t i = 0; i < policy->n_limits; i++) {

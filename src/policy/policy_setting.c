@@ -16,9 +16,10 @@
 #define COMPATS                                                                                                        \
     (BIT(COMPAT_WINDOW_START) | BIT(COMPAT_RLAAS_FIXED) | BIT(COMPAT_RLAAS_SLIDING) | BIT(COMPAT_FIRST_HIT) |          \
      BIT(COMPAT_ENDPOINT_WINDOW) | BIT(COMPAT_ENDPOINT_LOG))
-#define NATIVES  (EVERY & ~COMPATS)
-#define WINDOWED (EVERY & ~SLOTTED)
-#define EVERY    ((1u << N_ALGOS) - 1)
+#define NATIVES     (EVERY & ~COMPATS)
+#define WINDOWED    (EVERY & ~SLOTTED)
+#define OWN_WINDOWS (NATIVES & WINDOWED)
+#define EVERY       ((1u << N_ALGOS) - 1)
 
 #define FIELD(type, field) .offset = offsetof(type, field), .size = sizeof((type *)0)->field
 #define BY_LIMIT(field)    .holder = HELD_BY_LIMIT, FIELD(struct limit, field)

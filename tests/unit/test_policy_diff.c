@@ -166,6 +166,27 @@ static void settings_of_the_policy_touch_no_counter(void **state)
     assert_lines(LOGIN, "  login: {unlimited: true}\n", "login: unlimited false -> true; takes effect now");
 }
 
+static void on_change_reset_starts_afresh_what_keep_would_keep(void **state)
+{
+    (void)state;
+    static const char reset[] = "  login: {algorithm: fixed_window, limit: 5, window: 10s, on_change: reset}\n";
+    static const char more[] = "  login: {algorithm: fixed_window, limit: 6, window: 10s, on_change: reset}\n";
+    static const char other[] = "  login: {algorithm: fixed_window, limit: 5, window: 10s, on_change: reset, "
+                                "on_failure: deny, overrides: [{key: a, limit: 9}]}\n";
+    assert_lines(reset, more, "login: limit 5 -> 6, starts afresh; old keys end by 12:31");
+    assert_lines(LOGIN, reset,
+                 "login: on_change keep -> reset; takes effect now\n"
+                 "login: its keys get other names, which follow from key_format, by and on_change, starts afresh; old "
+                 "keys end by 12:31");
+    assert_lines(reset, other,
+                 "login: on_failure local -> deny; takes effect now\n"
+                 "login: overrides: 1 added; their keys keep their counts; takes effect now");
+    assert_lines(reset, "  login: {algorithm: fixed_window, limit: 5, window: 10s, on_change: reset, phase: true}\n",
+                 "login: phase false -> true; takes effect now\n"
+                 "login: its keys get other names, which follow from key_format, by and on_change, starts afresh; old "
+                 "keys end by 12:31");
+}
+
 static void trials_begin_and_end(void **state)
 {
     (void)state;
@@ -223,6 +244,7 @@ int main(void)
         cmocka_unit_test(limits_of_a_list_are_found_by_their_names),
         cmocka_unit_test(a_limit_of_another_part_moves_the_keys_of_its_siblings),
         cmocka_unit_test(settings_of_the_policy_touch_no_counter),
+        cmocka_unit_test(on_change_reset_starts_afresh_what_keep_would_keep),
         cmocka_unit_test(trials_begin_and_end),
         cmocka_unit_test(overrides_are_counted),
         cmocka_unit_test(what_cannot_be_kept_is_counted),

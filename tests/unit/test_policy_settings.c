@@ -52,6 +52,7 @@ static const struct {
     [FIELD_SHADOW] = {WINDOW, "shadow: true", WINDOW ", shadow: true"},
     [FIELD_LOCAL_SHARE] = {WINDOW, "local_share: 7", WINDOW ", local_share: 7"},
     [FIELD_MERGE_BACK] = {WINDOW, "merge_back: true", WINDOW ", merge_back: true"},
+    [FIELD_ON_CHANGE] = {WINDOW, "on_change: reset", WINDOW ", on_change: reset"},
     [FIELD_UNLIMITED] = {WINDOW, "unlimited: true", "unlimited: true"},
     [FIELD_KEY_FORMAT] = {WINDOW, "key_format: '{t}:{u}'", WINDOW ", key_format: '{t}:{u}'"},
     [FIELD_LIMITS] = {BUCKET, LIST("name: a"), LIST("name: a")},

@@ -22,6 +22,7 @@ const OTHERS = [
   'shadow',
   'local_share',
   'merge_back',
+  'on_change',
   'unlimited',
   'key_format',
 ] as const

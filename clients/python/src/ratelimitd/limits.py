@@ -57,6 +57,7 @@ SETTINGS = {  # of an inline policy, by name; others can be given as a mapping
     "shadow",
     "local_share",
     "merge_back",
+    "on_change",
     "unlimited",
     "candidate",
     "overrides",

@@ -288,6 +288,8 @@ static const struct {
      "store.redis.tls: does not go with a Unix socket"},
     {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4,
      "store.redis.topology: cluster is not built yet; "},
+    {"store: {type: redis, redis: {addresses: \"h:1\"}}\n", 1, /* as it said "write (null)" */
+     "store.redis.addresses: is not a list; write it in brackets, e.g. [\"127.0.0.1:6379\"]"},
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},
     {"inline: {max_policies: 0}\n", 1, "inline.max_policies: '0' is too small; write 1 to 1000000"},
     {"admin: {listen: 127.0.0.1}\n", 1, "admin.listen: '127.0.0.1' is no address to listen on; "},

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^(?:<!-- (?P<mark>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
-SETTINGS = ("policies", "store", "admin", "listen", "defaults", "inline", "log", "caps", "drain", "keys")
+SETTINGS = ("policies", "store", "access", "admin", "listen", "defaults", "inline", "log", "caps", "drain", "keys")
 
 
 @dataclass(frozen=True)

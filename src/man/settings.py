@@ -12,6 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SRC = HERE.parent
+ROLES = re.search(r'ROLE_WORDS "(.*?)"', (SRC / "base/role.h").read_text()).group(1)
 PAGE = HERE / "ratelimitd.yaml.5"
 KINDS = {"TEXT": "text", "LIST": "list", "MODE": "octal", "SIZE": "size", "DURATION": "duration", "COUNT": "number",
          "BOOL": "true | false"}
@@ -39,7 +40,7 @@ def rows(table, macro):
     source = re.sub(r"/\*.*?\*/", "", (SRC / table).read_text(), flags=re.S)
     found = []
     eval("(" + re.sub(rf"^(?={macro}\()", ",", source, flags=re.M).strip().lstrip(",") + ",)", {},
-         Names({macro: lambda *row: found.append(row), "ZERO_IS": str, "INSTEAD": str}))
+         Names({macro: lambda *row: found.append(row), "ZERO_IS": str, "INSTEAD": str, "ROLE_WORDS": ROLES}))
     return found
 
 
@@ -77,8 +78,17 @@ def policy_settings():
     return lines
 
 
+def access_settings():
+    lines = []
+    for kind, field, low, high, words, text in rows("config/access_settings.def", "ACCESS_SETTING"):
+        what = " | ".join(words.split()) if kind == "CHOICE" else KINDS[kind]
+        bounds = [f"{low} to {high}."] if kind == "COUNT" else []
+        lines += [f".It Cm {field} : Ar {what}", roff(text), *bounds]
+    return lines
+
+
 def generated(page):
-    for name, lines in (("settings", settings()), ("policy settings", policy_settings())):
+    for name, lines in (("settings", settings()), ("policy settings", policy_settings()), ("access settings", access_settings())):
         block = "\n".join([".Bl -tag -width Ds", *lines, ".El"])
         page, n = re.subn(rf'(?<=^\.\\" begin {name}\n).*?(?=^\.\\" end {name}$)', lambda _: block + "\n", page,
                           flags=re.M | re.S)

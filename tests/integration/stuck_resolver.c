@@ -22,7 +22,9 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 
     const char *mark = getenv("STUCK_RESOLVER_MARK");
     int fd = open(mark, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    dprintf(fd, "%s\n", name);
+    char line[300]; /* dprintf would allocate a buffer, which is a leak if the daemon ends at this moment */
+    int len = snprintf(line, sizeof line, "%s\n", name);
+    if (write(fd, line, (size_t)len) != len) abort();
     close(fd);
     while (access(mark, F_OK) == 0) usleep(1000);
     int status = real("127.0.0.9", service, hints, ret);

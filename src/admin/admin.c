@@ -30,7 +30,9 @@ struct connection {
     struct list due;  /* in admin->due: it can go on now; unlinked: it waits for its peer */
     struct admin *admin;
     struct MHD_Daemon *mhd; /* owned */
-    uv_poll_t ready;        /* its epoll descriptor */
+    int fd;                 /* owned by mhd */
+    struct visit visit;
+    uv_poll_t ready; /* its epoll descriptor */
     int64_t accepted_us;
 };
 
@@ -108,8 +110,10 @@ static struct connection *connection_new(struct admin *admin, int fd, const stru
 {
     struct connection *connection = mem_zalloc(sizeof *connection);
     if (connection == NULL) goto err_close;
+    connection->fd = fd;
+    connection->visit.routes = &admin->routes;
     connection->mhd =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &admin->routes,
+        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &connection->visit,
                          MHD_OPTION_CONNECTION_LIMIT, 1U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
                          MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_END);
     if (connection->mhd == NULL) goto err_free;
@@ -157,6 +161,14 @@ static void begin(struct admin *admin, int fd, const struct sockaddr *peer, sock
 
 /* ---- a tick's work ---- */
 
+/* Has it ended its side, with all that it sent read? */
+static bool peer_has_ended(const struct connection *connection)
+{
+    char byte;
+    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* libmicrohttpd does not see an end that came with the bytes before it, and would wait for the rest of the request. */
 static void run_piece(struct connection *connection)
 {
     MHD_UNSIGNED_LONG_LONG ms;
@@ -166,6 +178,8 @@ static void run_piece(struct connection *connection)
         end(connection);
     else if (MHD_get_timeout(connection->mhd, &ms) == MHD_YES && ms == 0)
         set_due(connection);
+    else if (!connection->visit.is_answered && peer_has_ended(connection))
+        end(connection);
 }
 
 /* One connection after another, a piece each, until the time is over: the others go first in the next tick. */

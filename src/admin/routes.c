@@ -103,7 +103,8 @@ enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, cons
                               const char *version, const char *body, size_t *body_len, void **request)
 {
     static char seen; /* its address alone says that the header was taken before */
-    const struct routes *routes = cls;
+    struct visit *visit = cls;
+    const struct routes *routes = visit->routes;
     (void)version, (void)body;
     if (*request == NULL) {
         *request = &seen;
@@ -114,6 +115,7 @@ enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, cons
         return MHD_YES;
     }
 
+    visit->is_answered = true;
     const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return send_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, TEXT_TYPE,

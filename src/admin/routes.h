@@ -12,8 +12,14 @@ struct routes {
     char *allow_hosts; /* owned */
 };
 
+/* The one request of a connection. */
+struct visit {
+    const struct routes *routes; /* not owned */
+    bool is_answered;            /* it came whole */
+};
+
 /* libmicrohttpd calls it for each request: once with its header, then for each part of its body, then to be answered.
- * `cls` is a struct routes. */
+ * `cls` is a struct visit. */
 enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *body, size_t *body_len, void **request);
 

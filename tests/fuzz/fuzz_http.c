@@ -1,6 +1,7 @@
 /*
- * fuzz_http.c: whatever bytes a peer sends to the listener for HTTP, in one piece or in two: it is answered or not, the
- * connection ends, and nothing of it is left. The first byte says how long the first piece is.
+ * fuzz_http.c: whatever bytes a peer sends to the listener for HTTP, in one piece or in two, before it ends its side:
+ * it is answered or not, the daemon ends the connection, and nothing of it is left. The first byte says how long the
+ * first piece is.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "admin/admin_counters.h"
 #include "base/assert.h"
 
-enum { TICKS_MOST = 100000, QUIET_TICKS = 20, ANSWER_MAX = 64 * 1024 };
+enum { TICKS_MOST = 100000, ANSWER_MAX = 64 * 1024 };
 
 static struct fuzzed {
     uv_loop_t loop;
@@ -69,21 +70,17 @@ static void send_piece(int fd, const uint8_t *data, size_t size)
     }
 }
 
-/* Half a request is not answered: then the peer leaves. libmicrohttpd may not see that it has ended its side, and would
- * wait for the rest until the connection's time is over. */
+/* Until the daemon ends the connection, also after half a request: the peer has ended its side. */
 static size_t read_answer(int fd, char answer[ANSWER_MAX])
 {
     size_t len = 0;
-    for (int n_quiet = 0; n_quiet < QUIET_TICKS; n_quiet++) {
-        CHECK(len < ANSWER_MAX);
+    for (int i = 0;; i++) {
+        CHECK(i < TICKS_MOST && len < ANSWER_MAX);
         uv_run(&fuzzed.loop, UV_RUN_NOWAIT);
         ssize_t n = recv(fd, answer + len, ANSWER_MAX - len, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN)) break;
-        if (n < 0) continue;
-        len += (size_t)n;
-        n_quiet = 0;
+        if (n == 0 || (n < 0 && errno != EAGAIN)) return len;
+        if (n > 0) len += (size_t)n;
     }
-    return len;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -109,6 +109,34 @@ def test_nonsense_is_refused_and_the_next_request_is_answered(ratelimitd, reques
     assert ask(daemon, "/livez").status == 200
 
 
+@pytest.mark.parametrize("request_", [b"", b"G", b"GET /livez HTTP/1.1\r\nHost: localhost\r\n", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nA: b",
+                                      b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nabc",
+                                      b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab"])
+@pytest.mark.parametrize("comes_later", [False, True])
+def test_half_a_request_with_an_end_is_ended_at_once(ratelimitd, connect, request_, comes_later):
+    """An end that came together with the bytes before it was not seen: the connection stayed until admin.timeout."""
+    daemon = ratelimitd('admin: {listen: "127.0.0.1:0", timeout: 60s}\n' + POLICIES)
+    client = connect(daemon)
+    for _ in range(20):
+        with connect_http(daemon) as connection:
+            connection.sendall(request_)
+            if comes_later:
+                eventually(lambda: client.call("stats")["admin_connections"] == 1, "it is accepted")
+            connection.shutdown(socket.SHUT_WR)
+            assert read_all(connection)[:12] in (b"", b"HTTP/1.1 400")
+    eventually(lambda: client.call("stats")["admin_connections"] == 0, "all have ended")
+    assert client.call("stats")["admin_connections_cut"] == 0
+
+
+def test_a_whole_request_with_an_end_is_answered(ratelimitd):
+    daemon = ratelimitd('admin: {listen: "127.0.0.1:0", timeout: 60s}\n' + POLICIES)
+    for path in ("/livez", "/metrics"):
+        with connect_http(daemon) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert Answer(read_all(connection)).status == 200
+
+
 def test_idle_connections_keep_no_probe_waiting(ratelimitd):
     """A new connection takes the place of the oldest."""
     daemon = ratelimitd('admin: {listen: "127.0.0.1:0", timeout: 60s}\n' + POLICIES)

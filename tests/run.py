@@ -224,7 +224,8 @@ def faults(names):
 
 def operation(names):
     selection = ["-k", " or ".join(names)] if names else []
-    return [build("asan"), pytest("operation", "asan", OPERATION_TESTS, *selection)]
+    return [build("asan"), build("no-http", ("ratelimitd", "ratelimitctl", "test_admin_metrics", "test_admin_host")),
+            pytest("operation", "asan", OPERATION_TESTS, *selection)]
 
 
 def selected(names):

@@ -224,11 +224,7 @@ static void check_admin(struct loader *loader)
     struct listen_address address;
     char shown[FAULTS_SHOWN_MAX];
     if (text == NULL) return;
-    if (!RL_HTTP)
-        refuse_setting(
-            loader, at, at,
-            "this build has no HTTP (it was configured with RL_HTTP=OFF); leave it out, or install one that has");
-    else if (!listen_address_parse(&address, text))
+    if (!listen_address_parse(&address, text))
         refuse_setting(loader, at, at,
                        "%s is no address to listen on; write one such as 127.0.0.1:7429, [::]:7429 or "
                        "unix:/run/ratelimitd/http.sock",
@@ -237,6 +233,10 @@ static void check_admin(struct loader *loader)
         refuse_setting(loader, at, at,
                        "its path is longer than a Unix socket's may be (%d bytes); choose a shorter one",
                        UNIX_PATH_MAX);
+    else if (!RL_HTTP)
+        refuse_setting(
+            loader, at, at,
+            "this build has no HTTP (it was configured with RL_HTTP=OFF); leave it out, or install one that has");
 }
 
 static void check_control(struct loader *loader)

@@ -2,6 +2,7 @@
 says about each alert."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from harness import ROOT, eventually
+from harness import ROOT, build_dir, eventually
 from http_client import ADMIN, ask, port_of
 from http_metrics import metrics
 from test_prometheus import PROGRAMS, Prometheus
@@ -24,7 +25,7 @@ DASHBOARD = json.loads((DEPLOY / "ratelimitd.dashboard.json").read_text())
 OPERATE = (ROOT / "docs" / "operate.md").read_text()
 FOREIGN = {"up", "node_textfile_mtime_seconds"}  # of Prometheus and of node_exporter
 METRIC = re.compile(r"\b(?:ratelimitd|process|node)_[a-z_]+\b|\bup\b")
-POLICIES = """defaults: {deadline: 2s}
+POLICIES = """defaults: {deadline: 10s}
 policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
   api:
@@ -99,6 +100,19 @@ def test_every_metric_of_the_rules_and_of_the_dashboard_is_on_the_page(ratelimit
     assert {name for rule in RULES for name in METRIC.findall(rule["expr"])} <= tested
 
 
+ANSWERS = {  # what a command of "Five questions" must show of a daemon with a past
+    "ping": r"^pong$",
+    "version": r"^uptime .*^configuration +read .* ago$",
+    "stats": r"^checks +26$.*^denied +[1-9].*^failure answers +[1-9]\d* .*^redis +",
+    "stats --all | grep -E '^check_p(50|99)_us'": r"^check_p50_us +[1-9]\d*$.*^check_p99_us +[1-9]",
+    "policies": r"^login +fixed_window, 6 per 1h +local +\d+ +3$",
+    "metrics | grep '^ratelimitd_limit_denials_total'": r'policy="api",limit="minute"} 2$.*policy="api",limit="day"} 0$',
+    "explain api acme": r"^would be allowed\b",
+    "stats --all | grep -E '^(check|queue|store|tick)_p99_us'": r"^check_p99_us +[1-9].*^queue_p99_us +.*^store_p99_us +[1-9].*^tick_p99_us +[1-9]",
+    "stats --all | grep -E '^reload'": r"^reloads +1$.*^reload_failures +1$",
+}
+
+
 # ---- promtool -----------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +183,17 @@ def test_every_query_of_the_dashboard_returns_data(watched_daemon):
         values = {one[label] for one in prometheus.series(filled(series))}
         assert values and "" not in values, name
     assert ask(daemon, "/livez").status == 200
+
+
+def test_each_command_of_the_five_questions_gives_its_answer(watched_daemon):
+    daemon, _ = watched_daemon
+    section = re.search(r"^## Five questions$(.*?)^## ", OPERATE, re.M | re.S)[1]
+    commands = re.search(r"^```sh\n(.*?)^```", section, re.M | re.S)[1].splitlines()
+    assert [command.removeprefix("ratelimitctl ") for command in commands] == list(ANSWERS)
+    env = {**os.environ, "RATELIMIT_SOCKET": daemon.socket, "PATH": f"{build_dir() / 'bin'}:{os.environ['PATH']}"}
+    for command, expected in zip(commands, ANSWERS.values()):
+        done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0 and re.search(expected, done.stdout, re.M | re.S), (command, done.stdout, done.stderr)
 
 
 def test_prometheus_runs_every_alert_and_the_refused_reload_fires(watched_daemon):

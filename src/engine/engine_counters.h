@@ -34,7 +34,7 @@
     COUNTER(split_checks, "check_alls whose limits lay in several hash slots of a cluster, each charged apart")        \
     COUNTER(split_refunds, "parts of these that were charged and given back, because another part was denied")         \
     COUNTER(split_refunds_lost, "parts of these that stay charged although another part was denied: the reply to the " \
-                                "charge or to the give-back was lost")                                                 \
+                                "charge, or the give-back, was lost")                                                  \
     COUNTER(late_replies, "store replies that came after their check was answered, and were dropped")                  \
     COUNTER(reservations_made, "reservations made in the store")                                                       \
     COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \

@@ -2,6 +2,8 @@
 
 #include "base/assert.h"
 
+bool scripted_has_places;
+
 void scripted_init(struct scripted_store *scripted)
 {
     *scripted = (struct scripted_store){
@@ -107,9 +109,17 @@ static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
     if (!scripted->holds_close) scripted_finish_close(scripted);
 }
 
+static uint32_t on_place_of(void *store, const struct op_member *member)
+{
+    (void)store;
+    return member->key.data[0];
+}
+
 struct store scripted_handle(struct scripted_store *scripted)
 {
     static const struct store_ops ops = {
         .submit = on_submit, .flush = on_flush, .withdraw = on_withdraw, .close = on_close};
-    return (struct store){.ops = &ops, .impl = scripted, .source = SOURCE_REDIS};
+    static const struct store_ops with_places = {
+        .submit = on_submit, .place_of = on_place_of, .flush = on_flush, .withdraw = on_withdraw, .close = on_close};
+    return (struct store){.ops = scripted_has_places ? &with_places : &ops, .impl = scripted, .source = SOURCE_REDIS};
 }

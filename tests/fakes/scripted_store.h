@@ -31,6 +31,9 @@ struct scripted_store {
     void *on_closed_arg;
 };
 
+/* Stores to come: a key lies in the place of its first byte (store_has_places). */
+extern bool scripted_has_places;
+
 void scripted_init(struct scripted_store *scripted); /* mode SCRIPTED_HOLD, with replies that allow */
 struct store scripted_handle(struct scripted_store *scripted);
 

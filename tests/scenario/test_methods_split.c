@@ -1,0 +1,106 @@
+/* test_methods_split.c: a check_all over several places of the store, over the wire. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/engine_counters.h"
+#include "fakes/server_fixture.h"
+
+static struct server_fixture fixture;
+static struct client client;
+static struct heard heard;
+
+static int set_up(void **state)
+{
+    (void)state;
+    scripted_has_places = true;
+    server_fixture_open(&fixture, &server_fixture_options);
+    client_open(&client, &fixture);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    client_close(&client);
+    server_fixture_close(&fixture);
+    scripted_has_places = false;
+    return 0;
+}
+
+static void it_is_answered_as_one(void **state)
+{
+    (void)state;
+    client_ask(&client, 1, "check_all", 1, "[[ss[ss", 2, 2, "login", "a", 2, "api", "b");
+    assert_int_equal(fixture.engine.scripted.n_held, 2);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    client_answer(&client, &heard);
+    assert_string_equal(heard.error, "");
+    struct heard_decision decision = heard_decision(&heard.result);
+    assert_true(decision.allowed);
+    assert_string_equal(decision.source, "redis");
+    assert_int_equal(engine_counters.split_checks, 1);
+}
+
+static void a_failure_answer_says_so(void **state)
+{
+    (void)state;
+    client_ask(&client, 1, "check_all", 1, "[[ss[ss", 2, 2, "login", "a", 2, "strict", "b");
+    scripted_end(&fixture.engine.scripted, 1, OP_DOWN);
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    client_answer(&client, &heard);
+    if (strncmp(heard.error, "STORE_UNAVAILABLE: ", 19) != 0) fail_msg("%s", heard.error);
+    assert_int_equal(scripted_held(&fixture.engine.scripted, 0)->kind, OP_REFUND);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
+}
+
+static void a_request_id_needs_one_place(void **state)
+{
+    (void)state;
+    client_ask(&client, 1, "check_all", 2, "[[ss[ss{ss", 2, 2, "login", "a", 2, "api", "b", 1, "request_id", "x");
+    client_answer(&client, &heard);
+    assert_int_equal(strncmp(heard.error, "UNSUPPORTED: request_id: ", 25), 0);
+    assert_non_null(strstr(heard.error, "put their limits into one policy"));
+    assert_int_equal(fixture.engine.scripted.n_submitted, 0);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
+
+    client_ask(&client, 2, "check_all", 2, "[[ss[ss{ss", 2, 2, "login", "a", 2, "api", "a", 1, "request_id", "x");
+    assert_int_equal(fixture.engine.scripted.n_held, 1);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    client_answer(&client, &heard);
+    assert_string_equal(heard.error, "");
+}
+
+static void a_client_that_goes_leaves_nothing(void **state)
+{
+    (void)state;
+    client_ask(&client, 1, "check_all", 1, "[[ss[ss", 2, 2, "login", "a", 2, "api", "b");
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    client_close(&client);
+    server_fixture_ticks(&fixture, 10);
+    fixture.engine.scripted.decision = (struct decision){.limit = 10, .retry_after_ms = 1000};
+    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
+    assert_int_equal(scripted_held(&fixture.engine.scripted, 0)->kind, OP_REFUND);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
+    assert_int_equal(engine_counters.split_refunds, 1);
+    client_open(&client, &fixture);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(it_is_answered_as_one),
+        TEST(a_failure_answer_says_so),
+        TEST(a_request_id_needs_one_place),
+        TEST(a_client_that_goes_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/random.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
@@ -76,6 +77,7 @@ static struct clock clock_;
 static struct placed_store placed;
 static struct engine *engine;
 static bool is_closed;
+static bool is_cut;                       /* the daemon stops in the middle of the trace: nothing is compared */
 static struct whole wholes[N_WHOLES + 1]; /* by op->client */
 static uint32_t n_wholes, n_open;
 static struct event events[N_COUNTERS][EVENTS_MAX];
@@ -121,6 +123,12 @@ static void on_done(struct check *check)
     release_all(check);
 }
 
+/* In a trace that ends in the middle memory fails now and then. */
+static bool fails(void)
+{
+    return is_cut && below(20) == 0;
+}
+
 static void ask(void)
 {
     static const char *const keys[N_PLACES] = {"a", "b", "c"};
@@ -149,8 +157,15 @@ static void ask(void)
     wholes[id] = (struct whole){
         .check = first, .is_single = (places & (places - 1)) == 0, .n_parts = (uint32_t)__builtin_popcount(places)};
     n_open++;
-    assert_int_equal(check_seal(first), 0);
-    engine_submit(engine, first);
+    if (fails()) mem_fail_nth(1 + below(6));
+    if (check_seal(first) == 0) {
+        engine_submit(engine, first);
+    } else {
+        wholes[id].check = NULL;
+        n_open--;
+        release_all(first);
+    }
+    mem_fail_nth(0);
 }
 
 static void leave(void)
@@ -295,7 +310,9 @@ static void run(void)
     assert_non_null(engine);
 
     bool is_calm = below(2) == 0; /* replies come soon */
-    while (n_wholes < N_WHOLES) {
+    is_cut = seed % 5 == 0;
+    uint32_t n = is_cut ? 1 + (uint32_t)below(N_WHOLES) : N_WHOLES;
+    while (n_wholes < n) {
         switch (below(is_calm ? 12 : 6)) {
         case 0: ask(); break;
         case 1: pass((int64_t)below(below(4) == 0 ? 30000 : 3000)); break;
@@ -305,12 +322,11 @@ static void run(void)
         default: reply(); break;
         }
     }
-    while (placed.n_held > 0) reply();
-    assert_int_equal(n_open, 0);
-    assert_int_equal(engine_n_live(engine), 0);
-    for (size_t at = 0; at < N_COUNTERS; at++) replay(at);
+    while (!is_cut && placed.n_held > 0) reply();
+    assert_true(is_cut || (n_open == 0 && engine_n_live(engine) == 0));
+    for (size_t at = 0; at < N_COUNTERS && !is_cut; at++) replay(at);
     engine_close(engine, on_closed, NULL);
-    assert_true(is_closed);
+    assert_true(is_closed && n_open == 0);
 }
 
 static void no_trace_admits_more_than_one_server(void **state)

@@ -15,7 +15,7 @@
 enum { MAX_ARGS = 256, READ_SIZE = 65536 };
 
 struct fake_client {
-    uv_pipe_t pipe;
+    union fake_socket socket;
     struct fake_redis *fake;
     struct fake_client *next;
     struct buffer in;
@@ -42,7 +42,7 @@ void fake_reply_bytes(struct fake_client *client, const void *bytes, size_t len)
     pending->bytes = uv_buf_init(mem_alloc(len), (unsigned)len);
     memcpy(pending->bytes.base, bytes, len);
     pending->request.data = pending;
-    assert_int_equal(uv_write(&pending->request, (uv_stream_t *)&client->pipe, &pending->bytes, 1, on_written), 0);
+    assert_int_equal(uv_write(&pending->request, &client->socket.stream, &pending->bytes, 1, on_written), 0);
 }
 
 void fake_reply(struct fake_client *client, const char *format, ...)
@@ -65,11 +65,11 @@ static void on_client_closed(uv_handle_t *handle)
 
 void fake_hang_up(struct fake_client *client)
 {
-    if (uv_is_closing((uv_handle_t *)&client->pipe)) return;
+    if (uv_is_closing(&client->socket.handle)) return;
     struct fake_client **it = &client->fake->clients;
     while (*it != client) it = &(*it)->next;
     *it = client->next;
-    uv_close((uv_handle_t *)&client->pipe, on_client_closed);
+    uv_close(&client->socket.handle, on_client_closed);
 }
 
 unsigned fake_nonce(const struct slice *args, size_t n)
@@ -131,6 +131,8 @@ static void answer(struct fake_client *client, const struct slice *args, size_t 
             fake->on_load(fake, client, args, n);
         else
             fake_reply(client, "$40\r\n%s\r\n", fake->sha1);
+    } else if (fake->on_other != NULL) {
+        fake->on_other(fake, client, args, n);
     } else {
         fake_reply(client, "+OK\r\n");
     }
@@ -168,13 +170,16 @@ static void on_connection(uv_stream_t *listener, int status)
     assert_non_null(client);
     client->fake = fake;
     buffer_init(&client->in, 0);
-    uv_pipe_init(listener->loop, &client->pipe, 0);
-    client->pipe.data = client;
-    assert_int_equal(uv_accept(listener, (uv_stream_t *)&client->pipe), 0);
+    if (fake->port == 0)
+        uv_pipe_init(listener->loop, &client->socket.pipe, 0);
+    else
+        uv_tcp_init(listener->loop, &client->socket.tcp);
+    client->socket.handle.data = client;
+    assert_int_equal(uv_accept(listener, &client->socket.stream), 0);
     client->next = fake->clients;
     fake->clients = client;
     fake->n_connections++;
-    uv_read_start((uv_stream_t *)&client->pipe, on_alloc, on_read);
+    uv_read_start(&client->socket.stream, on_alloc, on_read);
 }
 
 void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha)
@@ -186,15 +191,33 @@ void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1,
     assert_non_null(mkdtemp(fake->folder));
     snprintf(fake->path, sizeof(fake->path), "%s/redis.sock", fake->folder);
     snprintf(fake->address, sizeof(fake->address), "unix:%s", fake->path);
-    uv_pipe_init(loop, &fake->listener, 0);
-    fake->listener.data = fake;
-    assert_int_equal(uv_pipe_bind(&fake->listener, fake->path), 0);
-    assert_int_equal(uv_listen((uv_stream_t *)&fake->listener, 16, on_connection), 0);
+    uv_pipe_init(loop, &fake->listener.pipe, 0);
+    fake->listener.handle.data = fake;
+    assert_int_equal(uv_pipe_bind(&fake->listener.pipe, fake->path), 0);
+    assert_int_equal(uv_listen(&fake->listener.stream, 16, on_connection), 0);
+}
+
+void fake_redis_init_tcp(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha)
+{
+    struct sockaddr_in address;
+    int len = sizeof address;
+    memset(fake, 0, sizeof *fake);
+    fake->sha1 = sha1;
+    fake->on_evalsha = on_evalsha;
+    uv_ip4_addr("127.0.0.1", 0, &address);
+    uv_tcp_init(loop, &fake->listener.tcp);
+    fake->listener.handle.data = fake;
+    assert_int_equal(uv_tcp_bind(&fake->listener.tcp, (const struct sockaddr *)&address, 0), 0);
+    assert_int_equal(uv_listen(&fake->listener.stream, 16, on_connection), 0);
+    assert_int_equal(uv_tcp_getsockname(&fake->listener.tcp, (struct sockaddr *)&address, &len), 0);
+    fake->port = ntohs(address.sin_port);
+    snprintf(fake->address, sizeof fake->address, "127.0.0.1:%u", fake->port);
 }
 
 static void on_listener_closed(uv_handle_t *handle)
 {
     struct fake_redis *fake = handle->data;
+    if (fake->port > 0) return;
     unlink(fake->path);
     rmdir(fake->folder);
 }
@@ -202,5 +225,5 @@ static void on_listener_closed(uv_handle_t *handle)
 void fake_redis_close(struct fake_redis *fake)
 {
     while (fake->clients != NULL) fake_hang_up(fake->clients);
-    uv_close((uv_handle_t *)&fake->listener, on_listener_closed);
+    uv_close(&fake->listener.handle, on_listener_closed);
 }

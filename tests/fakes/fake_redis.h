@@ -20,15 +20,24 @@ struct fake_client;
 
 typedef void fake_handler(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n);
 
+union fake_socket {
+    uv_handle_t handle;
+    uv_stream_t stream;
+    uv_pipe_t pipe;
+    uv_tcp_t tcp;
+};
+
 struct fake_redis {
-    uv_pipe_t listener;
+    union fake_socket listener;
     char folder[64];
     char path[96];
-    char address[128];      /* "unix:..." */
+    char address[128];      /* "unix:..." or "127.0.0.1:port" */
+    uint16_t port;          /* 0 = it has a Unix socket */
     const char *sha1;       /* what SCRIPT LOAD returns */
     fake_handler *on_hello; /* NULL = a good answer; also AUTH */
     fake_handler *on_load;  /* NULL = a good answer */
     fake_handler *on_evalsha;
+    fake_handler *on_other;      /* NULL = +OK: any other command */
     void *arg;                   /* the test's */
     size_t n_connections;        /* ever */
     size_t n_evalsha;            /* ever */
@@ -37,6 +46,7 @@ struct fake_redis {
 };
 
 void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha);
+void fake_redis_init_tcp(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha);
 void fake_redis_close(struct fake_redis *fake); /* the loop must then run until it is empty */
 
 void fake_reply(struct fake_client *client, const char *format, ...) __attribute__((format(printf, 2, 3)));

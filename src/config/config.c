@@ -147,18 +147,20 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
 /* ---- Values against each other ---- */
 
 /* NULL, or what is wrong. */
-static const char *address_fault(const char *address, bool is_sentinel)
+static const char *address_fault(const char *address, enum topology topology)
 {
     struct redis_address parsed;
     if (strstr(address, "://") != NULL) return "is a URL; write host:port, and user and password_file as settings";
     const char *fault = redis_address_parse(address, &parsed);
-    return fault == NULL && is_sentinel && parsed.is_unix ? "a Sentinel has no Unix socket; write host:port" : fault;
+    if (fault != NULL || !parsed.is_unix || topology == TOPOLOGY_SINGLE) return fault;
+    return topology == TOPOLOGY_SENTINEL ? "a Sentinel has no Unix socket; write host:port"
+                                         : "a cluster names its servers by host and port; write host:port";
 }
 
 static void check_addresses(struct loader *loader)
 {
     const size_t at = SETTING_AT_store_redis_addresses;
-    const bool is_sentinel = loader->config->store_redis_topology == TOPOLOGY_SENTINEL;
+    const enum topology topology = (enum topology)loader->config->store_redis_topology;
     const char *all = loader->config->store_redis_addresses;
     char shown[FAULTS_SHOWN_MAX];
     if (all == NULL) return;
@@ -168,11 +170,13 @@ static void check_addresses(struct loader *loader)
         char address[REDIS_HOST_MAX + 64];
         end = from + strcspn(from, "\n");
         snprintf(address, sizeof address, "%.*s", (int)(end - from), from);
-        const char *fault = address_fault(address, is_sentinel);
+        const char *fault = address_fault(address, topology);
         if (fault != NULL) refuse_setting(loader, at, at, "%s: %s", faults_shown(shown, address), fault);
     }
-    if (n > 1 && !is_sentinel)
-        refuse_setting(loader, at, at, "has %zu entries; write exactly 1, or topology: sentinel if they are Sentinels",
+    if (n > 1 && topology == TOPOLOGY_SINGLE)
+        refuse_setting(loader, at, at,
+                       "has %zu entries; write exactly 1, or topology: sentinel if they are Sentinels, or topology: "
+                       "cluster if they are a cluster's",
                        n);
 }
 
@@ -191,6 +195,13 @@ static void check_sentinel(struct loader *loader)
             refuse_setting(loader, of_sentinels[i], of_sentinels[i], "has no effect without topology: sentinel");
 }
 
+static void check_cluster(struct loader *loader)
+{
+    const size_t database = SETTING_AT_store_redis_database, topology = SETTING_AT_store_redis_topology;
+    if (loader->config->store_redis_topology == TOPOLOGY_CLUSTER && loader->config->store_redis_database != 0)
+        refuse_setting(loader, database, topology, "is not 0, and a cluster has no other database; leave it out");
+}
+
 static void check_store(struct loader *loader)
 {
     static const char section[] = "store.redis.";
@@ -198,6 +209,7 @@ static void check_store(struct loader *loader)
     const uint32_t *lines = loader->lines;
     check_addresses(loader);
     check_sentinel(loader);
+    check_cluster(loader);
     if (loader->config->store_type == STORE_TYPE_REDIS && lines[addresses] == 0)
         refuse_setting(
             loader, addresses, type,
@@ -368,6 +380,38 @@ static void warn_of_compat_in_memory(struct loader *loader)
     }
 }
 
+/* In a cluster all keys of a call must be known before it, and lie in one hash slot. */
+static void check_policy_in_cluster(struct loader *loader, const struct tree_node *node, const struct policy *policy)
+{
+    char path[FAULTS_KEY_MAX];
+    snprintf(path, sizeof path, "policies.%s", policy->name);
+    if (policy->n_limits > 0 && limit_ops(&policy->limits[0])->name_window != NULL)
+        faults_add(loader->faults, node->line, path,
+                   "is compat: %s, whose script makes the key's name out of Redis' clock, and a cluster has to know it "
+                   "before; write topology: single and the address of one server, or another algorithm",
+                   limit_ops(&policy->limits[0])->name);
+    if (policy->format != NULL && policy->n_limits > 0 && policy->plan.shard_parts == 0)
+        faults_warn(
+            loader->faults, node->line, path,
+            "counts by no part of the key in common (by), so one server of the cluster has all its counters; write "
+            "two policies, and name both in check_all, if that is too much for it");
+}
+
+static void check_policies_in_cluster(struct loader *loader)
+{
+    const struct policy_set *policies = loader->config->policies;
+    if (loader->config->store_type != STORE_TYPE_REDIS || policies == NULL) return;
+    if (loader->config->store_redis_topology != TOPOLOGY_CLUSTER) return;
+    if (loader->policies == NULL || loader->policies->kind != TREE_MAP) return;
+
+    for (const struct tree_node *node = loader->policies->first; node != NULL; node = node->next) {
+        const struct policy *policy = policy_find(policies, slice_of(node->key));
+        if (policy == NULL) continue;
+        check_policy_in_cluster(loader, node, policy);
+        if (policy->candidate != NULL) check_policy_in_cluster(loader, node, policy->candidate);
+    }
+}
+
 /* ---- Loading ---- */
 
 /* The policies of a file without `policies:`; NULL without memory (recorded). */
@@ -404,6 +448,7 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
     config->has_policies = loader.policies != NULL && config->policies != NULL && config->policies->n > 0;
     config->access = access_read(loader.access, config->policies, config->inline_allow, faults);
     warn_of_compat_in_memory(&loader);
+    check_policies_in_cluster(&loader);
 
     if (faults->n_errors == 0) return config;
     config_free(config);

@@ -22,7 +22,7 @@
 #include "policy/policy_read.h"
 #include "policy/setting.h"
 
-enum topology { TOPOLOGY_SINGLE, TOPOLOGY_SENTINEL };
+enum topology { TOPOLOGY_SINGLE, TOPOLOGY_SENTINEL, TOPOLOGY_CLUSTER };
 
 enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 

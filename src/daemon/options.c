@@ -16,6 +16,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
     const bool is_sentinel = config->store_redis_topology == TOPOLOGY_SENTINEL;
     return (struct redis_options){
         .address = config->store_redis_addresses,
+        .is_cluster = config->store_redis_topology == TOPOLOGY_CLUSTER,
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,

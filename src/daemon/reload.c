@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <malloc.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -67,7 +68,9 @@ static void start_phase(struct daemon *daemon, enum reload_phase phase, uv_work_
 
 static void warn_of_restart(const char *path)
 {
-    log_warning("reload: %s has changed and needs a restart; until then it stays as it was", path);
+    bool renames = strcmp(path, "store.redis.buckets") == 0;
+    log_warning("reload: %s has changed and needs a restart%s; until then it stays as it was", path,
+                renames ? ", which starts all counters in Redis afresh" : "");
 }
 
 /* Hand every part the values that may change while it runs. */

@@ -120,9 +120,7 @@ static const struct {
     {"store.redis.socket", "no such setting; write addresses: [\"unix:/PATH\"]"},
     {"store.redis.password", "a password does not belong in this file; write it into a file of its own and that one's "
                              "name as password_file"},
-    {"store.redis.topology: cluster", "cluster is not built yet; write single and the address of one server"},
     {"store.redis.sentinel.tls", "not built yet; leave it out: Sentinels are reached with store.redis.tls"},
-    {"store.redis.buckets", "not built yet; leave it out"},
     {"policies.*.lease", "not built yet; leave it out"},
 };
 

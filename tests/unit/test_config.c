@@ -286,8 +286,6 @@ static const struct {
     {TLS("{ca_file: /dev/null}"), 5, "store.redis.tls.ca_file: /dev/null is not a regular file; "},
     {"store:\n  type: redis\n  redis:\n    addresses: [\"unix:/x\"]\n    tls: {verify: none}\n", 5,
      "store.redis.tls: does not go with a Unix socket"},
-    {"store:\n  type: memory\n  redis:\n    topology: cluster\n", 4,
-     "store.redis.topology: cluster is not built yet; "},
     {"store: {type: redis, redis: {addresses: \"h:1\"}}\n", 1, /* as it said "write (null)" */
      "store.redis.addresses: is not a list; write it in brackets, e.g. [\"127.0.0.1:6379\"]"},
     {"inline: {allow: yes please}\n", 1, "inline.allow: 'yes please' is "},

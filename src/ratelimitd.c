@@ -134,10 +134,10 @@ static void on_reload_signal(uv_signal_t *handle, int number)
     struct daemon *daemon = handle->data;
     if (daemon->phase != DAEMON_READY) return;
 
-    service_reloading();
     if (daemon->arguments.config_path != NULL) {
         reload_file(daemon);
     } else {
+        service_reloading();
         log_info("SIGHUP: started without -c, so there is no file to read again");
         status_report(daemon, service_ready);
     }
@@ -283,6 +283,7 @@ static int make_parts(struct daemon *daemon)
     struct server_options for_server = options_server(config, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
     struct engine_options for_engine = options_engine(config);
+    for_server.late = (struct late_source){reload_ask, daemon};
 
     /* A level above info takes effect only after the line "ready"; debug at once, so that it shows the start. */
     log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);

@@ -48,6 +48,7 @@ struct config {
     struct access *access;       /* one reference; bound to these policies */
     bool has_tls;                /* the file has a setting of store.redis.tls */
     bool has_policies;           /* the file has some; else they are the default, or there are none */
+    uint64_t hash;               /* config_hash() of it, once it is in force */
     int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
 
@@ -93,5 +94,12 @@ int64_t config_redis_stall_ms(const struct config *config);
 /* As the YAML that would make it, every setting written; what is not set is a comment. Secrets are never in it: only
  * the names of their files. */
 void config_print(FILE *out, const struct config *config);
+/* The same of a daemon that was started with `started`: what only a start can change is as it was then. */
+void config_print_in_force(FILE *out, const struct config *config, const struct config *started);
+/* Its last part but the policies: who may ask for what. */
+void config_print_access(FILE *out, struct access *access);
+/* Of the text of the configuration in force: FNV-1a, 64 bits; 0 without memory. It takes a while if there are many
+ * policies. */
+uint64_t config_hash(const struct config *config, const struct config *started);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "config/access_read.h"
 #include "config/config.h"
 #include "policy/policy_setting.h"
@@ -212,7 +213,7 @@ static void print_rule(FILE *out, const char *before, const struct access_rule *
     fputs("}\n", out);
 }
 
-static void print_access(FILE *out, struct access *access)
+void config_print_access(FILE *out, struct access *access)
 {
     fprintf(out, "access:\n  rules:%s\n", access->n == 0 ? " []" : "");
     for (size_t i = 0; i < access->n; i++) print_rule(out, "    - {", &access->rules[i]);
@@ -221,17 +222,40 @@ static void print_access(FILE *out, struct access *access)
 
 void config_print(FILE *out, const struct config *config)
 {
+    config_print_in_force(out, config, config);
+}
+
+void config_print_in_force(FILE *out, const struct config *config, const struct config *started)
+{
     const char *before = "";
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
+        const struct config *holder = setting->uses & USE_RELOAD ? config : started;
         if (config_is_tls(setting) && !config->has_tls) { /* written, it would turn TLS on */
             fprintf(out, "    # tls.%s: not set\n", strrchr(setting->name, '.') + 1);
             continue;
         }
-        print_setting(out, setting, config, print_sections(out, before, setting->name));
+        print_setting(out, setting, holder, print_sections(out, before, setting->name));
         before = setting->name;
     }
-    print_access(out, config->access);
+    config_print_access(out, config->access);
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");
     for (size_t i = 0; i < config->policies->n; i++) print_policy(out, config->policies->in_order[i]);
+}
+
+static ssize_t hash_bytes(void *cookie, const char *bytes, size_t len)
+{
+    uint64_t *hash = cookie;
+    *hash = hash_stable(*hash, bytes, len);
+    return (ssize_t)len;
+}
+
+uint64_t config_hash(const struct config *config, const struct config *started)
+{
+    uint64_t hash = HASH_STABLE_START;
+    FILE *out = fopencookie(&hash, "w", (cookie_io_functions_t){.write = hash_bytes});
+    if (out == NULL) return 0;
+    config_print_in_force(out, config, started);
+    fclose(out);
+    return hash;
 }

@@ -164,6 +164,16 @@ char *secret_read_text(const char *what, const char *path, bool is_public, bool 
     return text;
 }
 
+bool secret_path(const char *path, char *out, size_t size)
+{
+    struct faults faults;
+    const struct where where = {.what = "file", .faults = &faults};
+    faults_init(&faults);
+    bool is_known = expand(path, true, &where, out, size) == 0;
+    faults_fini(&faults);
+    return is_known;
+}
+
 void secret_free(char *secret)
 {
     if (secret != NULL) explicit_bzero(secret, strlen(secret));

@@ -10,6 +10,7 @@
 #define RL_CONFIG_SECRET_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "policy/faults.h"
@@ -24,6 +25,8 @@ char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t 
 /* The same for a text of several lines, such as a key. is_public: everybody may read it, such as a certificate. */
 char *secret_read_text(const char *what, const char *path, bool is_public, bool is_dry_run, uint32_t line,
                        const char *key, struct faults *faults);
+/* The path with ${CREDENTIALS_DIRECTORY} replaced, into `out`; false: that is not set, or there is no space. */
+bool secret_path(const char *path, char *out, size_t size);
 void secret_free(char *secret); /* wipes it; NULL is fine */
 
 #endif

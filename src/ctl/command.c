@@ -171,7 +171,8 @@ enum exit_code command_pack(const struct command *command, const struct options 
                  {OPTION_MAX_WAIT, "max_wait_ms", options->max_wait_ms},
                  {OPTION_AT_MOST, "at_most", options->at_most},
                  {OPTION_REQUEST_ID, "request_id", 0},
-                 {OPTION_TTL, "ttl_ms", options->ttl_ms}};
+                 {OPTION_TTL, "ttl_ms", options->ttl_ms},
+                 {OPTION_DRY_RUN, "dry_run", 0}};
     struct packer packer = packer_of(params);
     unsigned given = options->given & OPTIONS_OF_PROTOCOL;
     bool has_options = given != 0, is_all = command->shape == SHAPE_ALL;
@@ -191,6 +192,8 @@ enum exit_code command_pack(const struct command *command, const struct options 
         pack_text(&packer, taken[i].name);
         if (taken[i].bit == OPTION_REQUEST_ID)
             pack_text(&packer, options->request_id);
+        else if (taken[i].bit == OPTION_DRY_RUN)
+            pack_bool(&packer, true);
         else
             pack_int(&packer, taken[i].number);
     }

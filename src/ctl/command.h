@@ -34,7 +34,9 @@ struct command {
     int64_t default_cost; /* of a check that names none */
     bool decides;         /* its answer is a decision, or several: the exit status says which */
     enum shape shape;
-    bool uses_control; /* only the control socket serves it (control_socket.h) */
+    bool uses_control;                  /* only the control socket serves it (control_socket.h) */
+    int64_t timeout_ms;                 /* it takes longer than others; 0: as they do */
+    int (*code_of)(struct pull answer); /* the enum exit_code that an answer means; NULL: done */
 };
 
 /* Is there the right number of arguments, no option and no bare `--` among them? 0, or the exit code with the complaint

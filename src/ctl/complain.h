@@ -11,6 +11,7 @@
 enum exit_code {
     EXIT_DONE = 0, /* allowed, or done */
     EXIT_DENIED = 1,
+    EXIT_RESTART = 1, /* a reload is in effect, but something needs a restart */
     EXIT_USAGE = 2,
     EXIT_UNREACHABLE = 3,
     EXIT_REFUSED = 4,     /* the daemon answered with an error */

@@ -13,7 +13,7 @@
 #define DAY_MS INT64_C(86400000)
 
 /* What getopt returns: a letter, or this and the bit of an option that not every command takes. */
-enum { LETTER_BIT = 256, LETTER_JSON = 512, LETTER_TIMEOUT, LETTER_VERSION };
+enum { LETTER_BIT = 1 << 16, LETTER_JSON = 1 << 17, LETTER_TIMEOUT, LETTER_VERSION };
 
 static const struct option names[] = {
     {"socket", required_argument, NULL, 's'},
@@ -27,6 +27,7 @@ static const struct option names[] = {
     {"wait", optional_argument, NULL, LETTER_BIT | OPTION_WAIT},
     {"all", no_argument, NULL, LETTER_BIT | OPTION_ALL},
     {"output", required_argument, NULL, LETTER_BIT | OPTION_OUTPUT},
+    {"dry-run", no_argument, NULL, LETTER_BIT | OPTION_DRY_RUN},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, LETTER_VERSION},
     {0},
@@ -93,7 +94,8 @@ static int take_option(int letter, const char *name, const char *text, struct op
         complain_in_json();
         return 0;
     case LETTER_VERSION: ret->version = true; return 0;
-    case LETTER_BIT | OPTION_ALL: return 0;
+    case LETTER_BIT | OPTION_ALL:
+    case LETTER_BIT | OPTION_DRY_RUN: return 0;
     case LETTER_TIMEOUT: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->timeout_ms);
     case LETTER_BIT | OPTION_TTL: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->ttl_ms);
     case LETTER_BIT | OPTION_MAX_WAIT: return parse_ms(name, text, 0, INT64_MAX / MS_US, "", &ret->max_wait_ms);

@@ -17,7 +17,8 @@ enum option_bit {
     OPTION_AT_MOST = 4,
     OPTION_REQUEST_ID = 8,
     OPTION_TTL = 16,
-    OPTIONS_OF_PROTOCOL = 31, /* those above: they go into the request */
+    OPTION_DRY_RUN = 256,
+    OPTIONS_OF_PROTOCOL = 31 | OPTION_DRY_RUN, /* those above: they go into the request */
     OPTION_WAIT = 32,
     OPTION_ALL = 64,
     OPTION_OUTPUT = 128,
@@ -27,9 +28,9 @@ struct options {
     const char *socket; /* NULL: the library's default */
     bool json;
     bool help, version;
-    bool ended; /* by a `--` */
-    int64_t timeout_ms;
-    unsigned given; /* bits of enum option_bit */
+    bool ended;         /* by a `--` */
+    int64_t timeout_ms; /* 0: the command's own */
+    unsigned given;     /* bits of enum option_bit */
     int64_t deadline_ms;
     int64_t max_wait_ms;
     int64_t at_most;

@@ -2,8 +2,8 @@
 _ratelimitctl()
 {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" word words i
-    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats metrics ping version test-clock help"
-    local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --all --output --help --version"
+    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats metrics ping version reload config test-clock help"
+    local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --all --dry-run --output --help --version"
     local -a socket=()
     case $previous in
     -s | --socket | --output)

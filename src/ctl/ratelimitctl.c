@@ -26,7 +26,7 @@
 #include "ctl/page.h"
 #include "ctl/words.h"
 
-enum { DEFAULT_TIMEOUT_MS = 2000 };
+enum { DEFAULT_TIMEOUT_MS = 2000, RELOAD_TIMEOUT_MS = 60000 };
 
 /* In the order of the help: a row without a method is the heading of those that follow. */
 static const struct command commands[] = {
@@ -67,6 +67,10 @@ static const struct command commands[] = {
     {"stats", "stats", "", "its main counts; --all: every counter", .takes = OPTION_ALL, .report = report_stats},
     {"metrics", "metrics", "", "all its numbers, for Prometheus", .takes = OPTION_OUTPUT, .shape = SHAPE_PAGE},
     {"version", "version", "", "its version, uptime, and when its configuration was read", .report = report_version},
+    {"reload", "reload", "", "read its configuration again; prints what this changes", .takes = OPTION_DRY_RUN,
+     .report = report_reload, .uses_control = true, .timeout_ms = RELOAD_TIMEOUT_MS, .code_of = report_reload_code},
+    {"config", "config", "", "the configuration in force", .report = report_config, .uses_control = true,
+     .timeout_ms = RELOAD_TIMEOUT_MS},
     {"test-clock", "test_clock", "MICROSECONDS", "set its time, under --test-clock", 1, 1, .report = report_value},
 };
 
@@ -91,6 +95,7 @@ static const struct some_option {
     {OPTION_TTL, "--ttl DURATION", "gives the units back if not settled within this time (1m)"},
     {OPTION_ALL, "--all", "every counter and gauge"},
     {OPTION_OUTPUT, "--output FILE", "replace FILE by it in one step, for a collector of text files"},
+    {OPTION_DRY_RUN, "--dry-run", "print what would change, and change nothing"},
 };
 
 /* `with_commands`: after the names of those that take it. */
@@ -231,6 +236,7 @@ static enum exit_code show(const struct invocation *invocation, struct pull answ
         fputs("ratelimitctl: the daemon's answer is not valid for this command\n", stderr);
         return EXIT_UNREACHABLE;
     }
+    if (invocation->command->code_of != NULL) return (enum exit_code)invocation->command->code_of(answer);
     return invocation->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;
 }
 
@@ -373,7 +379,7 @@ static enum exit_code run_help(int n, char **names, const struct options *option
 
 int main(int argc, char **argv)
 {
-    struct options options = {.timeout_ms = DEFAULT_TIMEOUT_MS};
+    struct options options = {0};
     enum exit_code code;
 
     /* A descriptor 0, 1 or 2 that is closed would become the daemon's socket, and the answer would be printed into it.
@@ -397,6 +403,8 @@ int main(int argc, char **argv)
     if (at < 0) return (int)code;
     argc -= at;
     argv += at;
+    if (options.timeout_ms == 0) options.timeout_ms = command->timeout_ms;
+    if (options.timeout_ms == 0) options.timeout_ms = DEFAULT_TIMEOUT_MS;
     if (options.given & ~command->takes) {
         complain_usage("%s takes no --%s; try ratelimitctl --help", command->name,
                        options_name(options.given & ~command->takes));

@@ -11,7 +11,7 @@ function __ratelimitctl_policies
 end
 
 set -l with_policy check check-all check-many peek explain reset refund reserve acquire policies
-set -l commands $with_policy settle cancel stats metrics ping version test-clock help
+set -l commands $with_policy settle cancel stats metrics ping version reload config test-clock help
 
 complete -c ratelimitctl -f
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if the policy allows it'
@@ -31,6 +31,8 @@ complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a ping 
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a stats -d 'the main counts of the daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a metrics -d 'all numbers of the daemon, for Prometheus'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a version -d 'the version of the daemon'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reload -d 'read the configuration again; print what this changes'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a config -d 'the configuration in force'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a test-clock -d 'set the time of the daemon'
 complete -c ratelimitctl -n "__fish_seen_subcommand_from $with_policy" -a '(__ratelimitctl_policies)'
 complete -c ratelimitctl -s s -l socket -r -F -d 'the socket of the daemon'
@@ -44,5 +46,6 @@ complete -c ratelimitctl -l request-id -x -d 'sent again with the same ID, it is
 complete -c ratelimitctl -l ttl -x -d 'give the units back if not settled within this time'
 complete -c ratelimitctl -l all -d 'every counter and gauge'
 complete -c ratelimitctl -l output -r -F -d 'replace this file by the metrics'
+complete -c ratelimitctl -l dry-run -d 'print what a reload would change, and change nothing'
 complete -c ratelimitctl -s h -l help -d 'list commands and options'
 complete -c ratelimitctl -l version -d 'the version of ratelimitctl'

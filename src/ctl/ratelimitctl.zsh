@@ -30,6 +30,8 @@ _ratelimitctl()
         'stats:the main counts of the daemon'
         'metrics:all numbers of the daemon, for Prometheus'
         'version:the version of the daemon'
+        'reload:read the configuration again; print what this changes'
+        'config:the configuration in force'
         'help:show what a command takes'
         'test-clock:set the time of the daemon, under --test-clock'
     )
@@ -45,6 +47,7 @@ _ratelimitctl()
         '--ttl[give the units back if not settled within this time]:duration:' \
         '--all[every counter and gauge]' \
         '--output[replace this file by the metrics]:file:_files' \
+        '--dry-run[print what a reload would change, and change nothing]' \
         '(-h --help)'{-h,--help}'[list commands and options]' \
         '--version[the version of ratelimitctl]' \
         '1:command:->command' '2:policy:->policy' '*::argument:'

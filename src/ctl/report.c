@@ -249,6 +249,8 @@ int report_version(FILE *out, struct pull answer, const struct asked *asked)
         } else if (slice_is(name, "configuration_age_ms") && pull_int(&answer, &ms) == 0) {
             fprintf(out, "configuration  read %s ago\n", units_print_wait(time, ms));
         } else {
+            if (slice_is(name, "configuration")) name = slice_of("file");
+            if (slice_is(name, "configuration_hash")) name = slice_of("hash");
             text_print(out, name);
             for (size_t i = name.len; i < strlen("configuration  "); i++) fputc(' ', out);
             words_value(out, &answer);

@@ -39,6 +39,9 @@ report_fn report_value;   /* one text or number */
 
 report_fn report_explain;  /* the decision, and below it why, and each limit's state; then the same of the candidate */
 report_fn report_policies; /* a table, and below each policy its overrides and what else is unusual */
-report_fn report_stats;    /* what to look at first; with `all` everything */
+report_fn report_reload;   /* a line for each fault and change, then whether it is in effect */
+report_fn report_config;   /* YAML, below its file and hash in comments */
+int report_reload_code(struct pull answer); /* an enum exit_code */
+report_fn report_stats;                     /* what to look at first; with `all` everything */
 
 #endif

@@ -79,6 +79,8 @@ struct server_options options_server(const struct config *config, enum store_typ
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,
         .configured_us = config->read_us,
+        .config_path = arguments->config_path,
+        .config_hash = config->hash,
         .n_buckets = (uint32_t)config->store_redis_buckets,
     };
     if (arguments->config_path == NULL) options.inline_access = INLINE_OWN_USER;

@@ -8,36 +8,70 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/log_key.h"
+#include "config/config_diff.h"
+#include "config/config_watch.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
+#include "daemon/reload_answer.h"
 #include "daemon/service.h"
 #include "daemon/status.h"
 
 COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 
-enum { RELOAD_FAULTS_SHOWN = 20, TRIM_BYTES = 16 << 20, INLINE_FREED_AT_ONCE = 1000 };
+enum { RELOAD_FAULTS_SHOWN = 20, RELOAD_CHANGES_SHOWN = 20, TRIM_BYTES = 16 << 20, INLINE_FREED_AT_ONCE = 1000 };
 
 /* ---- in the thread ---- */
 
-static void read_in_thread(uv_work_t *work)
+/* The last policies cannot go: a file that is being written looks like that. */
+static void refuse_emptiness(struct reload *reload, const struct config *before)
+{
+    if (reload->next->has_policies || !before->has_policies) return;
+    faults_add(
+        &reload->faults, 0, "policies",
+        "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
+        "last policy, restart",
+        before->policies->n);
+    config_free(reload->next);
+    reload->next = NULL;
+}
+
+static void read_configuration(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    const struct config *before = daemon->config;
+    const char *path = daemon->arguments.config_path;
+    uint64_t mark = config_mark(path, before); /* what changes while the file is read is another change */
+
+    reload->next = config_load(path, CONFIG_RELOAD, &reload->faults);
+    if (reload->next != NULL) refuse_emptiness(reload, before);
+    if (reload->next != NULL) {
+        config_diff(&reload->changes, before, daemon->started, reload->next);
+        reload->next->hash = config_hash(reload->next, daemon->started);
+    }
+    if (reload->task == RELOAD_DRY_RUN) return;
+
+    bool same_files = reload->next == NULL || config_same_files(before, reload->next);
+    reload->mark = same_files ? mark : config_mark(path, reload->next);
+    if (reload->next == NULL) return;
+    policy_set_share_counts(reload->next->policies, before->policies);
+    policy_set_name(reload->next->policies, (size_t)reload->next->admin_metrics_policies);
+}
+
+static void work_in_thread(uv_work_t *work)
 {
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
-    const struct config *before = daemon->config;
-    reload->next = config_load(daemon->arguments.config_path, CONFIG_RELOAD, &reload->faults);
-    if (reload->next != NULL && !reload->next->has_policies && before->has_policies) {
-        faults_add(
-            &reload->faults, 0, "policies",
-            "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
-            "last policy, restart",
-            before->policies->n);
-        config_free(reload->next);
-        reload->next = NULL;
-    }
-    if (reload->next != NULL) {
-        policy_set_share_counts(reload->next->policies, before->policies);
-        policy_set_name(reload->next->policies, (size_t)reload->next->admin_metrics_policies);
+    const char *path = daemon->arguments.config_path;
+    switch (reload->task) {
+    case RELOAD_FILE:
+    case RELOAD_DRY_RUN:
+        read_configuration(daemon);
+        reload_answer_pack(&reload->answer, reload, path);
+        break;
+    case RELOAD_SHOW: reload_answer_pack_config(&reload->answer, daemon->config, daemon->started, path); break;
+    case RELOAD_LOOK: reload->has_changed = config_mark(path, daemon->config) != reload->mark; break;
+    case N_RELOAD_TASKS: break;
     }
 }
 
@@ -52,6 +86,10 @@ static void free_in_thread(uv_work_t *work)
     struct daemon *daemon = work->data;
     struct reload *reload = &daemon->reload;
     faults_fini(&reload->faults);
+    changes_fini(&reload->changes);
+    buffer_fini(&reload->answer);
+    config_free(reload->next);
+    reload->next = NULL;
     free_unreferenced(reload);
     malloc_trim(0); /* gives the system back what was freed */
 }
@@ -76,12 +114,6 @@ static void warn_of_restart(const char *path)
 /* Hand every part the values that may change while it runs. */
 static void apply(struct daemon *daemon, struct config *next)
 {
-    for (const struct setting *setting = daemon_settings; setting < daemon_settings + N_SETTINGS; setting++)
-        if (!(setting->uses & USE_RELOAD) && !setting_equal(setting, daemon->started, next))
-            warn_of_restart(setting->name);
-    if (next->store_memory_max_keys > daemon->started->store_memory_max_keys)
-        warn_of_restart("store.memory.max_keys beyond what it was at start");
-
     /* Keep the policies in force until their last check has ended. */
     list_push_back(&daemon->reload.retired, &daemon->config->policies->link);
     daemon->config->policies = NULL;
@@ -96,6 +128,7 @@ static void apply(struct daemon *daemon, struct config *next)
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
     struct engine_options for_engine = options_engine(next);
+    for_server.late = (struct late_source){reload_ask, daemon};
     server_set_options(daemon->server, &for_server);
     engine_set_options(daemon->engine, &for_engine);
     admin_door_set_options(daemon, next);
@@ -113,7 +146,7 @@ static void apply(struct daemon *daemon, struct config *next)
     policy_set_move_counts(next->policies);
 }
 
-static void start_reading(struct daemon *daemon);
+static void start_next(struct daemon *daemon);
 
 static void on_freed(uv_work_t *work, int status)
 {
@@ -123,9 +156,7 @@ static void on_freed(uv_work_t *work, int status)
     reload->phase = RELOAD_IDLE;
     reload->peak_bytes = mem_in_use();
 
-    if (!reload->again || daemon->phase >= DAEMON_DRAINING) return;
-    reload->again = false;
-    start_reading(daemon);
+    start_next(daemon);
 }
 
 static void start_freeing(struct daemon *daemon)
@@ -147,17 +178,11 @@ static void start_freeing(struct daemon *daemon)
     start_phase(daemon, RELOAD_FREEING, free_in_thread, on_freed);
 }
 
-static void on_read(uv_work_t *work, int status)
+static void log_faults(const struct daemon *daemon)
 {
-    struct daemon *daemon = work->data;
-    struct reload *reload = &daemon->reload;
+    const struct faults *faults = &daemon->reload.faults;
     const char *file = daemon->arguments.config_path;
     char line[1024];
-    reload->phase = RELOAD_IDLE;
-    if (status < 0 || daemon->phase >= DAEMON_DRAINING) return; /* what there is stays for reload_fini() */
-    clock_update(&daemon->clock);
-
-    const struct faults *faults = &reload->faults;
     log_debug("reload: the file was read, with %zu mistakes", faults->n_errors);
     for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
         log_line(faults->items[i].code == FAULT_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
@@ -165,51 +190,133 @@ static void on_read(uv_work_t *work, int status)
     if (faults->n > RELOAD_FAULTS_SHOWN)
         log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,
                   faults->n - RELOAD_FAULTS_SHOWN, file);
-
-    struct config *next = reload->next;
-    reload->next = NULL;
-    if (next != NULL) {
-        apply(daemon, next);
-        reload_counters.reloads++;
-        reload->was_refused = false;
-        log_info("reload: %s read again, %zu policies", file, next->policies->n);
-    } else {
-        reload_counters.reload_failures++;
-        reload->was_refused = true;
-        log_error("reload: %s is not correct; the configuration stays as it was", file);
-    }
-
-    if (!reload->again) status_report(daemon, service_ready);
-    start_freeing(daemon);
 }
 
-static void start_reading(struct daemon *daemon)
+/* What needs a restart is a warning, and comes first. */
+static void log_changes(const struct changes *changes)
 {
-    log_debug("reload: reading %s", daemon->arguments.config_path);
-    start_phase(daemon, RELOAD_READING, read_in_thread, on_read);
+    char text[CHANGE_TEXT_MAX];
+    size_t n_shown = 0, n_quiet = changes->n_all - changes->n_restart;
+    for (size_t i = 0; i < changes->n; i++)
+        if (changes->items[i].needs_restart) warn_of_restart(changes->items[i].values[0].name);
+    for (size_t i = 0; i < changes->n && n_shown < RELOAD_CHANGES_SHOWN; i++) {
+        if (changes->items[i].needs_restart) continue;
+        log_info("reload: %s", changes_text(changes, &changes->items[i], text));
+        n_shown++;
+    }
+    if (n_quiet > n_shown) log_info("reload: and %zu more changes", n_quiet - n_shown);
+}
+
+static void take_effect(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    const char *file = daemon->arguments.config_path;
+    struct config *next = reload->next;
+    log_faults(daemon);
+    reload->next = NULL;
+    reload->was_refused = next == NULL;
+    if (next == NULL) {
+        reload_counters.reload_failures++;
+        log_error("reload: %s is not correct; the configuration stays as it was", file);
+        return;
+    }
+
+    log_changes(&reload->changes);
+    apply(daemon, next);
+    reload_counters.reloads++;
+    log_info("reload: %s read again, %zu policies", file, next->policies->n);
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct daemon *daemon = work->data;
+    struct reload *reload = &daemon->reload;
+    reload->phase = RELOAD_IDLE;
+    if (status < 0 || daemon->phase >= DAEMON_DRAINING) return; /* what there is stays for reload_fini() */
+    clock_update(&daemon->clock);
+
+    if (reload->task == RELOAD_FILE) take_effect(daemon);
+    if (reload->task == RELOAD_LOOK && reload->has_changed) {
+        log_info("reload: %s, or a file that it names, has changed", daemon->arguments.config_path);
+        reload_file(daemon);
+    }
+    if (reload->task != RELOAD_LOOK) server_answer_late(daemon->server, reload->ticket, &reload->answer);
+    if (reload->task == RELOAD_FILE && reload->wanted[RELOAD_FILE] == 0) status_report(daemon, service_ready);
+    if (reload->phase == RELOAD_IDLE && reload->task != RELOAD_LOOK) start_freeing(daemon);
+    if (reload->phase == RELOAD_IDLE) start_next(daemon);
+}
+
+static void start_next(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    size_t task = 0;
+    while (task < N_RELOAD_TASKS && reload->wanted[task] == 0) task++;
+    if (task == N_RELOAD_TASKS || daemon->phase >= DAEMON_DRAINING) return;
+
+    reload->task = (enum reload_task)task;
+    reload->ticket = reload->wanted[task];
+    reload->wanted[task] = 0;
+    if (task <= RELOAD_DRY_RUN) log_debug("reload: reading %s", daemon->arguments.config_path);
+    changes_init(&reload->changes, daemon->clock.wall_us, daemon->redis != NULL);
+    start_phase(daemon, RELOAD_READING, work_in_thread, on_worked);
+}
+
+/* Returns its ticket. */
+static uint64_t want(struct daemon *daemon, enum reload_task task)
+{
+    struct reload *reload = &daemon->reload;
+    if (reload->wanted[task] == 0) reload->wanted[task] = ++reload->n_tickets;
+    uint64_t ticket = reload->wanted[task];
+    if (reload->phase == RELOAD_IDLE)
+        start_next(daemon);
+    else
+        log_debug("reload: one is under way; the file is read again after it");
+    return ticket;
 }
 
 void reload_init(struct daemon *daemon)
 {
-    list_init(&daemon->reload.retired);
-    list_init(&daemon->reload.unreferenced);
-    faults_init(&daemon->reload.faults);
+    struct reload *reload = &daemon->reload;
+    list_init(&reload->retired);
+    list_init(&reload->unreferenced);
+    faults_init(&reload->faults);
+    buffer_init(&reload->answer, RELOAD_ANSWER_MAX);
+    daemon->config->hash = config_hash(daemon->config, daemon->started);
+    if (daemon->arguments.config_path != NULL)
+        reload->mark = config_mark(daemon->arguments.config_path, daemon->config);
 }
 
 void reload_file(struct daemon *daemon)
 {
-    if (daemon->reload.phase == RELOAD_IDLE) {
-        start_reading(daemon);
-        return;
-    }
-    daemon->reload.again = true;
-    log_debug("reload: one is under way; the file is read again after it");
+    service_reloading();
+    want(daemon, RELOAD_FILE);
+}
+
+uint64_t reload_ask(void *arg, enum late_kind kind)
+{
+    struct daemon *daemon = arg;
+    if (kind == LATE_CONFIG) return want(daemon, RELOAD_SHOW);
+    if (daemon->arguments.config_path == NULL) return 0;
+    if (kind == LATE_RELOAD) service_reloading();
+    return want(daemon, kind == LATE_RELOAD ? RELOAD_FILE : RELOAD_DRY_RUN);
+}
+
+/* The stat is the thread's, too: a file system may hang. */
+static void look_at_files(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    int64_t every_ms = daemon->config->reload_watch_ms, now_us = daemon->clock.mono_us;
+    if (every_ms == 0 || daemon->arguments.config_path == NULL || daemon->phase != DAEMON_READY) return;
+    if (now_us < reload->look_us || reload->phase != RELOAD_IDLE) return;
+    reload->look_us = now_us + every_ms * 1000;
+    want(daemon, RELOAD_LOOK);
 }
 
 void reload_look(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
     inline_policies_free_replaced(&daemon->inline_policies, INLINE_FREED_AT_ONCE);
+    look_at_files(daemon);
     if (reload->phase != RELOAD_IDLE || daemon->phase == DAEMON_CLOSING) return;
 
     uint64_t bytes = mem_in_use();
@@ -230,4 +337,6 @@ void reload_fini(struct daemon *daemon)
     free_unreferenced(reload);
     config_free(reload->next);
     faults_fini(&reload->faults);
+    changes_fini(&reload->changes);
+    buffer_fini(&reload->answer);
 }

@@ -1,7 +1,9 @@
 /*
  * reload.h: the configuration's file, read again while the daemon runs.
  *
- *   SIGHUP ─▶ READING (thread pool): bytes ─▶ a finished configuration, or faults
+ *   SIGHUP, the method `reload`, reload.watch
+ *                 │
+ *             READING (thread pool): bytes ─▶ a finished configuration, or faults
  *                 │
  *             on the loop: log the faults, hand every part the new values, swap the policies
  *                 │
@@ -14,7 +16,8 @@
  * has a lock).
  *
  * A file with a fault changes nothing. A setting that only a start can change stays as it was started with, and the log
- * says so. A SIGHUP that comes meanwhile is remembered: one more reload follows, and READY=1 comes after the last.
+ * says so. What is wanted while one is under way is done after it, once for all that want it: whoever asked gets the
+ * report of a reading that began after the question (server/late_answer.h). READY=1 comes after the last.
  */
 #ifndef RL_DAEMON_RELOAD_H
 #define RL_DAEMON_RELOAD_H
@@ -23,9 +26,12 @@
 
 #include <uv.h>
 
+#include "base/buffer.h"
 #include "base/counters.h"
 #include "base/list.h"
 #include "config/config.h"
+#include "policy/changes.h"
+#include "server/late_answer.h"
 
 #define RELOAD_COUNTERS(COUNTER, GAUGE)                                                                                \
     COUNTER(reloads, "configuration reloads that took effect")                                                         \
@@ -37,9 +43,22 @@ struct daemon;
 
 enum reload_phase { RELOAD_IDLE, RELOAD_READING, RELOAD_FREEING };
 
+/* What the thread is to do, the most urgent first. */
+enum reload_task {
+    RELOAD_FILE,
+    RELOAD_DRY_RUN, /* the same, and then nothing */
+    RELOAD_SHOW,    /* print the configuration in force */
+    RELOAD_LOOK,    /* have the files changed? */
+    N_RELOAD_TASKS
+};
+
 struct reload {
     enum reload_phase phase;
-    bool again;
+    enum reload_task task;           /* under way; if IDLE, the last one */
+    uint64_t ticket;                 /* whose answer it is */
+    uint64_t wanted[N_RELOAD_TASKS]; /* the tickets of the next ones; 0: not wanted */
+    uint64_t n_tickets;
+    int64_t look_us;  /* CLOCK_MONOTONIC: the next look at the files */
     bool was_refused; /* the last one */
     uv_work_t work;
     uint64_t peak_bytes; /* in use, since memory was last given back to the system */
@@ -47,14 +66,20 @@ struct reload {
 
     /* The thread's, except while IDLE: */
     struct faults faults;
-    struct config *next;      /* owned; NULL = the file has a fault */
+    struct changes changes;
+    struct buffer answer;     /* for who asked; empty: there was no memory, or too much to show */
+    struct config *next;      /* owned; NULL = the file has a fault, or nothing was read */
+    uint64_t mark;            /* of the files as they were read last (config_watch.h) */
+    bool has_changed;         /* since then */
     struct list unreferenced; /* struct policy_set, owned */
 };
 
 void reload_init(struct daemon *daemon);
 void reload_file(struct daemon *daemon); /* SIGHUP: arguments.config_path, which there is */
+/* For struct late_source; `arg` is the daemon. */
+uint64_t reload_ask(void *arg, enum late_kind kind);
 void reload_look(struct daemon *daemon); /* each second: free what was replaced and has lost its last user, give back
-                                            what a burst has left */
+                                            what a burst has left, look at the files */
 void reload_fini(struct daemon *daemon); /* once the engine is gone and no work is under way */
 
 #endif

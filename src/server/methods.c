@@ -15,6 +15,7 @@
 #include "proto/method.h"
 #include "server/access.h"
 #include "server/check_list.h"
+#include "server/control_methods.h"
 #include "server/members.h"
 #include "server/metrics_page.h"
 #include "server/params.h"
@@ -341,8 +342,9 @@ static int run_version(struct params *params)
     const struct sessions *sessions = session->sessions;
     int64_t now_us = sessions->clock->mono_us;
 
+    bool shows_file = session->role >= ROLE_ADMIN; /* paths are nobody else's business */
     struct packer *packer = session_begin_answer(session, params->msgid);
-    pack_map(packer, 7);
+    pack_map(packer, shows_file ? 9 : 7);
     pack_text_field(packer, "version", RL_VERSION);
     pack_int_field(packer, "protocol", PROTOCOL_VERSION);
     pack_text_field(packer, "libuv", uv_version_string());
@@ -350,6 +352,13 @@ static int run_version(struct params *params)
     pack_text_field(packer, "store", sessions->options.store_name);
     pack_int_field(packer, "uptime_ms", (now_us - sessions->started_us) / 1000);
     pack_int_field(packer, "configuration_age_ms", (now_us - sessions->options.configured_us) / 1000);
+    if (shows_file) {
+        char hash[17];
+        const char *path = sessions->options.config_path;
+        snprintf(hash, sizeof hash, "%016" PRIx64, sessions->options.config_hash);
+        pack_text_field(packer, "configuration", path != NULL ? path : "");
+        pack_text_field(packer, "configuration_hash", hash);
+    }
     session_end_answer(session);
     return 0;
 }
@@ -375,6 +384,8 @@ static int run_test_clock(struct params *params)
 #define run_settle  settle_run
 #define run_cancel  cancel_run
 #define run_metrics metrics_page_run
+#define run_reload  reload_run
+#define run_config  config_run
 
 static const struct method_row {
     const char *name;

@@ -337,6 +337,7 @@ enum option {
     OPTION_DESCRIBE,
     OPTION_AFTER,
     OPTION_MAX,
+    OPTION_DRY_RUN,
     N_OPTIONS
 };
 
@@ -349,10 +350,12 @@ enum {
     OPTIONS_OF_RESERVE = OPTIONS_OF_OTHERS | 1U << OPTION_TTL_MS,
     OPTIONS_OF_HELLO = 1U << OPTION_DECISION | 1U << OPTION_DESCRIBE,
     OPTIONS_OF_PAGE = 1U << OPTION_AFTER | 1U << OPTION_MAX,
+    OPTIONS_OF_RELOAD = 1U << OPTION_DRY_RUN,
 };
 
-static const char *const option_names[N_OPTIONS] = {"cost",    "deadline_ms", "max_wait_ms", "decision", "request_id",
-                                                    "at_most", "ttl_ms",      "describe",    "after",    "max"};
+static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
+                                                    "request_id", "at_most",     "ttl_ms",      "describe",
+                                                    "after",      "max",         "dry_run"};
 
 static int fail_unknown_option(const struct params *params, unsigned known, struct slice name)
 {
@@ -502,6 +505,20 @@ int params_hello(struct params *params, struct decision_form *ret)
         form.as_array = slice_is(word, "array");
     }
     *ret = form;
+    return 0;
+}
+
+int params_reload(struct params *params, bool *ret_dry_run)
+{
+    unsigned seen = 0;
+    uint32_t n;
+    if (enter_options(params, "options: must be a map", &n) != 0) return -1;
+    for (; n > 0; n--) {
+        enum option option = OPTION_DRY_RUN;
+        if (read_option_name(params, OPTIONS_OF_RELOAD, &seen, &option) != 0) return -1;
+        if (pull_bool(&params->pull, ret_dry_run) != 0)
+            return params_fail(params, ERROR_BAD_REQUEST, "dry_run: must be true or false");
+    }
     return 0;
 }
 

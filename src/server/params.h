@@ -75,6 +75,8 @@ int params_member_options(struct params *params, struct check *check);
 int params_options(struct params *params, struct check *check);
 /* [, options] of hello. */
 int params_hello(struct params *params, struct decision_form *ret);
+/* [, options] of reload. */
+int params_reload(struct params *params, bool *ret_dry_run);
 /* [, page] of policies; without one *ret stays as it is. ret->after points into the message. */
 int params_page(struct params *params, struct policies_page *ret);
 /* A number of units, `least` or more, that the fault calls `name`. */

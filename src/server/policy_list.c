@@ -147,7 +147,7 @@ void policy_list_run(struct policy_list *list)
 {
     struct session *session = list->session;
     if (list->state == BEGINNING) {
-        if (!list_empty(&session->requests)) return; /* their end wakes the session */
+        if (!list_empty(&session->requests) || session->n_late > 0) return; /* their end wakes the session */
         if (list->inlines != NULL)
             begin_gathering(list);
         else

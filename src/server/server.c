@@ -130,6 +130,11 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
     return server;
 }
 
+void server_answer_late(struct server *server, uint64_t ticket, const struct buffer *result)
+{
+    late_answers_end(&server->sessions, ticket, result);
+}
+
 void server_set_options(struct server *server, const struct server_options *options)
 {
     if (options->max_connections != server->sessions.options.max_connections)

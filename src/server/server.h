@@ -23,6 +23,7 @@
 #include "engine/engine.h"
 #include "proto/error.h"
 #include "server/denial_log.h"
+#include "server/late_answer.h"
 
 struct access;
 struct inline_policies;
@@ -56,6 +57,9 @@ struct server_options {
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */
     int64_t configured_us;       /* CLOCK_MONOTONIC: these settings were read, for `version` */
+    const char *config_path;     /* NULL: there is none; as long as the server */
+    uint64_t config_hash;        /* of the configuration in force */
+    struct late_source late;     /* who makes the answers of reload and config */
     char key_prefix[65];         /* of the keys in Redis, without the colon, for `explain` */
     uint32_t n_buckets;          /* likewise */
 };
@@ -75,6 +79,9 @@ void server_set_options(struct server *server, const struct server_options *opti
 
 /* Who makes the page of metrics; without it the method is not there. */
 void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg);
+
+/* The answer of all requests with this ticket (late_answer.h). */
+void server_answer_late(struct server *server, uint64_t ticket, const struct buffer *result);
 
 void server_tick_end(struct server *server);
 void server_look(struct server *server); /* each second: what is still to be logged */

@@ -26,6 +26,7 @@
 #include "proto/rpc.h"
 #include "server/access.h"
 #include "server/check_list.h"
+#include "server/late_answer.h"
 #include "server/methods.h"
 #include "server/policy_list.h"
 #include "server/request.h"
@@ -122,6 +123,7 @@ void session_close(struct session *session, const char *why)
     slots_end(&session->slots);
     if (session->list != NULL) check_list_drop(session->list);
     if (session->policy_list != NULL) policy_list_drop(session->policy_list);
+    late_answers_drop(session);
 
     list_remove(&session->link);
     list_remove(&session->dirty_link);
@@ -145,7 +147,8 @@ static void end(struct session *session, const char *why)
 static void close_if_ended(struct session *session)
 {
     if (session->state != SESSION_ENDING) return;
-    if (session->final_error != NULL && list_empty(&session->requests)) session_emit_final_error(session);
+    bool is_answered = list_empty(&session->requests) && session->n_late == 0;
+    if (session->final_error != NULL && is_answered) session_emit_final_error(session);
     if (session_is_busy(session)) return;
 
     bool lingers = session->last_code != ERROR_NONE && !session->is_draining;

@@ -88,6 +88,7 @@ struct session {
     size_t n_untaken;          /* bytes of `writing` at that time */
     size_t n_counted;          /* of its unread bytes, in sessions->n_unread */
     uint32_t n_inflight;       /* checks */
+    uint32_t n_late;           /* requests whose answers are made in a thread (late_answer.h) */
     uint32_t turn_round;       /* the last one in which it took messages (sessions.h), */
     uint32_t turn_units;       /* and the work that this was */
     struct decision_form form; /* hello: of its decisions */

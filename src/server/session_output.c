@@ -52,7 +52,7 @@ void session_fail(struct session *session, const char *why)
 bool session_is_busy(const struct session *session)
 {
     bool messages_wait = session->state > SESSION_READING && session->state < SESSION_ENDING;
-    bool is_asked = !list_empty(&session->requests) || session->policy_list != NULL;
+    bool is_asked = !list_empty(&session->requests) || session->policy_list != NULL || session->n_late > 0;
     return is_asked || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
 }
 

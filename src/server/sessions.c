@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "server/access.h"
 #include "server/check_list.h"
+#include "server/late_answer.h"
 #include "server/request.h"
 #include "server/session.h"
 
@@ -108,6 +109,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->reading);
     list_init(&sessions->handing);
     list_init(&sessions->stalled);
+    list_init(&sessions->late_answers);
 
     uv_idle_init(loop, &sessions->runner);
     uv_timer_init(loop, &sessions->sweeper);
@@ -118,7 +120,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 void sessions_fini(struct sessions *sessions)
 {
     CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
-    CHECK(sessions->gathering == NULL);
+    CHECK(sessions->gathering == NULL && list_empty(&sessions->late_answers));
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
     access_users_fini(sessions);
     request_pool_fini(&sessions->idle_requests);
@@ -201,6 +203,7 @@ void sessions_sweep(struct sessions *sessions)
 void sessions_drain(struct sessions *sessions)
 {
     sessions->draining = true;
+    late_answers_refuse(sessions);
     LIST_FOREACH (link, &sessions->all) {
         struct session *session = LIST_ITEM(link, struct session, link);
         bool ends = !session->group->outlives_drain || session_is_busy(session) || session->slots.n > 0;

@@ -101,6 +101,7 @@ struct sessions {
     struct list stalled;
     int64_t started_us;            /* CLOCK_MONOTONIC */
     uint64_t n_made;               /* sessions, ever */
+    struct list late_answers;      /* struct late_answer, of all sessions */
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
     size_t n_handed;               /* members of lists that the engine has and has not answered */
     size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */

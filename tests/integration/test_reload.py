@@ -79,7 +79,7 @@ def test_what_needs_a_restart_is_named(ratelimitd, connect):
         daemon.reload()
         eventually(lambda: any("read again" in line for line in daemon.log[n:]), "reload")
         assert any("listen.socket has changed and needs a restart" in line for line in daemon.log[n:])
-        assert not any("idle_timeout" in line for line in daemon.log[n:])
+        assert not any("idle_timeout has changed" in line for line in daemon.log[n:])
     assert client.call("ping") == "pong" and os.path.exists(daemon.socket)
 
 

@@ -1,0 +1,56 @@
+#include "config/config_watch.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "config/secret.h"
+
+static uint64_t mark_file(uint64_t hash, const char *path)
+{
+    struct stat status;
+    struct {
+        uint64_t device, inode, size;
+        int64_t s, ns, changed_s, changed_ns;
+    } seen = {0};
+
+    if (stat(path, &status) == 0) {
+        seen.device = status.st_dev;
+        seen.inode = status.st_ino;
+        seen.size = (uint64_t)status.st_size;
+        seen.s = status.st_mtim.tv_sec;
+        seen.ns = status.st_mtim.tv_nsec;
+        seen.changed_s = status.st_ctim.tv_sec; /* after a chmod it may be readable */
+        seen.changed_ns = status.st_ctim.tv_nsec;
+    }
+    return hash_stable(hash, &seen, sizeof seen);
+}
+
+static bool is_file(const struct setting *setting)
+{
+    static const char suffix[] = "_file";
+    size_t len = strlen(setting->name);
+    return setting->type.kind == VALUE_TEXT && len >= sizeof suffix &&
+           strcmp(setting->name + len - (sizeof suffix - 1), suffix) == 0;
+}
+
+uint64_t config_mark(const char *path, const struct config *config)
+{
+    uint64_t hash = mark_file(HASH_STABLE_START, path);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *setting = &daemon_settings[i];
+        const char *named = is_file(setting) ? *setting_text(setting, config) : NULL;
+        char whole[PATH_MAX];
+        if (named != NULL && secret_path(named, whole, sizeof whole)) hash = mark_file(hash, whole);
+    }
+    return hash;
+}
+
+bool config_same_files(const struct config *a, const struct config *b)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (is_file(&daemon_settings[i]) && !setting_equal(&daemon_settings[i], a, b)) return false;
+    return true;
+}

@@ -1,0 +1,20 @@
+/*
+ * config_watch.h: have the files of a configuration changed?
+ *
+ * A mark follows each path through its links, so that it sees a mounted ConfigMap, whose links are swapped. It reads
+ * directories: not on the event loop.
+ */
+#ifndef RL_CONFIG_CONFIG_WATCH_H
+#define RL_CONFIG_CONFIG_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/config.h"
+
+/* Of device, inode, size and times of the file at `path`, and of all files that `config` names. */
+uint64_t config_mark(const char *path, const struct config *config);
+/* Do both name the same files? */
+bool config_same_files(const struct config *a, const struct config *b);
+
+#endif

@@ -1,0 +1,136 @@
+#include "daemon/reload_answer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "daemon/reload.h"
+#include "proto/pack.h"
+
+enum { FAULTS_MAX = 1000, HASH_TEXT_MAX = 17 };
+
+/* ---- A change ---- */
+
+static void pack_value(struct packer *packer, const struct change_value *value)
+{
+    pack_map(packer, 3);
+    pack_text_field(packer, "name", value->name);
+    pack_text_field(packer, "from", value->from);
+    pack_text_field(packer, "to", value->to);
+}
+
+static void pack_change(struct packer *packer, const struct changes *changes, const struct change *change)
+{
+    char text[CHANGE_TEXT_MAX];
+    const char *counts = change_counts_name(change->counts);
+    bool is_of_policy = change->subject != CHANGE_OF_DAEMON, is_of_overrides = change->subject == CHANGE_OF_OVERRIDES;
+    bool has_end = change->has_old_keys && change->old_keys_ms >= 0, is_of_limit = change->limit[0] != '\0';
+    bool is_renamed = change->kind == CHANGE_RENAMED;
+
+    pack_map(packer, 2U + is_of_policy + is_of_limit + change->is_candidate + is_renamed + (change->n_values > 0) +
+                         (counts != NULL) + has_end + change->needs_restart + (is_of_overrides ? 3U : 0U));
+    if (is_of_policy) pack_text_field(packer, "policy", change->policy);
+    if (is_of_limit) pack_text_field(packer, "limit", change->limit);
+    if (change->is_candidate) pack_bool_field(packer, "candidate", true);
+    pack_text_field(packer, "change", change_kind_name(change->kind));
+    if (is_renamed) pack_text_field(packer, "renamed_from", change->renamed_from);
+    if (change->n_values > 0) {
+        pack_text(packer, "settings");
+        pack_array(packer, (uint32_t)change->n_values);
+        for (size_t i = 0; i < change->n_values; i++) pack_value(packer, &change->values[i]);
+    }
+    if (is_of_overrides) {
+        pack_uint_field(packer, "overrides_added", change->n_added);
+        pack_uint_field(packer, "overrides_changed", change->n_changed);
+        pack_uint_field(packer, "overrides_removed", change->n_removed);
+    }
+    if (counts != NULL) pack_text_field(packer, "counts", counts);
+    if (has_end) pack_int_field(packer, "old_keys_end_ms", change->old_keys_ms);
+    if (change->needs_restart) pack_bool_field(packer, "needs_restart", true);
+    pack_text_field(packer, "text", changes_text(changes, change, text));
+}
+
+/* ---- reload ---- */
+
+static void pack_restart(struct packer *packer, const struct changes *changes)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < changes->n; i++) n += changes->items[i].needs_restart;
+    pack_text(packer, "restart");
+    pack_array(packer, n);
+    for (size_t i = 0; i < changes->n; i++)
+        if (changes->items[i].needs_restart) pack_text(packer, changes->items[i].values[0].name);
+}
+
+static void pack_faults(struct packer *packer, const struct faults *faults, const char *path)
+{
+    uint32_t n = faults->n < FAULTS_MAX ? (uint32_t)faults->n : FAULTS_MAX;
+    pack_text(packer, "faults");
+    pack_array(packer, n);
+    for (uint32_t i = 0; i < n; i++) {
+        char line[1024];
+        const struct fault *fault = &faults->items[i];
+        pack_map(packer, 3);
+        pack_uint_field(packer, "line", fault->line);
+        pack_bool_field(packer, "warning", fault->code == FAULT_WARNING);
+        pack_text_field(packer, "text", faults_line(line, sizeof line, path, fault));
+    }
+}
+
+void reload_answer_pack(struct buffer *out, const struct reload *reload, const char *path)
+{
+    struct packer packer = packer_of(out);
+    const struct changes *changes = &reload->changes;
+    bool is_refused = reload->next == NULL;
+    const char *state = is_refused ? "refused" : changes->n_restart > 0 ? "restart_needed" : "in_effect";
+
+    pack_map(&packer, is_refused ? 6U : 9U);
+    pack_text_field(&packer, "state", state);
+    pack_bool_field(&packer, "dry_run", reload->task == RELOAD_DRY_RUN);
+    pack_text_field(&packer, "file", path);
+    if (!is_refused) {
+        char hash[HASH_TEXT_MAX];
+        snprintf(hash, sizeof hash, "%016" PRIx64, reload->next->hash);
+        pack_text_field(&packer, "hash", hash);
+        pack_uint_field(&packer, "policies", reload->next->policies->n);
+    }
+    pack_text(&packer, "changes");
+    pack_array(&packer, (uint32_t)changes->n);
+    for (size_t i = 0; i < changes->n; i++) pack_change(&packer, changes, &changes->items[i]);
+    pack_uint_field(&packer, "more_changes", changes->n_all - changes->n);
+    if (!is_refused) pack_restart(&packer, changes);
+    pack_faults(&packer, &reload->faults, path);
+    if (packer.failed) buffer_truncate(out, packer.start);
+}
+
+/* ---- config ---- */
+
+static ssize_t append(void *cookie, const char *bytes, size_t len)
+{
+    return buffer_append(cookie, bytes, len) == 0 ? (ssize_t)len : 0;
+}
+
+void reload_answer_pack_config(struct buffer *out, const struct config *config, const struct config *started,
+                               const char *path)
+{
+    struct buffer text;
+    char hash[HASH_TEXT_MAX];
+    buffer_init(&text, RELOAD_ANSWER_MAX - 8192); /* of which the rest takes less */
+    FILE *file = fopencookie(&text, "w", (cookie_io_functions_t){.write = append});
+    bool is_whole = file != NULL;
+    if (file != NULL) {
+        config_print_in_force(file, config, started);
+        is_whole = !ferror(file);
+        is_whole &= fclose(file) == 0;
+    }
+    if (is_whole) {
+        struct packer packer = packer_of(out);
+        snprintf(hash, sizeof hash, "%016" PRIx64, config->hash);
+        pack_map(&packer, 3);
+        pack_text_field(&packer, "file", path != NULL ? path : "");
+        pack_text_field(&packer, "hash", hash);
+        pack_text(&packer, "yaml");
+        pack_str(&packer, (struct slice){buffer_data(&text), buffer_len(&text)});
+        if (packer.failed) buffer_truncate(out, packer.start);
+    }
+    buffer_fini(&text);
+}

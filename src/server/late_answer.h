@@ -1,0 +1,38 @@
+/*
+ * late_answer.h: answers that the wiring makes in a thread: of the methods `reload` and `config`.
+ *
+ *   late_answer_begin ─ source.ask ─▶ a ticket        several requests may have one: they get one answer
+ *   server_answer_late ─▶ late_answers_end            each session that is still there gets it
+ *
+ * A session that closes takes its requests with it; the work goes on all the same.
+ */
+#ifndef RL_SERVER_LATE_ANSWER_H
+#define RL_SERVER_LATE_ANSWER_H
+
+#include <stdint.h>
+
+struct buffer;
+struct params;
+struct session;
+struct sessions;
+
+enum late_kind { LATE_RELOAD, LATE_DRY_RUN, LATE_CONFIG };
+
+struct late_source {
+    /* The ticket of the answer to come; 0: there is no file to read. NULL: there is no such work in this program. */
+    uint64_t (*ask)(void *arg, enum late_kind kind);
+    void *arg;
+};
+
+enum { LATE_ANSWERS_MAX = 16 }; /* of one connection */
+
+/* 0, or -1 with the fault filled. */
+int late_answer_begin(struct params *params, enum late_kind kind);
+
+/* Answers all with this ticket by the bytes of the result; if there are none, memory was short. */
+void late_answers_end(struct sessions *sessions, uint64_t ticket, const struct buffer *result);
+/* Answers all of them: the daemon is stopping. */
+void late_answers_refuse(struct sessions *sessions);
+void late_answers_drop(struct session *session); /* it closes */
+
+#endif

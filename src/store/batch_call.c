@@ -36,7 +36,9 @@ void batch_call_begin(struct batch_call *call, const struct redis_options *optio
 {
     batch_set_merge(call->batch, options->batch_max_keys, options->merge); /* they may have changed */
     call->nonce = nonce;
-    call->is_doubtful = call->is_sent = false;
+    call->is_doubtful = call->is_sent = call->is_asking = false;
+    call->is_asking_refused = call->is_cut_off = false;
+    call->n_keys = 0;
     call->policy = NULL;
     call->last_deadline_us = call->longest_us = call->until_us = 0;
 }
@@ -62,7 +64,7 @@ static bool may_share(const struct batch_call *call, const struct op *op)
 
 bool batch_call_would_merge(const struct batch_call *call, struct op *op)
 {
-    return may_share(call, op) && batch_would_merge(call->batch, op);
+    return !op->is_asking && may_share(call, op) && batch_would_merge(call->batch, op);
 }
 
 enum batch_status batch_call_add(struct batch_call *call, struct op *op)

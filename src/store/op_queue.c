@@ -220,6 +220,24 @@ bool op_queue_has_others(const struct op_queue *queue, const struct op *op)
     return find_client(queue, op->client)->n_others > 0;
 }
 
+size_t op_queue_list_slot(const struct op_queue *queue, uint16_t hash_slot, struct op **ret_ops, size_t max)
+{
+    const struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done, &queue->passed};
+    size_t n = 0;
+    for (size_t i = 0; i < N_OF(lists) && queue->n > 0; i++) {
+        LIST_FOREACH (link, lists[i]) {
+            const struct list *ops = &LIST_ITEM(link, struct client, link)->ops;
+            LIST_FOREACH (it, ops) {
+                struct op *op = LIST_ITEM(it, struct op, link);
+                if (op->hash_slot != hash_slot) continue;
+                if (n == max) return n;
+                ret_ops[n++] = op;
+            }
+        }
+    }
+    return n;
+}
+
 void op_queue_pass(struct op_queue *queue, const struct op *op)
 {
     struct client *client = find_client(queue, op->client);

@@ -7,10 +7,10 @@
 #include "base/latency.h"
 #include "base/log.h"
 #include "policy/policy.h"
+#include "store/redis_batches_private.h"
 #include "store/redis_counters.h"
 
 enum {
-    OPS_MAX = 1024,                     /* of a batch: its reply is handled in one tick */
     MERGE_LOOKS = 1024,                 /* at waiting checks, for one batch */
     BEHIND_MAX = 16,                    /* clients that wait for a later batch, of one key */
     PASSED_MAX = 64,                    /* clients whose next op goes with nothing in a batch */
@@ -27,8 +27,7 @@ static int64_t usual_deadline_us(const struct redis_batches *batches)
     return (int64_t)batches->options->deadline_ms * 1000;
 }
 
-/* With an empty batch; NULL without memory. */
-static struct batch_call *call_begin(struct redis_batches *batches)
+struct batch_call *redis_batches_begin_call(struct redis_batches *batches)
 {
     struct list *idle = list_pop_front(&batches->idle);
     batches->n_idle -= idle != NULL;
@@ -42,13 +41,13 @@ static struct batch_call *call_begin(struct redis_batches *batches)
     return call;
 }
 
-/* Its ops to `to`; the call is kept for another batch, or freed if a burst has left too many. */
-static void call_release(struct batch_call *call, struct list *to)
+void redis_batches_release_call(struct batch_call *call, struct list *to)
 {
     struct redis_batches *batches = call->batches;
     batch_take_ops(call->batch, to);
     batch_clear(call->batch);
     batches->n_calls--;
+    batches->n_keys -= call->n_keys;
     if (batches->n_idle >= IDLE_MAX) {
         batch_call_free(call);
         return;
@@ -57,7 +56,7 @@ static void call_release(struct batch_call *call, struct list *to)
     batches->n_idle++;
 }
 
-static void end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome)
+void redis_batches_end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome)
 {
     batches->events.on_end(batches->events.arg, op, outcome);
 }
@@ -69,20 +68,19 @@ static void call_end(struct batch_call *call, enum op_outcome outcome)
     int64_t until_us = call->until_us;
     struct list ops;
     list_init(&ops);
-    call_release(call, &ops);
+    redis_batches_release_call(call, &ops);
 
     for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
         op->sent = is_sent;
         op->runs_until_us = until_us;
-        end_op(batches, op, outcome);
+        redis_batches_end_op(batches, op, outcome);
     }
 }
 
 static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply);
 
-/* Its batch is complete. If it is empty or cannot be sent it ends here; it was certainly not executed. */
-static void call_send(struct batch_call *call)
+void redis_batches_send_call(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
     /* The latest time at which the batch may begin. An op without a deadline counts as one that came now. */
@@ -105,8 +103,15 @@ static void call_send(struct batch_call *call)
     args[1] = batches->script.sha1;
     memcpy(args + 2, of_batch, n * sizeof args[0]);
     call->redis_call.on_reply = on_batch_reply;
-    if (redis_link_send(batches->link, &call->redis_call, args, n + 2) < 0) {
+    if (call->is_asking && redis_batches_send_asking(call) < 0) {
         call_end(call, OP_DOWN);
+        return;
+    }
+    if (redis_link_send(batches->link, &call->redis_call, args, n + 2) < 0) {
+        if (call->is_asking)
+            call->is_cut_off = true; /* it ends with the reply to ASKING */
+        else
+            call_end(call, OP_DOWN);
         return;
     }
 
@@ -114,6 +119,7 @@ static void call_send(struct batch_call *call)
     call->until_us = until_us;
     call->sent_us = batches->clock->mono_us;
     list_push_back(&batches->in_flight, &call->link);
+    if (batches->slots != NULL) batches->slots->of[call->hash_slot].n_calls++;
     redis_counters.redis_inflight++;
     redis_counters.redis_batches++;
     redis_counters.redis_batch_keys += batch_n_keys(call->batch);
@@ -121,21 +127,33 @@ static void call_send(struct batch_call *call)
 
 /* ---- ops that wait, and the window that lets them go ---- */
 
+/* What the window counts: calls; in a cluster keys, because a call may have few of them. */
+static size_t n_on_wire(const struct redis_batches *batches)
+{
+    return batches->slots != NULL ? batches->n_keys : batches->n_calls;
+}
+
+static uint32_t n_per_batch(const struct redis_batches *batches)
+{
+    return batches->slots != NULL ? batches->options->batch_max_keys : 1;
+}
+
 /* Nothing more may wait. */
 static bool is_at_cap(const struct redis_batches *batches)
 {
-    return batches->n_calls >= batches->options->max_inflight ||
+    return n_on_wire(batches) >= batches->options->max_inflight * n_per_batch(batches) ||
            redis_link_output(batches->link) >= batches->options->max_output;
 }
 
-static bool window_has_space(const struct redis_batches *batches)
+bool redis_batches_has_space(const struct redis_batches *batches)
 {
     if (is_at_cap(batches)) return false;
     const struct list *oldest = batches->in_flight.next;
+    int64_t now_us = batches->clock->mono_us;
     bool is_idle = list_empty(&batches->in_flight);
-    int64_t oldest_us = is_idle ? 0 : LIST_ITEM(oldest, struct batch_call, link)->sent_us;
-    return redis_window_has_space(&batches->window, is_idle ? 0 : batches->n_calls, oldest_us, batches->clock->mono_us,
-                                  usual_deadline_us(batches));
+    int64_t oldest_us = is_idle ? now_us : LIST_ITEM(oldest, struct batch_call, link)->sent_us;
+    return redis_window_has_space(&batches->window, (uint32_t)n_on_wire(batches), n_per_batch(batches), oldest_us,
+                                  now_us, usual_deadline_us(batches));
 }
 
 /* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
@@ -143,7 +161,7 @@ static void wait_again(struct redis_batches *batches, struct op *op)
 {
     op->sent = false;
     op->runs_until_us = 0;
-    if (op_queue_put_back(&batches->waiting, op) < 0) end_op(batches, op, OP_OVERLOAD);
+    if (op_queue_put_back(&batches->waiting, op) < 0) redis_batches_end_op(batches, op, OP_OVERLOAD);
 }
 
 /* What was refused waits again, the last one first, so that it has its old order; at the end of the tick it is sent. */
@@ -160,10 +178,10 @@ static void send_refused(struct redis_batches *batches)
 void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome outcome)
 {
     for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
-        end_op(batches, LIST_ITEM(it, struct op, link), outcome);
+        redis_batches_end_op(batches, LIST_ITEM(it, struct op, link), outcome);
     for (struct op *op; (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
-        end_op(batches, op, outcome);
+        redis_batches_end_op(batches, op, outcome);
     }
 }
 
@@ -176,15 +194,15 @@ static void fill_call(struct redis_batches *batches, struct batch_call *call)
     for (struct op *op; !is_full && (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
         if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) {
-            end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
+            redis_batches_end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
             continue;
         }
 
         enum batch_status status = batch_call_add(call, op);
         if (status == BATCH_ADDED) {
-            is_full = ++n_ops == OPS_MAX;
+            is_full = ++n_ops == BATCH_CALL_OPS_MAX;
         } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
-            end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
+            redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
         } else {
             wait_again(batches, op);
             is_full = status == BATCH_FULL || ++n_passed == PASSED_MAX;
@@ -203,7 +221,7 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
     struct list *checks = op_queue_checks_of(&batches->waiting, hash);
     LIST_FOREACH (it, checks) {
         struct op *op = LIST_ITEM(it, struct op, same_key);
-        if (n_looks++ == most || n_behind == BEHIND_MAX || batch_n_ops(call->batch) == OPS_MAX) break;
+        if (n_looks++ == most || n_behind == BEHIND_MAX || batch_n_ops(call->batch) == BATCH_CALL_OPS_MAX) break;
         if (batch_key_hash(&op->members[0]) != hash) continue;
         if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) continue; /* it will not be sent */
 
@@ -216,14 +234,12 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
         }
 
         op_queue_take(&batches->waiting, op);
-        if (batch_call_add(call, op) != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory */
+        if (batch_call_add(call, op) != BATCH_ADDED) redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory */
     }
     return n_looks;
 }
 
-/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
- * no longer than one does. */
-static void fill_by_merging(struct redis_batches *batches, struct batch_call *call)
+void redis_batches_fill_by_merging(struct redis_batches *batches, struct batch_call *call)
 {
     size_t n_looks = 0;
     for (size_t i = 0; i < batch_n_keys(call->batch) && n_looks < MERGE_LOOKS && batches->waiting.n > 0; i++)
@@ -235,15 +251,27 @@ bool redis_batches_is_open(const struct redis_batches *batches)
     return batches->phase == BATCHES_MOVING || redis_link_is_ready(batches->link);
 }
 
-int redis_batches_add(struct redis_batches *batches, struct op *op)
+void redis_batches_prepare(struct op *op, int64_t now_us)
 {
-    if (is_at_cap(batches)) return -1;
     op->sent = false;
     op->runs_until_us = 0;
     op->met_noscript = op->met_noperm = op->is_doubtful = false;
-    op->submitted_us = batches->clock->mono_us;
+    op->submitted_us = now_us;
     op->weight = 0;
     (void)batch_weight(op);
+}
+
+int redis_batches_add(struct redis_batches *batches, struct op *op)
+{
+    if (is_at_cap(batches)) return -1;
+    redis_batches_prepare(op, batches->clock->mono_us);
+    return op_queue_add(&batches->waiting, op);
+}
+
+int redis_batches_add_again(struct redis_batches *batches, struct op *op)
+{
+    op->sent = op->met_noscript = op->met_noperm = false;
+    op->runs_until_us = 0;
     return op_queue_add(&batches->waiting, op);
 }
 
@@ -257,14 +285,18 @@ bool redis_batches_withdraw(struct redis_batches *batches, struct op *op)
 void redis_batches_send(struct redis_batches *batches)
 {
     if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
+    if (batches->slots != NULL) {
+        redis_batches_send_by_slot(batches);
+        return;
+    }
 
-    while (batches->waiting.n > 0 && window_has_space(batches)) {
-        struct batch_call *call = call_begin(batches);
+    while (batches->waiting.n > 0 && redis_batches_has_space(batches)) {
+        struct batch_call *call = redis_batches_begin_call(batches);
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill_call(batches, call);
-        if (batches->options->merge) fill_by_merging(batches, call);
-        call_send(call);
+        if (batches->options->merge) redis_batches_fill_by_merging(batches, call);
+        redis_batches_send_call(call);
     }
 }
 
@@ -315,7 +347,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
     struct redis_batches *batches = call->batches;
     struct list ops;
     list_init(&ops);
-    call_release(call, &ops);
+    redis_batches_release_call(call, &ops);
     size_t n_ended = 0;
     for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
@@ -325,7 +357,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
         op->met_noperm |= remedy == REMEDY_SEPARATE;
         n_ended += has_met;
         if (has_met)
-            end_op(batches, op, OP_STORE_ERROR);
+            redis_batches_end_op(batches, op, OP_STORE_ERROR);
         else
             list_push_back(&batches->refused, it);
     }
@@ -341,6 +373,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
 static void end_overtaken(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
+    if (batches->slots != NULL) redis_batches_end_overtaken_held(call);
     if (list_empty(&batches->refused)) return;
 
     struct batch_call_asked asked;
@@ -350,12 +383,11 @@ static void end_overtaken(struct batch_call *call)
         if (!batch_call_asked_has(&asked, op)) continue;
         list_remove(it);
         op->sent = false;
-        end_op(batches, op, OP_STORE_ERROR);
+        redis_batches_end_op(batches, op, OP_STORE_ERROR);
     }
 }
 
-/* For people. `call`: the ops that end with it. */
-static void note_error(const struct batch_call *call, const char *text)
+void redis_batches_note_error(const struct batch_call *call, const char *text)
 {
     struct redis_batches *batches = call->batches;
     snprintf(batches->last_error, sizeof batches->last_error, "%.*s", (int)sizeof batches->last_error - 1, text);
@@ -368,6 +400,7 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
 {
     struct redis_batches *batches = call->batches;
     struct slice text = redis_reader_text(reply);
+    if (batches->slots != NULL && redis_batches_redirected(call, text)) return;
     if (log_is_written(LOG_LEVEL_DEBUG)) {
         static struct log_site errors = {.most = ERRORS_PER_SECOND};
         char printable[REDIS_TEXT_MAX];
@@ -378,13 +411,13 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
     enum redis_remedy remedy = redis_error_remedy(error);
     if (remedy == REMEDY_RELOAD) {
-        note_error(call, reply->text); /* some may end with it */
+        redis_batches_note_error(call, reply->text); /* some may end with it */
         call_refused(call, remedy);
         return;
     }
 
     redis_counters.redis_errors++;
-    note_error(call, reply->text);
+    redis_batches_note_error(call, reply->text);
 
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */
@@ -398,6 +431,8 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     if (remedy != REMEDY_SEPARATE) end_overtaken(call);
     call_end(call, OP_STORE_ERROR);
     if (error == REDIS_ERROR_REFUSED) redis_breaker_refused(batches->breaker);
+    bool is_elsewhere = error == REDIS_ERROR_REFUSED || error == REDIS_ERROR_ROLE;
+    if (batches->slots != NULL && is_elsewhere) batches->events.on_doubt(batches->events.arg);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
         redis_link_drop(batches->link, remedy, batches->last_error);
 }
@@ -416,7 +451,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
         status = batch_replay(call->batch, reply->integers, reply->n_integers, call->nonce);
     if (status < 0) {
         redis_counters.redis_bad_replies++;
-        note_error(call, "an answer to something else than was asked");
+        redis_batches_note_error(call, "an answer to something else than was asked");
         const struct list *ops = batch_ops(call->batch);
         LIST_FOREACH (it, ops) LIST_ITEM(it, struct op, link)->is_doubtful = true;
         call_end(call, OP_STORE_ERROR);
@@ -425,8 +460,8 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     }
 
     int64_t sent_us = call->sent_us;
-    redis_window_answered(&batches->window, sent_us, batches->clock->mono_us, usual_deadline_us(batches),
-                          batches->options->window);
+    redis_window_answered(&batches->window, batches->slots != NULL ? (uint32_t)call->n_keys : 1, n_per_batch(batches),
+                          sent_us, batches->clock->mono_us, usual_deadline_us(batches), batches->options->window);
     batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
     int64_t middle_us = batches->clock->wall_us - (batches->clock->mono_us - sent_us) / 2;
     batches->wall_ahead_us = batch_now_us(call->batch) - middle_us;
@@ -444,7 +479,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
-    call_release(call, &ops);
+    redis_batches_release_call(call, &ops);
     if (is_doubtful) doubtful_policies_remove(&batches->doubtful, LIST_ITEM(ops.next, struct op, link));
     batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
@@ -453,21 +488,23 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
 {
     struct batch_call *call = CONTAINER_OF(redis_call, struct batch_call, redis_call);
     struct redis_batches *batches = call->batches;
+    uint16_t hash_slot = call->hash_slot;
     list_remove(&call->link);
     redis_counters.redis_inflight--;
+    if (batches->slots != NULL) batches->slots->of[hash_slot].n_calls--;
     if (reply == NULL) {
         int64_t late_us = missed_us(call), sent_us = call->sent_us;
         call_end(call, OP_DOWN);
         redis_breaker_lost(batches->breaker, late_us, sent_us, batches->clock->mono_us);
-        return;
+    } else {
+        histogram_add(&latencies[LATENCY_STORE], batches->clock->mono_us - call->sent_us, 1);
+        if (redis_reader_is_error(reply))
+            on_error_reply(call, reply);
+        else
+            on_value_reply(call, reply);
+        go_on_when_drained(batches);
     }
-
-    histogram_add(&latencies[LATENCY_STORE], batches->clock->mono_us - call->sent_us, 1);
-    if (redis_reader_is_error(reply))
-        on_error_reply(call, reply);
-    else
-        on_value_reply(call, reply);
-    go_on_when_drained(batches);
+    if (batches->slots != NULL) batches->events.on_call_over(batches->events.arg, hash_slot);
 }
 
 /* ---- the canary; init, fini and the link ---- */
@@ -496,10 +533,12 @@ static bool is_canary_good(void *arg, const struct redis_reader *reply)
 }
 
 int redis_batches_init(struct redis_batches *batches, struct clock *clock, const struct redis_options *options,
-                       struct redis_breaker *breaker, const struct redis_batches_events *events)
+                       struct cluster_slots *slots, struct redis_breaker *breaker,
+                       const struct redis_batches_events *events)
 {
     *batches = (struct redis_batches){.clock = clock,
                                       .options = options,
+                                      .slots = slots,
                                       .breaker = breaker,
                                       .events = *events,
                                       .last_nonce = (uint32_t)options->random_seed};

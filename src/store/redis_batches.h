@@ -31,6 +31,10 @@
  * answer "not decided" is not charged much later. The server's clock is known from its last reply, the first of which
  * is the handshake's.
  *
+ * In a cluster (redis_cluster.h) the keys of a call lie in one hash slot: the ops, in the same order, go into the open
+ * call of their slot, and all open calls are sent at the end; a call of ops that go with ASKING has one op. What a node
+ * refuses because it does not have the slot is the cluster's (on_redirect).
+ *
  * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
  * has been answered and the new connection is ready; only if that fails do they end.
  */
@@ -38,6 +42,7 @@
 #define RL_STORE_REDIS_BATCHES_H
 
 #include "store/batch_call.h"
+#include "store/cluster_slots.h"
 #include "store/op_queue.h"
 #include "store/redis_breaker.h"
 #include "store/redis_link.h"
@@ -50,6 +55,13 @@ struct redis_batches_events {
     void (*on_answers)(void *arg, struct list *ops, int64_t sent_us);
     /* Redis did not answer it. `done` may not run from within: hiredis may be taking the connection down. */
     void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
+
+    /* Of a cluster's node, else NULL. MOVED, ASK or TRYAGAIN, in `error`, to a call of these ops, which were not
+     * executed. It takes them. */
+    void (*on_redirect)(void *arg, struct redis_batches *batches, uint16_t hash_slot, struct slice error,
+                        bool is_try_again, struct list *ops);
+    void (*on_call_over)(void *arg, uint16_t hash_slot); /* one less is on its way */
+    void (*on_doubt)(void *arg);                         /* the map may be out of date */
 };
 
 enum redis_batches_phase {
@@ -63,6 +75,7 @@ struct redis_batches {
     struct clock *clock;                 /* not owned */
     const struct redis_options *options; /* the store's */
     struct redis_link *link;             /* the node's; set once there is one */
+    struct cluster_slots *slots;         /* the cluster's; NULL: this server has every key */
     struct redis_script script;
     struct redis_breaker *breaker; /* the node's: it counts what becomes of the batches */
     struct redis_batches_events events;
@@ -71,9 +84,10 @@ struct redis_batches {
     struct list in_flight;   /* struct batch_call, oldest first */
     struct list refused;     /* ops that were not executed: they wait again once in_flight is answered, before others */
     struct list idle;        /* calls kept for later batches */
-    uint32_t n_calls;        /* in_flight, and one that is filled */
+    uint32_t n_calls;        /* in_flight, and those that are filled */
+    size_t n_keys;           /* of a cluster's node: in n_calls */
     uint32_t n_idle;
-    struct redis_window window; /* how many n_calls may be now */
+    struct redis_window window; /* how many n_calls, or batches of n_keys, may be now */
     enum redis_batches_phase phase;
     struct doubtful_policies doubtful; /* whose ops go in batches of their own */
     int64_t server_ahead_us;           /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
@@ -89,13 +103,21 @@ struct redis_batches {
     char last_error_policy[NAME_MAX_LEN + 1]; /* it is about this policy alone; "" = it is not */
 };
 
-/* 0, or -1 without memory. */
+/* 0, or -1 without memory. slots: NULL, or the cluster's. */
 int redis_batches_init(struct redis_batches *batches, struct clock *clock, const struct redis_options *options,
-                       struct redis_breaker *breaker, const struct redis_batches_events *events);
+                       struct cluster_slots *slots, struct redis_breaker *breaker,
+                       const struct redis_batches_events *events);
 void redis_batches_fini(struct redis_batches *batches); /* nothing waits or is in flight any more */
 
-bool redis_batches_is_open(const struct redis_batches *batches);           /* ops may be added */
-int redis_batches_add(struct redis_batches *batches, struct op *op);       /* 0, or -1: too much waits, or no memory */
+bool redis_batches_is_open(const struct redis_batches *batches);     /* ops may be added */
+void redis_batches_prepare(struct op *op, int64_t now_us);           /* it begins to wait */
+int redis_batches_add(struct redis_batches *batches, struct op *op); /* 0, or -1: too much waits, or no memory */
+/* Of an op that another node, or this one, did not execute: its second, third ... time. 0, or -1 without memory. */
+int redis_batches_add_again(struct redis_batches *batches, struct op *op);
+/* What waits here for this hash slot, to the end of `to`, in any order. */
+void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, struct list *to);
+/* All of these end with OP_STORE_ERROR; for people, `text`. */
+void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, const char *text);
 bool redis_batches_withdraw(struct redis_batches *batches, struct op *op); /* false: it does not wait any more */
 void redis_batches_send(struct redis_batches *batches); /* end of the tick: sends what waits, as the window allows */
 

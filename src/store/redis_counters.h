@@ -21,7 +21,10 @@
         "stored values that were malformed and treated as fresh, or of the wrong type; of one batch at most its keys") \
     COUNTER(breaker_opens, "times the breaker opened: Redis refused or was late too often in a row")                   \
     GAUGE(breaker_open, "1 while it is open and checks get their failure answer at once")                              \
-    GAUGE(redis_up, "1 while a ready connection to Redis exists")                                                      \
+    COUNTER(redis_redirects, "calls that a node of a cluster sent on to another one (MOVED, ASK)")                     \
+    COUNTER(redis_try_again, "calls that a node of a cluster could not run while their keys were moving (TRYAGAIN)")   \
+    GAUGE(redis_up, "ready connections to Redis: 1 or 0; in a cluster as many as nodes that are ready")                \
+    GAUGE(redis_nodes, "servers that are known: 1; in a cluster its masters")                                          \
     GAUGE(redis_inflight, "EVALSHA calls waiting for their reply")                                                     \
     COUNTER(denied_from_cache, "denials answered from store.redis.deny_cache, without asking Redis")
 

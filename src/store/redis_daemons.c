@@ -22,7 +22,7 @@ enum {
 
 static const char *key_of(const struct redis_daemons *daemons, char out[STORE_OWN_KEY_MAX])
 {
-    return store_key_own(daemons->options->key_prefix, "daemons", out);
+    return store_key_own(daemons->options->key_prefix, 0, "daemons", out);
 }
 
 static bool is_young(const struct redis_daemons *daemons)

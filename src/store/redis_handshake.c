@@ -166,10 +166,14 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
     if (!is_fine(handshake, "HELLO", reply)) return;
 
     const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");
-    if (mode != NULL && strcmp(mode, "cluster") == 0)
-        end_handshake(handshake,
-                      "this server is a node of a cluster and has only some of the keys; write the address of a server "
-                      "without cluster mode into store.redis.addresses",
+    bool is_node = mode != NULL && strcmp(mode, "cluster") == 0;
+    if (is_node && !handshake->is_cluster)
+        end_handshake(
+            handshake,
+            "this server is a node of a cluster and has only some of the keys; set store.redis.topology: cluster",
+            REMEDY_RECONNECT_LATE);
+    if (mode != NULL && strcmp(mode, "standalone") == 0 && handshake->is_cluster)
+        end_handshake(handshake, "this server is no node of a cluster; set store.redis.topology: single",
                       REMEDY_RECONNECT_LATE);
     if (mode != NULL && strcmp(mode, "sentinel") == 0)
         end_handshake(handshake, "this is a Sentinel; write the address of the master into store.redis.addresses",
@@ -283,6 +287,7 @@ int redis_handshake_start(struct redis_handshake *handshake, const struct redis_
 {
     const struct redis_script *script = handshake->script;
     handshake->is_over = handshake->is_answered = false;
+    handshake->is_cluster = options->is_cluster;
     handshake->authenticates = has_credentials(options);
     if (handshake->authenticates) {
         size_t names = password_of(options).len + (options->username != NULL ? strlen(options->username) : 0);

@@ -63,6 +63,7 @@ const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX]);
 struct redis_handshake {
     struct redis_conn *conn;           /* not owned */
     const struct redis_script *script; /* not owned */
+    bool is_cluster;                   /* it must be a node of one; else it must not */
     bool without_hello;                /* this server does not know HELLO: stays from one connection to the next */
     bool authenticates;                /* HELLO, or AUTH, brings a password */
     bool is_answered;                  /* something has been: it is connected */

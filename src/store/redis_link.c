@@ -42,6 +42,7 @@ struct redis_link {
     uv_loop_t *loop;                     /* not owned */
     struct clock *clock;                 /* not owned */
     const struct redis_options *options; /* the store's */
+    const char *own_address;             /* NULL = the options' */
     struct redis_link_events events;
 
     enum link_state state;
@@ -286,7 +287,7 @@ static void on_attempt_time(uv_timer_t *timer)
     redis_counters.redis_connects++;
     link->is_left = link->handshake.is_replica = false;
     if (link->sentinel == NULL) {
-        open_address(link, link->options->address);
+        open_address(link, link->own_address != NULL ? link->own_address : link->options->address);
         return;
     }
     link->state = ASKING;
@@ -328,13 +329,15 @@ static void on_no_master(void *arg, const char *why)
 }
 
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
-                                  const struct redis_script *script, const struct redis_link_events *events)
+                                  const char *address, const struct redis_script *script,
+                                  const struct redis_link_events *events)
 {
     struct redis_link *link = mem_zalloc(sizeof(*link));
     if (link == NULL) return NULL;
     link->loop = loop;
     link->clock = clock;
     link->options = options;
+    link->own_address = address;
     link->events = *events;
 
     redis_conn_init(&link->conn, clock, on_conn_gone);

@@ -24,10 +24,12 @@ struct redis_link_events {
     void (*on_attempt)(void *arg); /* an attempt has ended: ready, or not */
 };
 
-/* NULL without memory, or if the loop is out of handles. `clock`, `script` and `options` outlive the link; begins in
- * the next tick. */
+/* NULL without memory, or if the loop is out of handles. `clock`, `script` and `options` outlive the link, and so does
+ * `address`, of one server of a cluster; NULL: it is the options', or their Sentinels name it. Begins in the next tick.
+ */
 struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
-                                  const struct redis_script *script, const struct redis_link_events *events);
+                                  const char *address, const struct redis_script *script,
+                                  const struct redis_link_events *events);
 void redis_link_options_changed(struct redis_link *link); /* how often to try */
 /* The server's own settings have changed: leave the present one, and ask at once. Calls that wait are lost. */
 void redis_link_move(struct redis_link *link);

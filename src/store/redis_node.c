@@ -74,7 +74,8 @@ static int send_probe(struct redis_node *node)
     if (node->is_probe_empty) return redis_batches_send_empty(&node->batches, &node->probe);
 
     char buffer[STORE_OWN_KEY_MAX], life[16];
-    const char *key = store_key_own(node->options->key_prefix, "scratch", buffer);
+    uint32_t bucket = node->bucket > 0 ? (uint32_t)node->bucket : 0;
+    const char *key = store_key_own(node->options->key_prefix, bucket, "scratch", buffer);
     snprintf(life, sizeof life, "%d", SCRATCH_LIFE_MS);
     const struct slice set[] = {slice_of("SET"), slice_of(key), slice_of("1"), slice_of("PX"), slice_of(life)};
     return redis_link_send(node->link, &node->probe, set, N_OF(set));
@@ -139,6 +140,7 @@ static void on_down(void *arg)
 static void on_attempt(void *arg)
 {
     struct redis_node *node = arg;
+    node->had_attempt = true;
     if (!redis_link_is_ready(node->link)) redis_batches_end_unsent(&node->batches);
     node->events.on_attempt(node->events.arg);
 }
@@ -146,16 +148,20 @@ static void on_attempt(void *arg)
 /* ---- init and close ---- */
 
 int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
-                    const struct redis_node_events *events)
+                    const struct redis_node_place *place, const struct redis_node_events *events)
 {
     *node = (struct redis_node){.clock = clock, .options = options, .events = *events};
+    if (place != NULL) snprintf(node->address, sizeof node->address, "%s", place->address);
     node->breaker.on_opened = on_breaker_opened;
     redis_breaker_set(&node->breaker, options->breaker_errors, options->breaker_late);
-    if (redis_batches_init(&node->batches, clock, options, &node->breaker, &events->batches) < 0) return -1;
+    if (redis_batches_init(&node->batches, clock, options, place != NULL ? place->slots : NULL, &node->breaker,
+                           &events->batches) < 0)
+        return -1;
 
     const struct redis_link_events of_link = {
         .arg = node, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
-    node->link = redis_link_new(loop, clock, options, &node->batches.script, &of_link);
+    node->link =
+        redis_link_new(loop, clock, options, place != NULL ? node->address : NULL, &node->batches.script, &of_link);
     if (node->link == NULL) {
         redis_batches_fini(&node->batches);
         return -1;
@@ -165,6 +171,7 @@ int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *cloc
     redis_daemons_init(&node->daemons, node->link, clock, options);
     uv_timer_init(loop, &node->probe_timer);
     node->probe_timer.data = node;
+    redis_counters.redis_nodes++;
     return 0;
 }
 
@@ -187,6 +194,7 @@ void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), voi
     CHECK(node->on_closed == NULL);
     node->on_closed = on_closed;
     node->on_closed_arg = arg;
+    redis_counters.redis_nodes--;
 
     set_up(node, false);
     if (redis_breaker_is_open(&node->breaker)) close_breaker(node);
@@ -199,13 +207,21 @@ void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), voi
 
 enum submit redis_node_can_submit(const struct redis_node *node)
 {
-    if (!redis_batches_is_open(&node->batches)) return SUBMIT_DOWN;
+    bool is_new = node->batches.slots != NULL && !node->had_attempt;
+    if (!redis_batches_is_open(&node->batches) && !is_new) return SUBMIT_DOWN;
     return redis_breaker_is_open(&node->breaker) ? SUBMIT_BREAKER : SUBMIT_PENDING;
 }
 
 int redis_node_add(struct redis_node *node, struct op *op)
 {
     return redis_batches_add(&node->batches, op);
+}
+
+bool redis_node_is_idle(const struct redis_node *node)
+{
+    const struct redis_batches *batches = &node->batches;
+    bool is_tested = node->self_test.n_answered < node->self_test.n_sent;
+    return batches->n_calls == 0 && batches->waiting.n == 0 && list_empty(&batches->refused) && !is_tested;
 }
 
 bool redis_node_withdraw(struct redis_node *node, struct op *op)

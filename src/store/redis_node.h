@@ -14,6 +14,7 @@
 
 #include <uv.h>
 
+#include "store/cluster_map.h"
 #include "store/redis_batches.h"
 #include "store/redis_breaker.h"
 #include "store/redis_daemons.h"
@@ -27,10 +28,23 @@ struct redis_node_events {
     void (*on_attempt)(void *arg);       /* an attempt to connect has ended: ready, or not */
 };
 
+/* Of a cluster's node. */
+struct redis_node_place {
+    const char *address;
+    struct cluster_slots *slots;
+};
+
 struct redis_node {
     struct clock *clock;                 /* not owned */
     const struct redis_options *options; /* the store's */
     struct redis_node_events events;
+
+    struct list link_of_nodes;          /* the store's list of them */
+    char address[CLUSTER_ADDRESS_SIZE]; /* of a cluster's; "" = the settings have it, or Sentinels */
+    int32_t bucket;                     /* the first one that it has, for keys of our own; -1 = it has none */
+    int64_t wanted_until_us;            /* of a cluster's that no map names: a redirect did; CLOCK_MONOTONIC */
+    bool is_in_map;
+    bool had_attempt; /* one to connect has ended: until then a cluster's ops wait for it */
 
     struct redis_link *link; /* owned; NULL once it is closed */
     struct redis_batches batches;
@@ -50,9 +64,10 @@ struct redis_node {
     void *on_closed_arg;
 };
 
-/* 0, or -1 without memory. `clock` and `options` outlive the node. Starts to connect in the next tick. */
+/* 0, or -1 without memory. `clock`, `options` and the slots of `place` outlive the node. place NULL: no cluster. Starts
+ * to connect in the next tick. */
 int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
-                    const struct redis_node_events *events);
+                    const struct redis_node_place *place, const struct redis_node_events *events);
 /* What waits ends with OP_DOWN, what is in flight as well; on_closed runs once, later. Then the node is gone. */
 void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), void *arg);
 
@@ -60,6 +75,7 @@ void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), voi
 enum submit redis_node_can_submit(const struct redis_node *node);
 /* If so: the op waits for the next batch. 0, or -1: too much waits, or no memory. */
 int redis_node_add(struct redis_node *node, struct op *op);
+bool redis_node_is_idle(const struct redis_node *node); /* nothing waits or is in flight, and no one else asks it */
 bool redis_node_withdraw(struct redis_node *node, struct op *op); /* false: it does not wait any more */
 void redis_node_flush(struct redis_node *node);                   /* end of the tick */
 

@@ -11,12 +11,14 @@
 #include "store/redis_store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log_key.h"
 #include "policy/policy.h"
 #include "store/deny_cache.h"
+#include "store/redis_cluster.h"
 #include "store/redis_counters.h"
 #include "store/redis_node.h"
 
@@ -27,7 +29,11 @@ enum { DONE_UNITS = 1024 }; /* of a tick (op_units()) */
 struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
-    struct redis_node node;
+    struct redis_node node;        /* if there is no cluster */
+    struct redis_cluster *cluster; /* owned; NULL = there is none */
+    struct list only;              /* of that one node */
+    struct list *nodes;            /* of struct redis_node: that one, or the cluster's */
+    uint32_t n_daemons;            /* as counted last; 0 = not yet */
     struct deny_cache denied;
     struct list ended;               /* ops with their outcome; done is still to run */
     uv_idle_t soon;                  /* active while something is in `ended`, or the first attempt is to be reported */
@@ -135,22 +141,22 @@ static void on_attempt(void *arg)
 
 /* ---- store.h ---- */
 
-/* The server that has an op's keys. One server has them all; with several, this is where the op's shard
- * (store_key_hash()) would choose. */
-static struct redis_node *node_of(struct redis_store *store)
+static uint32_t redis_place_of(void *impl, const struct op_member *member)
 {
-    return &store->node;
+    const struct redis_store *store = impl;
+    return redis_cluster_slot_of(store->cluster, member);
 }
 
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
     if (store->is_closing) return SUBMIT_DOWN;
-    struct redis_node *node = node_of(store);
-    enum submit can = redis_node_can_submit(node);
+    bool is_one = store->cluster == NULL;
+    enum submit can = is_one ? redis_node_can_submit(&store->node) : redis_cluster_can_submit(store->cluster, op);
     if (can != SUBMIT_PENDING) return can;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
-    if (redis_node_add(node, op) < 0) return SUBMIT_OVERLOAD;
+    int added = is_one ? redis_node_add(&store->node, op) : redis_cluster_add(store->cluster, op);
+    if (added < 0) return SUBMIT_OVERLOAD;
 
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
@@ -159,7 +165,8 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!redis_node_withdraw(node_of(store), op)) return false;
+    bool is_out = store->cluster == NULL ? redis_node_withdraw(&store->node, op) : redis_cluster_withdraw(op);
+    if (!is_out) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }
@@ -167,7 +174,10 @@ static bool redis_withdraw(void *impl, struct op *op)
 static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
-    redis_node_flush(&store->node);
+    if (store->cluster == NULL)
+        redis_node_flush(&store->node);
+    else
+        redis_cluster_flush(store->cluster);
 }
 
 static void on_soon_closed(uv_handle_t *handle)
@@ -182,7 +192,7 @@ static void on_soon_closed(uv_handle_t *handle)
     on_closed(arg);
 }
 
-static void on_node_closed(void *arg)
+static void on_servers_closed(void *arg)
 {
     struct redis_store *store = arg;
     run_done(store, SIZE_MAX);
@@ -197,13 +207,27 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
 
-    redis_node_close(&store->node, on_node_closed, store);
+    if (store->cluster == NULL)
+        redis_node_close(&store->node, on_servers_closed, store);
+    else
+        redis_cluster_close(store->cluster, on_servers_closed, store);
+}
+
+/* The server that refused something last; NULL: there is none. */
+static const struct redis_batches *last_refused(const struct redis_store *store)
+{
+    const struct redis_batches *last = NULL;
+    LIST_FOREACH (it, store->nodes) {
+        const struct redis_batches *batches = &LIST_ITEM(it, struct redis_node, link_of_nodes)->batches;
+        if (last == NULL || batches->last_error_us > last->last_error_us) last = batches;
+    }
+    return last;
 }
 
 static const char *redis_error_text(void *impl)
 {
-    struct redis_store *store = impl;
-    return store->node.batches.last_error;
+    const struct redis_batches *last = last_refused(impl);
+    return last != NULL ? last->last_error : "";
 }
 
 static const struct store_ops redis_ops = {.submit = redis_submit,
@@ -212,9 +236,33 @@ static const struct store_ops redis_ops = {.submit = redis_submit,
                                            .error_text = redis_error_text,
                                            .close = redis_close};
 
+static const struct store_ops redis_cluster_ops = {.submit = redis_submit,
+                                                   .place_of = redis_place_of,
+                                                   .withdraw = redis_withdraw,
+                                                   .flush = redis_flush,
+                                                   .error_text = redis_error_text,
+                                                   .close = redis_close};
+
 struct store redis_store_handle(struct redis_store *redis)
 {
-    return (struct store){.ops = &redis_ops, .impl = redis, .source = SOURCE_REDIS};
+    const struct store_ops *ops = redis->cluster == NULL ? &redis_ops : &redis_cluster_ops;
+    return (struct store){.ops = ops, .impl = redis, .source = SOURCE_REDIS};
+}
+
+/* 0, or -1 without memory. */
+static int open_servers(struct redis_store *store, uv_loop_t *loop, const struct redis_node_events *events)
+{
+    if (store->options.is_cluster) {
+        store->cluster = redis_cluster_new(loop, store->clock, &store->options, events);
+        if (store->cluster == NULL) return -1;
+        store->nodes = redis_cluster_nodes(store->cluster);
+        return 0;
+    }
+    if (redis_node_init(&store->node, loop, store->clock, &store->options, NULL, events) < 0) return -1;
+    list_init(&store->only);
+    list_push_back(&store->only, &store->node.link_of_nodes);
+    store->nodes = &store->only;
+    return 0;
 }
 
 struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options)
@@ -233,7 +281,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
         .on_down = on_down,
         .on_attempt = on_attempt,
     };
-    if (redis_node_init(&store->node, loop, clock, &store->options, &events) < 0) goto err_fini_options;
+    if (open_servers(store, loop, &events) < 0) goto err_fini_options;
 
     uv_idle_init(loop, &store->soon);
     store->soon.data = store;
@@ -248,7 +296,7 @@ err_free_store:
 
 bool redis_store_ready(const struct redis_store *redis)
 {
-    return redis_node_is_ready(&redis->node);
+    return redis->cluster == NULL ? redis_node_is_ready(&redis->node) : redis_cluster_is_ready(redis->cluster);
 }
 
 void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(void *arg), void *arg)
@@ -260,46 +308,76 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 
 const char *redis_store_status(const struct redis_store *redis)
 {
-    return redis_node_status(&redis->node);
+    return redis->cluster == NULL ? redis_node_status(&redis->node) : redis_cluster_status(redis->cluster);
 }
 
 const char *redis_store_breaker(struct redis_store *redis)
 {
-    return redis_node_breaker_text(&redis->node);
+    const char *text = NULL;
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (text == NULL) text = redis_node_breaker_text(node);
+    }
+    return text;
 }
 
 bool redis_store_clock(const struct redis_store *redis, int64_t *ret_ahead_us)
 {
-    *ret_ahead_us = redis->node.batches.wall_ahead_us;
-    return redis->node.batches.has_wall;
+    bool has_clock = false;
+    LIST_FOREACH (it, redis->nodes) {
+        const struct redis_batches *batches = &LIST_ITEM(it, struct redis_node, link_of_nodes)->batches;
+        if (!batches->has_wall) continue;
+        if (!has_clock || llabs(batches->wall_ahead_us) > llabs(*ret_ahead_us)) *ret_ahead_us = batches->wall_ahead_us;
+        has_clock = true;
+    }
+    return has_clock;
 }
 
 int64_t redis_store_proven_us(const struct redis_store *redis)
 {
-    return redis->node.proven_us;
+    int64_t proven_us = INT64_MAX; /* of all: the one that did so longest ago */
+    LIST_FOREACH (it, redis->nodes) {
+        const struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (node->proven_us < proven_us) proven_us = node->proven_us;
+    }
+    return proven_us < INT64_MAX ? proven_us : 0;
+}
+
+/* Where the daemons are counted; NULL: there is no such server. */
+static const struct redis_node *first_node(const struct redis_store *redis)
+{
+    return redis->cluster == NULL ? &redis->node : redis_cluster_first(redis->cluster);
 }
 
 void redis_store_look(struct redis_store *redis, bool is_counting)
 {
-    if (!redis->is_closing) redis_daemons_look(&redis->node.daemons, is_counting);
+    if (redis->is_closing) return;
+    const struct redis_node *first = first_node(redis);
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        redis_daemons_look(&node->daemons, is_counting && node == first);
+    }
+    if (first != NULL && first->daemons.n > 0) redis->n_daemons = first->daemons.n;
 }
 
 bool redis_store_is_counting(const struct redis_store *redis)
 {
-    const struct redis_daemons *daemons = &redis->node.daemons;
-    return daemons->n_waiting > 0 || daemons->is_leaving;
+    const struct redis_node *first = first_node(redis);
+    return first != NULL && (first->daemons.n_waiting > 0 || first->daemons.is_leaving);
 }
 
 uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault)
 {
-    const struct redis_daemons *daemons = &redis->node.daemons;
-    *ret_fault = daemons->fault;
-    return daemons->fault[0] == '\0' ? daemons->n : 0;
+    const struct redis_node *first = first_node(redis);
+    *ret_fault = first != NULL ? first->daemons.fault : "";
+    if ((*ret_fault)[0] != '\0') return 0;
+    return first != NULL && first->daemons.n > 0 ? first->daemons.n : redis->n_daemons; /* it may be a new one */
 }
 
 struct redis_refusal redis_store_refusal(const struct redis_store *redis)
 {
-    const struct redis_batches *batches = &redis->node.batches;
+    const struct redis_batches *batches = last_refused(redis);
+    if (batches == NULL) return (struct redis_refusal){"", "", 0};
     return (struct redis_refusal){batches->last_error, batches->last_error_policy, batches->last_error_us};
 }
 
@@ -311,16 +389,21 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
 
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
 {
+    if (redis->cluster != NULL) return redis_cluster_passed(redis->cluster, nth);
     return redis->node.link != NULL ? redis_link_passed(redis->node.link, nth) : NULL;
 }
 
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
 {
-    struct redis_node *node = &redis->node;
-    if (redis->is_closing || !redis_node_is_ready(node)) return -1;
-    return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options, with_compat, on_done,
-                                 arg);
+    if (redis->is_closing) return -1;
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (!redis_node_is_ready(node) || node->bucket < 0) continue;
+        return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options,
+                                     (uint32_t)node->bucket, with_compat, on_done, arg);
+    }
+    return -1;
 }
 
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
@@ -338,9 +421,14 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     /* The topology needs a restart; the addresses and passwords of one are none of the other. */
     bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||
                              copy.is_cluster != redis->options.is_cluster;
-    bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &redis->options);
+    struct redis_options before = redis->options;
+    if (redis->cluster != NULL) before.address = copy.address; /* any of its servers will do */
+    bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &before);
     if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;
-    redis_node_options_changed(&redis->node, is_other_server);
+    if (redis->cluster == NULL)
+        redis_node_options_changed(&redis->node, is_other_server);
+    else
+        redis_cluster_options_changed(redis->cluster, is_other_server);
 }

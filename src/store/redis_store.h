@@ -4,6 +4,7 @@
  * Who does what, each for the one above it:
  *
  *   redis_store     what the engine asks of a store: the deny cache, the op's server, `done`
+ *   redis_cluster   of a cluster: which server has which keys, and ops that are sent on to another one
  *   redis_node      one server: may it be asked (connection, breaker)? Is it well again (probe)?
  *   redis_batches   its ops: which wait, which are on their way, and what becomes of them
  *   batch_call      one EVALSHA with its batch (batch.h)
@@ -14,6 +15,8 @@
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
  *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +lrange +lrem +ltrim
  *     +rpush +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
+ * in a cluster
+ *     +asking +cluster|shards +cluster|slots
  * and, with compat policies, ~PREFIX:* for each one's foreign prefix and
  *     +expire +pexpire +pttl
  * With +script|load the password's holder can run any script on these keys, so keep the server patched.
@@ -41,7 +44,8 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 /* One line for people: "ready", or why not, e.g. "connection refused (unix:/run/redis.sock)". Valid until the next
  * call. */
 const char *redis_store_status(const struct redis_store *redis);
-/* Why the breaker is open and Redis is not asked, any bytes; NULL = it is closed. Valid until the next call. */
+/* Why the breaker is open (in a cluster one of them) and Redis is not asked, any bytes; NULL = it is closed. Valid
+ * until the next call. */
 const char *redis_store_breaker(struct redis_store *redis);
 /* False: no batch was answered yet. Else Redis' clock less ours, at the middle of the last batch's round trip. */
 bool redis_store_clock(const struct redis_store *redis, int64_t *ret_ahead_us);
@@ -67,7 +71,7 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
 
 /* Why the n-th Sentinel, from 0, was passed over last, any bytes; "" = it was not. NULL: there is no n-th. */
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth);
-/* As redis_self_test_start(), of every server; on_done runs once. */
+/* As redis_self_test_start(), of one ready server; on_done runs once. */
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
 /* Reload. Another address, user, password or database is moved to at once, and no check is lost by it; the key prefix

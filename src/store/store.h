@@ -128,6 +128,8 @@ struct op_member {
     uint64_t batch_hash; /* batch.c's own: of limit and key; 0 until it is needed */
 };
 
+struct redis_node;
+
 struct op {
     struct list link; /* the store's while pending */
 
@@ -163,7 +165,13 @@ struct op {
 
     /* each its module's own */
     enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
-    uint16_t hash_slot;      /* redis_store.c: of a cluster, the members' place; else 0 */
+    uint16_t hash_slot;      /* redis_cluster.c: the members' place; else 0 */
+    struct redis_node *node; /* redis_cluster.c: whose it is */
+    uint64_t number;         /* redis_cluster.c: the order in which ops were submitted */
+    bool is_held;            /* cluster_slots.c: it waits there */
+    bool is_asking;          /* redis_cluster.c: it goes to a node that does not have its hash slot yet */
+    uint8_t n_hops;          /* redis_cluster.c: how often it was sent on to another node */
+    uint8_t n_tries;         /* redis_cluster.c: how often it was to be sent again */
     bool is_queued;          /* op_queue.c: it waits to be sent */
     struct list same_key;    /* op_queue.c: while it waits, beside those that it may merge with */
     bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
@@ -193,8 +201,7 @@ uint32_t op_units(const struct op *op);
 
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
-    /* Where the member's counter lies. Only members of one place may share an op: the store CHECKs it. NULL: any may.
-     */
+    /* Where the member's counter lies: all members of an op have one place, or the store CHECKs. NULL: any may. */
     uint32_t (*place_of)(void *store, const struct op_member *member);
     /* `op` will be submitted after a few others (store_submit_ahead): let what it needs come into the processor's cache
      * until then. Only of stores that decide every op at once; else NULL. */

@@ -40,10 +40,10 @@ size_t store_key_pieces(const struct op_member *member, const struct view *view,
     return n;
 }
 
-const char *store_key_own(const char *prefix, const char *name, char out[STORE_OWN_KEY_MAX])
+const char *store_key_own(const char *prefix, uint32_t bucket, const char *name, char out[STORE_OWN_KEY_MAX])
 {
     char tag[STORE_TAG_LEN];
-    store_key_tag(0, STORE_BUCKETS, tag);
+    store_key_tag(bucket, STORE_BUCKETS_MAX, tag);
     snprintf(out, STORE_OWN_KEY_MAX, "%s%.*s%s", prefix, STORE_TAG_LEN, tag, name);
     return out;
 }

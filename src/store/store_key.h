@@ -7,7 +7,7 @@
 
 #include "store/store.h"
 
-enum { STORE_BUCKETS = 256, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5, STORE_OWN_KEY_MAX = 96 };
+enum { STORE_BUCKETS = 256, STORE_BUCKETS_MAX = 1000, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5, STORE_OWN_KEY_MAX = 96 };
 
 /* What all keys of a store have in common. */
 struct store_key_scheme {
@@ -32,7 +32,8 @@ struct store_key_space {
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const struct store_key_scheme *scheme,
                         struct store_key_space *space, struct slice ret[STORE_KEY_PIECES]);
 
-/* A key that the daemons have for themselves: `prefix:{b000}:name`. Returns `out`. */
-const char *store_key_own(const char *prefix, const char *name, char out[STORE_OWN_KEY_MAX]);
+/* A key that the daemons have for themselves: `prefix:{bNNN}:name`, of a bucket below STORE_BUCKETS_MAX. Returns
+ * `out`. */
+const char *store_key_own(const char *prefix, uint32_t bucket, const char *name, char out[STORE_OWN_KEY_MAX]);
 
 #endif

@@ -105,7 +105,7 @@ void link_fixture_open(const char *address)
     const struct redis_link_events events = {
         .arg = fixture, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
     fixture->link =
-        redis_link_new(&fixture->patient.loop, &fixture->clock, &fixture->options, &fixture->script, &events);
+        redis_link_new(&fixture->patient.loop, &fixture->clock, &fixture->options, NULL, &fixture->script, &events);
     assert_non_null(fixture->link);
 }
 

@@ -464,7 +464,7 @@ def test_the_address_of_a_cluster_node_is_named_at_connect(ratelimitd, connect, 
         lambda port: start_redis(tcp=True, arguments=["--cluster-enabled", "yes", "--cluster-port", str(port)]))
     daemon = ratelimitd(POLICIES, redis=node)
     line = daemon.wait_for_log("warning: Redis: this server is a node of a cluster")
-    assert "store.redis.addresses" in line and f"127.0.0.1:{node.port}" in line
+    assert "store.redis.topology: cluster" in line and f"127.0.0.1:{node.port}" in line
     assert connect(daemon).check("login", "k")["source"] == "local"
 
 

@@ -1,0 +1,35 @@
+/*
+ * redis_batches_private.h: what the two halves of a node's batches share: redis_batches.c, and redis_batches_slots.c
+ * for a cluster.
+ */
+#ifndef RL_STORE_REDIS_BATCHES_PRIVATE_H
+#define RL_STORE_REDIS_BATCHES_PRIVATE_H
+
+#include "store/redis_batches.h"
+
+enum { BATCH_CALL_OPS_MAX = 1024 }; /* of a call: its reply is handled in one tick */
+
+/* With an empty batch; NULL without memory. */
+struct batch_call *redis_batches_begin_call(struct redis_batches *batches);
+/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
+ * no longer than one does. */
+void redis_batches_fill_by_merging(struct redis_batches *batches, struct batch_call *call);
+/* Its batch is complete. If it is empty or cannot be sent it ends here; it was certainly not executed. */
+void redis_batches_send_call(struct batch_call *call);
+/* Its ops to `to`; the call is kept for another batch, or freed if a burst has left too many. */
+void redis_batches_release_call(struct batch_call *call, struct list *to);
+bool redis_batches_has_space(const struct redis_batches *batches); /* the window has, for one more */
+void redis_batches_end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome);
+/* For people. `call`: the ops that end with it. */
+void redis_batches_note_error(const struct batch_call *call, const char *text);
+
+/* redis_batches_slots.c */
+void redis_batches_send_by_slot(struct redis_batches *batches);
+int redis_batches_send_asking(struct batch_call *call); /* 0, or -1: not sent */
+/* Is it an error that says that the hash slot is elsewhere? Then its ops are the cluster's, and the call is over. */
+bool redis_batches_redirected(struct batch_call *call, struct slice error);
+/* The call may have run. What is held, was to go before it, and has a client and key of its ops, may not run any more.
+ */
+void redis_batches_end_overtaken_held(const struct batch_call *call);
+
+#endif

@@ -355,6 +355,7 @@ static void ask_store(struct check *check)
     if (is_ready) status = store_submit(&engine->store, op);
 
     if (status == SUBMIT_PENDING) {
+        engine->work += op_units(op);
         check->in_store = true;
         deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
         return;

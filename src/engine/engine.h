@@ -27,7 +27,7 @@
 #include "policy/policy.h"
 #include "store/store.h"
 
-enum { ENGINE_EXPIRED_UNITS = 1536 }; /* of work in engine_expire(), as of engine_take_work() */
+enum { ENGINE_EXPIRED_UNITS = 384 }; /* of work in engine_expire(), as of engine_take_work() */
 
 struct engine;
 struct failure;
@@ -87,8 +87,9 @@ int64_t engine_next_deadline(const struct engine *engine); /* CLOCK_MONOTONIC us
 /* Answers checks whose deadline has passed, gives back ended reservations, renews slots: some of each, and
  * engine_next_deadline() tells when to go on. */
 void engine_expire(struct engine *engine);
-/* The work of failure answers since the last call, in units of about a plain check. Who takes messages takes that much
- * less: else more comes in than can be answered in time when the store is away. */
+/* The work since the last call for checks that wait for the store, and for failure answers, in units of about a plain
+ * check. Who takes messages takes that much less: else more comes in than can be answered in time when the store is
+ * away. */
 uint32_t engine_take_work(struct engine *engine);
 uint32_t engine_max_inflight(const struct engine *engine);
 size_t engine_n_available(const struct engine *engine); /* how many more checks the cap allows */

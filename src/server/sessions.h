@@ -12,11 +12,12 @@
  *
  * Sessions and lists put themselves into these; the end of the tick starts the handles that come back to them.
  *
- * The work of a tick is counted in units, each about what one check costs: a message, a member of a list, a part of a
- * long message or answer, a method's own weight. A session may do its share of them, and then it is the next one's
- * turn; all sessions together may do TICK_UNITS. The rest goes on in the next tick. So neither a flood on one
- * connection nor many connections keep the loop from the others. A tick has some more work than that: the last
- * message, the pieces of long lists (check_list.h), and a few new connections.
+ * The work of a tick is counted in units, each about what one check costs in the memory store: a message, a member of a
+ * list, a part of a long message or answer, a method's own weight. A check that goes to Redis costs twice as much. A
+ * session may do its share of them, and then it is the next one's turn; all sessions together may do TICK_UNITS. The
+ * rest goes on in the next tick. So neither a flood on one connection nor many connections keep the loop from the
+ * others. A tick has some more work than that: the last message, the pieces of long lists (check_list.h), and a few new
+ * connections.
  *
  * Answers that the engine gives in the store's place (failure answers) are work, too: of the message, if it is answered
  * at once. The others, whose deadline has passed, take their part of the next tick's units. So with the store away, no
@@ -51,7 +52,7 @@ struct policy_list;
 enum {
     READ_BUFFER_SIZE = 64 * 1024,
 
-    TICK_UNITS = 2048, /* of all sessions: about a millisecond of the memory store's checks */
+    TICK_UNITS = 1024, /* of all sessions: about half a millisecond of the memory store's checks */
     SHARE_MAX = 256,   /* of one session in a tick; */
     SHARE_MIN = 32,    /* if many have work left over, at least so many */
 };
@@ -131,13 +132,13 @@ static inline void sessions_spend(struct sessions *sessions, uint32_t units)
     sessions->spent += units;
 }
 
-/* The failure answers since the last call were no session's or list's work. */
+/* The engine's work since the last call was no session's or list's. */
 static inline void sessions_note_answers(struct sessions *sessions)
 {
     sessions->answers += engine_take_work(sessions->engine);
 }
 
-/* They were the work of the one that has its turn. */
+/* It was the work of the one that has its turn. */
 static inline void sessions_spend_answers(struct sessions *sessions)
 {
     sessions_spend(sessions, engine_take_work(sessions->engine));

@@ -24,7 +24,7 @@
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
-enum { DONE_UNITS = 1024 }; /* of a tick (op_units()) */
+enum { DONE_UNITS = 256 }; /* of a tick (op_units()) */
 
 struct redis_store {
     struct clock *clock; /* not owned */

@@ -142,7 +142,7 @@ static void a_store_that_let_a_deadline_of_a_list_pass_is_not_waited_for_again(v
     expire_all();
     assert_in_range(engine_counters.failure_deadline, HANDED_MAX, HANDED_MAX + 63);
 
-    for (int ticks = 0; ticks < 10; ticks++) { /* the rest has a millisecond, and a tick or two */
+    for (int ticks = 0; ticks < 20; ticks++) { /* the rest has a millisecond, and a tick or two */
         server_fixture_tick(&fixture);
         fixture.engine.clock.mono_us += 1000;
         expire_all();

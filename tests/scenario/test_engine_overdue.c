@@ -75,7 +75,7 @@ static void an_overdue_check_does_not_wait_for_the_answers_to_a_flood(void **sta
 static void a_client_with_heavy_checks_has_as_much_work_done_as_another(void **state)
 {
     (void)state;
-    enum { N_LIGHT = 600, UNITS = 1 + COST / 64 };
+    enum { N_LIGHT = 150, UNITS = 1 + COST / 64 };
     static struct asked light[N_LIGHT];
     ask_flood(300, "log", COST);
     for (size_t i = 0; i < N_LIGHT; i++) ask(POLITE, &light[i], "local", "mine", 1);

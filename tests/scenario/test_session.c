@@ -370,7 +370,7 @@ static void a_client_that_reads_is_not_closed_while_a_large_answer_is_written(vo
     client.is_reading = false;
     client_send(&client, buffer_data(&out), buffer_len(&out));
     buffer_fini(&out);
-    server_fixture_ticks(&fixture, 50);
+    server_fixture_ticks(&fixture, 100);
     assert_int_equal(fixture.engine.scripted.n_held, N);
 
     while (fixture.engine.scripted.n_held > 0) {

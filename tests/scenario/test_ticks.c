@@ -94,7 +94,7 @@ static void many_connections_that_pipeline_checks_share_the_work_of_a_tick(void 
     buffer_init(&one, 0);
     build_check(&one, 1, "k");
     flood(&one, 500);
-    tick_until_taken(N_FLOODS * 500, UNITS_MAX);
+    tick_until_taken(N_FLOODS * 500, UNITS_MAX / 2); /* to wait for Redis is as much again */
     buffer_fini(&one);
 }
 
@@ -177,7 +177,7 @@ static void a_single_long_message_does_not_wait_for_a_round_of_others(void **sta
 static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void **state)
 {
     (void)state;
-    enum { CLIENTS = N_FLOODS + 2, ALTERNATING = 20, TICKS = 60 };
+    enum { CLIENTS = N_FLOODS + 2, ALTERNATING = 20, TICKS = 120 };
     size_t n_of[CLIENTS] = {0};
     struct buffer one;
     buffer_init(&one, 0);
@@ -212,12 +212,14 @@ static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void *
     buffer_fini(&one);
 }
 
+/* A check that waits for Redis weighs twice as much as one of the memory store. */
 static void each_of_many_connections_has_its_turn_in_every_tick(void **state)
 {
     (void)state;
+    enum { MANY = TICK_UNITS / SHARE_MIN - 2, WEIGHT = 2 };
     struct buffer one;
-    size_t of_flood[N_FLOODS] = {0};
-    for (int i = 0; i < N_FLOODS; i++) {
+    size_t of_flood[MANY] = {0};
+    for (int i = 0; i < MANY; i++) {
         char key[2] = {(char)('0' + i), '\0'};
         buffer_init(&one, 0);
         for (unsigned j = 0; j < 1000; j++) build_check(&one, j, key);
@@ -228,7 +230,8 @@ static void each_of_many_connections_has_its_turn_in_every_tick(void **state)
     scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     server_fixture_tick(&fixture);
     LIST_FOREACH (link, &fixture.engine.scripted.held) of_flood[key_of(link).data[0] - '0']++;
-    for (int i = 0; i < N_FLOODS; i++) assert_in_range(of_flood[i], SHARE_MIN, 2 * TICK_UNITS / N_FLOODS);
+    for (int i = 0; i < MANY; i++)
+        assert_in_range(of_flood[i], SHARE_MIN / WEIGHT, TICKS_OF_LOOP * TICK_UNITS / MANY / WEIGHT);
 }
 
 static void a_check_all_weighs_as_much_as_its_members(void **state)
@@ -257,7 +260,7 @@ static void long_messages_are_taken_by_what_they_cost(void **state)
     flood(&one, ROUNDS);
     uint64_t each = MEMBERS + buffer_len(&one) / 256;
     int ticks = tick_until_taken(ROUNDS * N_FLOODS, UNITS_MAX / each);
-    assert_true(ticks <= 5); /* several in a tick, not one */
+    assert_true(ticks <= 8); /* several in a tick, not one */
     buffer_fini(&one);
 }
 
@@ -272,13 +275,12 @@ static void a_message_as_long_as_may_be_takes_a_connections_share(void **state)
     buffer_fini(&one);
 }
 
-static void stats_weigh_by_the_length_of_their_answers(void **state)
+static void stats_weigh_by_their_work_and_the_length_of_their_answers(void **state)
 {
     (void)state;
     client_ask(&polite, 1, "stats", 0, "");
     client_answer(&polite, &heard);
-    uint32_t units = (uint32_t)(heard.result.end - heard.result.at) / 256;
-    assert_true(units > 1);
+    uint32_t units = (uint32_t)(heard.result.end - heard.result.at) / 256 + 12;
     flood_with(100, "stats");
     tick_until_taken(N_FLOODS * 100, UNITS_MAX / units);
 }
@@ -421,7 +423,7 @@ int main(void)
         TEST(a_check_all_weighs_as_much_as_its_members),
         TEST(long_messages_are_taken_by_what_they_cost),
         TEST(a_message_as_long_as_may_be_takes_a_connections_share),
-        TEST_MEMORY(stats_weigh_by_the_length_of_their_answers),
+        TEST_MEMORY(stats_weigh_by_their_work_and_the_length_of_their_answers),
         TEST_MEMORY(policies_weigh_by_their_number),
         TEST_MEMORY(explain_weighs_more_than_a_check),
         TEST(checks_that_fail_at_once_weigh_their_answers),

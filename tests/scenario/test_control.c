@@ -135,6 +135,24 @@ static void it_is_bounded_as_the_data_socket_is(void **state)
     assert_int_equal(server_counters.connections_closed_idle, 0);
 }
 
+static void a_peer_that_does_not_read_is_closed_there_too(void **state)
+{
+    (void)state;
+    client_open_control(&admins[0], &fixture);
+    assert_served(&admins[0]);
+    admins[0].is_reading = false;
+    while (server_counters.unread_bytes == 0) {
+        client_ask(&admins[0], 1, "stats", 0, "");
+        server_fixture_ticks(&fixture, 2);
+    }
+    fixture.engine.clock.mono_us += (int64_t)server_fixture_options.write_stall_ms * 1000 + 1;
+    server_sweep(fixture.server);
+    server_fixture_ticks(&fixture, 2);
+    assert_int_equal(control_counters.control_connections_closed, 1);
+    assert_int_equal(control_counters.control_connections, 0);
+    assert_int_equal(server_counters.connections_closed_slow, 0);
+}
+
 static void it_answers_while_the_daemon_drains(void **state)
 {
     (void)state;
@@ -219,13 +237,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(it_answers_while_the_data_socket_is_full),
-        TEST(the_17th_connection_waits_and_takes_nobodys_place),
-        TEST(its_connections_are_not_counted_as_clients),
-        TEST(it_is_bounded_as_the_data_socket_is),
-        TEST(it_answers_while_the_daemon_drains),
-        TEST(in_a_drain_nothing_is_decided_for_it),
-        TEST(a_drain_waits_for_its_checks),
+        TEST(it_answers_while_the_data_socket_is_full),      TEST(the_17th_connection_waits_and_takes_nobodys_place),
+        TEST(its_connections_are_not_counted_as_clients),    TEST(it_is_bounded_as_the_data_socket_is),
+        TEST(a_peer_that_does_not_read_is_closed_there_too), TEST(it_answers_while_the_daemon_drains),
+        TEST(in_a_drain_nothing_is_decided_for_it),          TEST(a_drain_waits_for_its_checks),
         TEST(a_drain_with_admins_alone_ends_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -313,3 +313,24 @@ def test_ratelimitctl_says_why_it_may_not_open_it(ratelimitd):
                           user=65534, group=65534, extra_groups=[])
     assert done.returncode == 3
     assert "mode 0600, which gives the group no access: run this as that user, or set control.mode" in done.stderr
+
+
+def reload(socket_path, **env):
+    argv = [program("ratelimitctl"), *(["-s", socket_path] if socket_path else []), "reload"]
+    return subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **env})
+
+
+def test_ratelimitctl_finds_it_by_either_path(ratelimitd):
+    daemon = ratelimitd(POLICIES)
+    for done in (reload(daemon.socket), reload(control_of(daemon)), reload(None, RATELIMIT_SOCKET=daemon.socket),
+                 reload(None, RATELIMIT_SOCKET=control_of(daemon))):
+        assert done.returncode == 0, done.stderr
+
+
+def test_ratelimitctl_takes_the_path_of_control_socket_as_it_is(ratelimitd):
+    daemon = ratelimitd(start=False)
+    path = str(daemon.directory / "c")
+    daemon.configure(f"control: {{socket: {path}}}\n{POLICIES}")
+    daemon.start()
+    assert reload(path).returncode == 0
+    assert reload(daemon.socket).returncode == 0  # there is none next to it; the daemon's own user may here, too

@@ -194,9 +194,13 @@ static bool refund(struct split_part *part)
     list_init(&op->link);
     enum submit status = store_submit(splits->store, op);
     check->in_store = status == SUBMIT_PENDING;
-    splits->n_refunds += check->in_store;
-    if (!check->in_store) count_refund(status == SUBMIT_DECIDED);
-    return check->in_store;
+    if (!check->in_store) {
+        count_refund(status == SUBMIT_DECIDED);
+        return false;
+    }
+    splits->n_refunds++;
+    *splits->work += op_units(op);
+    return true;
 }
 
 /* The whole has its answer, and the store is done with the part's check. */
@@ -347,7 +351,10 @@ void split_submit(struct check *whole, int64_t deadline_us)
         check->op.done = on_op_done;
         enum submit status = store_submit(split->splits->store, &check->op);
         check->in_store = status == SUBMIT_PENDING;
-        if (!check->in_store) end_op(&split->parts[k], submit_outcome(status));
+        if (check->in_store)
+            *split->splits->work += op_units(&check->op);
+        else
+            end_op(&split->parts[k], submit_outcome(status));
     }
     if (split->n_waiting == 0) end_split(split);
 }

@@ -27,7 +27,7 @@ struct splits {
     struct check_pool *pool;                    /* not owned */
     struct store *store;                        /* not owned */
     struct failure *failure;                    /* not owned */
-    uint32_t *work;                             /* the owner's: what failure answers add to engine_take_work() */
+    uint32_t *work;                             /* the owner's, of engine_take_work() */
     void (*answer)(struct check *whole);        /* its decisions are filled, or its error; it may be gone after this */
     void (*on_returned)(struct splits *splits); /* some are back in the pool; may be the end of all this */
     size_t n;                                   /* checks out of the pool for this */

@@ -213,7 +213,7 @@ static void print_rule(FILE *out, const char *before, const struct access_rule *
     fputs("}\n", out);
 }
 
-void config_print_access(FILE *out, struct access *access)
+static void print_access(FILE *out, struct access *access)
 {
     fprintf(out, "access:\n  rules:%s\n", access->n == 0 ? " []" : "");
     for (size_t i = 0; i < access->n; i++) print_rule(out, "    - {", &access->rules[i]);
@@ -238,7 +238,7 @@ void config_print_in_force(FILE *out, const struct config *config, const struct 
         print_setting(out, setting, holder, print_sections(out, before, setting->name));
         before = setting->name;
     }
-    config_print_access(out, config->access);
+    print_access(out, config->access);
     fprintf(out, "policies:%s\n", config->policies->n == 0 ? " {}" : "");
     for (size_t i = 0; i < config->policies->n; i++) print_policy(out, config->policies->in_order[i]);
 }
@@ -250,12 +250,29 @@ static ssize_t hash_bytes(void *cookie, const char *bytes, size_t len)
     return (ssize_t)len;
 }
 
+/* Of what is written to it from now on; NULL without memory. */
+static FILE *open_hash(uint64_t *hash)
+{
+    *hash = HASH_STABLE_START;
+    return fopencookie(hash, "w", (cookie_io_functions_t){.write = hash_bytes});
+}
+
 uint64_t config_hash(const struct config *config, const struct config *started)
 {
-    uint64_t hash = HASH_STABLE_START;
-    FILE *out = fopencookie(&hash, "w", (cookie_io_functions_t){.write = hash_bytes});
+    uint64_t hash;
+    FILE *out = open_hash(&hash);
     if (out == NULL) return 0;
     config_print_in_force(out, config, started);
+    fclose(out);
+    return hash;
+}
+
+uint64_t config_hash_access(struct access *access)
+{
+    uint64_t hash;
+    FILE *out = open_hash(&hash);
+    if (out == NULL) return 0;
+    print_access(out, access);
     fclose(out);
     return hash;
 }

@@ -571,7 +571,7 @@ def test_the_command_for_a_pod_uses_the_names_of_the_manifest():
     words = shlex.split(code_of("kubernetes.md", "sh"))
     pod = manifests()[1].text
     assert words[:2] == ["kubectl", "exec"] and f"metadata: {{name: {words[2]}}}" in pod
-    assert f"- name: {words[words.index('-c') + 1]}\n" in pod and words[words.index("--") + 1:] == ["kill", "-HUP", "1"]
+    assert f"- name: {words[words.index('-c') + 1]}\n" in pod and words[words.index("--") + 1:] == ["ratelimitctl", "reload"]
 
 
 # ---- the manual page --------------------------------------------------------------------------------------------------

@@ -302,6 +302,14 @@ class Bench:
                        shapes, [alone, visited])
         self.seconds = seconds
 
+        print(f"\n### Ticks while a page is asked for {visitors.N_PAGES} times, memory store\n\n"
+              "| over | lines | ticks a page | p50 us | p99 us | p999 us |\n|---|---|---|---|---|---|")
+        for way in (visitors.over_http, visitors.by_method):
+            daemon = self.start_daemon(visitors.CONFIG + CONFIG + visitors.POLICIES)
+            row = self.results.setdefault("ticks of pages", {})[way.__name__] = visitors.ticks_of(daemon, way)
+            print(f"| {way.__doc__} | {row['lines']} | {row['ticks']:.0f} | {row['p50_us']} | {row['p99_us']} | {row['p999_us']} |",
+                  flush=True)
+
     def fairness_section(self):
         self.results["fairness"] = fairness.tables(self.rounds, self.seconds, self.rows)
 

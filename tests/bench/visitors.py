@@ -3,6 +3,7 @@
 The daemon ends an idle connection after admin.timeout, or for a newer one; another one follows within 0.5 s.
 """
 
+import re
 import select
 import threading
 
@@ -11,6 +12,7 @@ from http_client import ask, connect
 N_IDLE = 64
 LOOK_S, SCRAPE_S = 0.5, 1.0
 LINES = 1200  # of the page, at least
+N_PAGES = 200
 CONFIG = 'admin: {listen: "127.0.0.1:0"}\n'
 POLICIES = "".join(f"  watched{i}: {{algorithm: token_bucket, limit: 100, window: 1m}}\n" for i in range(110))
 
@@ -53,3 +55,35 @@ class Visitors:
         self.ended.set()
         for thread in self.threads:
             thread.join()
+
+
+# ---- how long a page holds the loop -------------------------------------------------------------------------------
+
+
+def over_http(daemon, _):
+    """HTTP"""
+    return ask(daemon, "/metrics").text
+
+
+def by_method(_, client):
+    """the method metrics"""
+    answer = client.call("metrics")
+    text = answer["text"]
+    while "next" in answer:
+        answer = client.call("metrics", answer["next"])
+        text += answer["text"]
+    return text
+
+
+def ticks_of(daemon, way):
+    """The daemon's ticks while a page is asked for again and again: how many a page, and how long they were."""
+    def n_ticks():
+        return int(re.search(r"^ratelimitd_loop_tick_seconds_count (\d+)", by_method(daemon, client), re.M)[1])
+
+    with daemon.client() as client:
+        before = n_ticks()
+        pages = [way(daemon, client) for _ in range(N_PAGES)]
+        stats = client.call("stats")  # of the last minute: nothing else has happened
+        lines = min(page.count("\n") for page in pages)
+        return {"lines": lines, "ticks": (n_ticks() - before) / N_PAGES,
+                **{f"{name}_us": stats[f"tick_{name}_us"] for name in ("p50", "p99", "p999")}}

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "server/params.h"
 #include "server/session.h"
@@ -13,16 +14,18 @@ static int read_next(struct params *params, int64_t configured_us, uint64_t *ret
 {
     char text[NEXT_MAX], again[NEXT_MAX];
     struct slice next;
-    int64_t of_us;
-    uint64_t from;
+    char *end = NULL;
+    int64_t of_us = 0;
+    uint64_t from = 0;
     *ret_from = 0;
     if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
 
     bool is_text = pull_text(&params->pull, &next) == 0 && next.len > 0 && next.len < sizeof text;
     if (is_text) snprintf(text, sizeof text, "%.*s", (int)next.len, (const char *)next.data);
-    bool is_read = is_text && sscanf(text, "%" SCNd64 ".%" SCNu64, &of_us, &from) == 2;
-    if (is_read) snprintf(again, sizeof again, "%" PRId64 ".%" PRIu64, of_us, from);
-    if (!is_read || !slice_is(next, again))
+    if (is_text) of_us = strtoll(text, &end, 10);
+    if (is_text && *end == '.') from = strtoull(end + 1, &end, 10);
+    snprintf(again, sizeof again, "%" PRId64 ".%" PRIu64, of_us, from);
+    if (!is_text || !slice_is(next, again)) /* in this form alone */
         return params_fail(params, ERROR_BAD_REQUEST, "next: must be the str `next` of the answer before");
     if (of_us == configured_us) *ret_from = from;
     return 0;

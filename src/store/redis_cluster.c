@@ -386,7 +386,9 @@ static void on_map(void *arg, const struct cluster_map *map)
     for (uint32_t i = 0; i < map->n_nodes; i++) {
         nodes[i] = find_node(cluster, map->address[i]);
         if (nodes[i] == NULL) nodes[i] = add_node(cluster, map->address[i]); /* NULL: until the next map */
-        if (nodes[i] != NULL) nodes[i]->is_in_map = true;
+        if (nodes[i] == NULL) continue;
+        nodes[i]->is_in_map = true;
+        nodes[i]->wanted_until_us = 0; /* from now on the maps say whether it is */
     }
 
     cluster->has_map = true;

@@ -355,7 +355,7 @@ static void ask_store(struct check *check)
     if (is_ready) status = store_submit(&engine->store, op);
 
     if (status == SUBMIT_PENDING) {
-        engine->work += op_units(op);
+        engine->work += op->n_members;
         check->in_store = true;
         deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
         return;

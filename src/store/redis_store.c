@@ -195,6 +195,8 @@ static void on_soon_closed(uv_handle_t *handle)
 static void on_servers_closed(void *arg)
 {
     struct redis_store *store = arg;
+    if (store->cluster != NULL) store->nodes = &store->only; /* there are none any more */
+    store->cluster = NULL;
     run_done(store, SIZE_MAX);
     uv_close((uv_handle_t *)&store->soon, on_soon_closed);
 }
@@ -259,7 +261,6 @@ static int open_servers(struct redis_store *store, uv_loop_t *loop, const struct
         return 0;
     }
     if (redis_node_init(&store->node, loop, store->clock, &store->options, NULL, events) < 0) return -1;
-    list_init(&store->only);
     list_push_back(&store->only, &store->node.link_of_nodes);
     store->nodes = &store->only;
     return 0;
@@ -271,6 +272,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     if (store == NULL) return NULL;
     store->clock = clock;
     list_init(&store->ended);
+    list_init(&store->only);
 
     deny_cache_init(&store->denied);
     deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);

@@ -80,6 +80,27 @@ static void call_end(struct batch_call *call, enum op_outcome outcome)
 
 static void on_batch_reply(struct redis_call *redis_call, const struct redis_reader *reply);
 
+static void on_asking_reply(struct redis_call *redis_call, const struct redis_reader *reply)
+{
+    struct batch_call *call = CONTAINER_OF(redis_call, struct batch_call, asking);
+    if (call->is_cut_off) {
+        call_end(call, OP_DOWN); /* is_sent is false */
+        return;
+    }
+    if (reply == NULL || !redis_reader_is_error(reply)) return;
+    call->is_asking_refused = true;
+    char text[REDIS_TEXT_MAX];
+    snprintf(text, sizeof text, "ASKING: %.*s", REDIS_TEXT_MAX - 16, reply->text);
+    redis_batches_note_error(call, text);
+}
+
+static int send_asking(struct batch_call *call)
+{
+    const struct slice asking = slice_of("ASKING");
+    call->asking.on_reply = on_asking_reply;
+    return redis_link_send(call->batches->link, &call->asking, &asking, 1);
+}
+
 void redis_batches_send_call(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
@@ -103,7 +124,7 @@ void redis_batches_send_call(struct batch_call *call)
     args[1] = batches->script.sha1;
     memcpy(args + 2, of_batch, n * sizeof args[0]);
     call->redis_call.on_reply = on_batch_reply;
-    if (call->is_asking && redis_batches_send_asking(call) < 0) {
+    if (call->is_asking && send_asking(call) < 0) {
         call_end(call, OP_DOWN);
         return;
     }
@@ -285,10 +306,6 @@ bool redis_batches_withdraw(struct redis_batches *batches, struct op *op)
 void redis_batches_send(struct redis_batches *batches)
 {
     if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
-    if (batches->slots != NULL) {
-        redis_batches_send_by_slot(batches);
-        return;
-    }
 
     while (batches->waiting.n > 0 && redis_batches_has_space(batches)) {
         struct batch_call *call = redis_batches_begin_call(batches);
@@ -373,7 +390,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
 static void end_overtaken(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
-    if (batches->slots != NULL) redis_batches_end_overtaken_held(call);
+    if (batches->slots != NULL) batches->events.on_ran(batches->events.arg, call);
     if (list_empty(&batches->refused)) return;
 
     struct batch_call_asked asked;
@@ -400,7 +417,7 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
 {
     struct redis_batches *batches = call->batches;
     struct slice text = redis_reader_text(reply);
-    if (batches->slots != NULL && redis_batches_redirected(call, text)) return;
+    if (batches->slots != NULL && batches->events.on_error(batches->events.arg, call, text)) return;
     if (log_is_written(LOG_LEVEL_DEBUG)) {
         static struct log_site errors = {.most = ERRORS_PER_SECOND};
         char printable[REDIS_TEXT_MAX];

@@ -23,13 +23,4 @@ void redis_batches_end_op(struct redis_batches *batches, struct op *op, enum op_
 /* For people. `call`: the ops that end with it. */
 void redis_batches_note_error(const struct batch_call *call, const char *text);
 
-/* redis_batches_slots.c */
-void redis_batches_send_by_slot(struct redis_batches *batches);
-int redis_batches_send_asking(struct batch_call *call); /* 0, or -1: not sent */
-/* Is it an error that says that the hash slot is elsewhere? Then its ops are the cluster's, and the call is over. */
-bool redis_batches_redirected(struct batch_call *call, struct slice error);
-/* The call may have run. What is held, was to go before it, and has a client and key of its ops, may not run any more.
- */
-void redis_batches_end_overtaken_held(const struct batch_call *call);
-
 #endif

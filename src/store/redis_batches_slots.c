@@ -69,6 +69,7 @@ static void add_op(struct redis_batches *batches, struct op *op, struct list *op
 
 void redis_batches_send_by_slot(struct redis_batches *batches)
 {
+    if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
     struct list open;
     list_init(&open);
     for (struct op *op; redis_batches_has_space(batches) && (op = op_queue_next(&batches->waiting)) != NULL;) {
@@ -91,31 +92,6 @@ static void end_all(struct redis_batches *batches, struct list *ops, enum op_out
         LIST_ITEM(it, struct op, link)->sent = false;
         redis_batches_end_op(batches, LIST_ITEM(it, struct op, link), outcome);
     }
-}
-
-static void on_asking_reply(struct redis_call *redis_call, const struct redis_reader *reply)
-{
-    struct batch_call *call = CONTAINER_OF(redis_call, struct batch_call, asking);
-    if (call->is_cut_off) {
-        struct list ops;
-        list_init(&ops);
-        struct redis_batches *batches = call->batches;
-        redis_batches_release_call(call, &ops);
-        end_all(batches, &ops, OP_DOWN);
-        return;
-    }
-    if (reply == NULL || !redis_reader_is_error(reply)) return;
-    call->is_asking_refused = true;
-    char text[REDIS_TEXT_MAX];
-    snprintf(text, sizeof text, "ASKING: %.*s", REDIS_TEXT_MAX - 16, reply->text);
-    redis_batches_note_error(call, text);
-}
-
-int redis_batches_send_asking(struct batch_call *call)
-{
-    const struct slice asking = slice_of("ASKING");
-    call->asking.on_reply = on_asking_reply;
-    return redis_link_send(call->batches->link, &call->asking, &asking, 1);
 }
 
 /* ---- what is not here ---- */

@@ -147,6 +147,18 @@ static void on_end(void *arg, struct op *op, enum op_outcome outcome)
     end_op(arg, op, outcome);
 }
 
+static bool on_error(void *arg, struct batch_call *call, struct slice error)
+{
+    (void)arg;
+    return redis_batches_redirected(call, error);
+}
+
+static void on_ran(void *arg, const struct batch_call *call)
+{
+    (void)arg;
+    redis_batches_end_overtaken_held(call);
+}
+
 static void on_doubt(void *arg)
 {
     ask_for_map(arg);
@@ -184,6 +196,8 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
                     .on_answers = on_answers,
                     .on_end = on_end,
                     .on_redirect = on_redirect,
+                    .on_error = on_error,
+                    .on_ran = on_ran,
                     .on_call_over = on_call_over,
                     .on_doubt = on_doubt},
         .on_down = on_down,

@@ -232,7 +232,10 @@ bool redis_node_withdraw(struct redis_node *node, struct op *op)
 void redis_node_flush(struct redis_node *node)
 {
     if (node->link == NULL) return;
-    redis_batches_send(&node->batches);
+    if (node->batches.slots == NULL)
+        redis_batches_send(&node->batches);
+    else
+        redis_batches_send_by_slot(&node->batches);
     redis_link_flush(node->link);
 }
 

@@ -13,7 +13,7 @@
 enum {
     USERS_EXPECTED = 1024,
     GROUPS_USUAL = 64,
-    REFUSED_MAX = 16, /* connections of one user that wait to be told that they are too many */
+    REFUSED_MAX = 16, /* connections of one user that wait to be told so */
 };
 
 /* ---- the rules in force ---- */
@@ -144,7 +144,7 @@ int access_begin(struct session *session)
     set_rule(session);
 
     int64_t max = session->rule->max_connections;
-    session->is_refused = max > 0 && user->n_connections >= max;
+    session->is_refused = session->rule->role == ROLE_NONE || (max > 0 && user->n_connections >= max);
     if (!session->is_refused) {
         user->n_connections++;
         return 0;
@@ -200,33 +200,34 @@ static struct refused refused(const struct session *session)
     return refused;
 }
 
-/* The connection was one too many, and its first request learns so. */
+/* The connection is one too many, or for nobody: a request learns so, and ends it. */
 static void end_refused(struct session *session, struct request_fault *fault)
 {
-    set_rule(session);
     const struct refused who = refused(session);
-    fail(fault, ERROR_OVERLOADED,
-         "user %s has as many connections as it may (%s.max_connections: %" PRId64 "); close some, and connect again",
-         who.name, who.path, session->rule->max_connections);
-    session_fail(session, ACCESS_TOO_MANY);
+    if (session->rule->role == ROLE_NONE)
+        fail(fault, ERROR_NOT_PERMITTED, "this daemon is not for user %s (%s)", who.name, who.path);
+    else
+        fail(fault, ERROR_OVERLOADED,
+             "user %s has as many connections as it may (%s.max_connections: %" PRId64
+             "); close some, and connect again",
+             who.name, who.path, session->rule->max_connections);
+    session_fail(session, ACCESS_REFUSED);
 }
 
 bool access_refuses_method(struct session *session, enum method method, struct request_fault *fault)
 {
-    if (session->is_refused) {
+    if (session->is_refused) set_rule(session); /* the one that says why */
+    access_refresh(session);
+    const struct access_rule *rule = session->rule;
+    if (session->is_refused || rule->role == ROLE_NONE) {
         end_refused(session, fault);
         return true;
     }
-    access_refresh(session);
-    const struct access_rule *rule = session->rule;
     if (rule->may >> method & 1) return false;
 
     const struct refused who = refused(session);
-    if (rule->role == ROLE_NONE)
-        fail(fault, ERROR_NOT_PERMITTED, "this daemon is not for user %s (%s)", who.name, who.path);
-    else
-        fail(fault, ERROR_NOT_PERMITTED, "method %s is not for user %s (%s.%s)", method_name(method), who.name,
-             who.path, rule->role < (int64_t)method_role(method) ? "role" : "deny");
+    fail(fault, ERROR_NOT_PERMITTED, "method %s is not for user %s (%s.%s)", method_name(method), who.name, who.path,
+         rule->role < (int64_t)method_role(method) ? "role" : "deny");
     return true;
 }
 

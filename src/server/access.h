@@ -17,7 +17,7 @@
 #include "server/params.h" /* struct request_fault alone */
 #include "server/session.h"
 
-#define ACCESS_TOO_MANY "its user has as many connections as access allows"
+#define ACCESS_REFUSED "access allows its user no connection, or no more of them"
 
 /* 0, or -1 without memory. `rules` NULL: as without any. */
 int access_users_init(struct sessions *sessions, struct access *rules);
@@ -26,7 +26,8 @@ void access_users_fini(struct sessions *sessions);
 void access_set_rules(struct sessions *sessions, struct access *rules);
 
 /* A connection was accepted. 0; -1 without memory, or if its user has too many that are refused already: close it. One
- * beyond its user's quota is refused: its first request is answered so, and ends it. */
+ * beyond its user's quota, or of a user with the role none, is refused: its first request is answered so, and ends it.
+ */
 int access_begin(struct session *session);
 void access_end(struct session *session); /* it closes: its part of the quotas is given back */
 

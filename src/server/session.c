@@ -464,11 +464,11 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     ++*group->counts->accepted;
     log_connection(session, "opened", NULL);
     if (access_begin(session) != 0) {
-        session_close(session, ACCESS_TOO_MANY ", or memory is short");
+        session_close(session, ACCESS_REFUSED ", or memory is short");
         return 0;
     }
     if (session->is_refused) { /* it is closed with its first request, or if it does not come */
-        session->why_ended = ACCESS_TOO_MANY;
+        session->why_ended = ACCESS_REFUSED;
         session->taken_us = sessions->clock->mono_us;
         list_push_back(&sessions->stalled, &session->stall_link);
     }

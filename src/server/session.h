@@ -65,7 +65,7 @@ struct session {
     struct sessions *sessions;   /* not owned */
     struct session_group *group; /* not owned */
     enum role role;              /* what it may ask for */
-    bool is_refused;             /* beyond its user's quota of connections */
+    bool is_refused;             /* beyond its user's quota, or for nobody */
     bool is_draining;            /* the drain ends it */
     enum session_state state;
     struct list link; /* in sessions->all */

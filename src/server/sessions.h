@@ -77,7 +77,7 @@ struct access_user {
     struct map_node node;
     uid_t uid;
     uint32_t n_connections;
-    uint32_t n_refused;              /* connections that its quota does not allow, and that wait to be told so */
+    uint32_t n_refused;              /* connections that it may not have, and that wait to be told so */
     uint64_t n_inflight;             /* checks */
     char text[ACCESS_USER_TEXT_MAX]; /* uid */
 };

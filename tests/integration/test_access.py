@@ -151,7 +151,7 @@ def test_the_first_rule_that_matches_counts_and_every_group_of_the_process(open_
     assert may(connect_as(daemon, "www-data", groups=["games"])) == ["api-write"]
     assert may(connect_as(daemon, "www-data", groups=["adm"])) == ["login", "api-read", "api-write"]
     assert may(connect_as(daemon, "backup", groups=["tape"])) == ["api-read"]
-    assert may(connect_as(daemon, "backup")) == []
+    assert refusal(connect_as(daemon, "backup"), "ping") == "NOT_PERMITTED: this daemon is not for user backup (access.rules[3])"
     text = refusal(connect_as(daemon, "www-data", groups=["games"]), "check", "login", "k")
     assert text == f"NOT_PERMITTED: policy login is not for user {number('www-data')} (access.rules[2])"
 
@@ -176,9 +176,12 @@ def test_numbers_stand_for_users_and_groups(open_to_all, connect_as):
 def test_a_default_of_none_closes_the_door_to_all_others(open_to_all, connect, connect_as):
     daemon = open_to_all("access: {rules: [{user: www-data}], default: {role: none}}")
     assert connect_as(daemon, "www-data").check("login", "k")["allowed"]
-    other = connect_as(daemon, "games")
     for call in (("check", "login", "k"), ("hello",), ("ping",), ("stats",)):
+        other = connect_as(daemon, "games")
         assert refusal(other, *call) == f"NOT_PERMITTED: this daemon is not for user {number('games')} (access.default)"
+        assert other.at_end()
+    flood = [connect_as(daemon, "games") for _ in range(30)]
+    assert sum(client.at_end() for client in flood) == 30, "they hold no connections either"
     assert connect(daemon).check("login", "k")["allowed"], "root stays admin"
 
 
@@ -195,7 +198,7 @@ PARAMETERS = {
     "check": ["login", "k"], "check_many": [[["login", "k"]]], "check_all": [[["login", "k"]]], "peek": ["login", "k"],
     "explain": ["login", "k"], "reset": ["login", "k"], "refund": ["login", "k", 1], "reserve": ["login", "k", 1],
     "settle": ["none", 1], "cancel": ["none"], "acquire": ["jobs", "k"], "release": ["none"], "hello": [], "ping": [], "stats": [],
-    "policies": [], "version": [], "test_clock": [1],
+    "metrics": [], "policies": [], "version": [], "test_clock": [1],
 }
 
 
@@ -210,6 +213,8 @@ def test_a_role_may_call_its_methods_and_no_others(open_to_all, connect_as, role
     daemon = open_to_all(f"access: {{rules: [{{user: www-data, role: {role.lower()}}}]}}", arguments=["--test-clock"])
     client = connect_as(daemon, "www-data")
     for method, needed in METHODS.items():
+        if role == "NONE":
+            client = connect_as(daemon, "www-data")  # each is closed
         text = refusal(client, method, *PARAMETERS[method]) or ""
         may = ROLES.index(needed) <= ROLES.index(role)
         assert text.startswith("NOT_PERMITTED: ") != may, (method, text)
@@ -354,8 +359,9 @@ def test_a_reload_gives_living_connections_the_new_rules(open_to_all, connect_as
     assert client.check("api-read", "k")["allowed"]
     reload(daemon, "access: {rules: [{user: games}, {user: www-data, role: none}]}")
     assert refusal(client, "ping") == "NOT_PERMITTED: this daemon is not for user www-data (access.rules[1])"
+    assert client.at_end()
     reload(daemon, "")
-    assert client.check("login", "k")["allowed"]
+    assert connect_as(daemon, "www-data").check("login", "k")["allowed"]
 
 
 def test_quotas_go_on_counting_over_a_reload(open_to_all, connect_as):

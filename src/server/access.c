@@ -200,8 +200,9 @@ static struct refused refused(const struct session *session)
     return refused;
 }
 
-/* The connection is one too many, or for nobody: a request learns so, and ends it. */
-static void end_refused(struct session *session, struct request_fault *fault)
+/* The connection is one too many, or for nobody: a request learns so, and ends it. Not hello, whose error clients take
+ * for that of an old daemon: what they ask behind it would be lost without a reason. */
+static void end_refused(struct session *session, enum method method, struct request_fault *fault)
 {
     const struct refused who = refused(session);
     if (session->rule->role == ROLE_NONE)
@@ -211,7 +212,8 @@ static void end_refused(struct session *session, struct request_fault *fault)
              "user %s has as many connections as it may (%s.max_connections: %" PRId64
              "); close some, and connect again",
              who.name, who.path, session->rule->max_connections);
-    session_fail(session, ACCESS_REFUSED);
+    if (session->is_refused) use_rule(session, &of_refused); /* what comes behind a hello is refused, too */
+    if (method != METHOD_hello) session_fail(session, ACCESS_REFUSED);
 }
 
 bool access_refuses_method(struct session *session, enum method method, struct request_fault *fault)
@@ -220,7 +222,7 @@ bool access_refuses_method(struct session *session, enum method method, struct r
     access_refresh(session);
     const struct access_rule *rule = session->rule;
     if (session->is_refused || rule->role == ROLE_NONE) {
-        end_refused(session, fault);
+        end_refused(session, method, fault);
         return true;
     }
     if (rule->may >> method & 1) return false;

@@ -179,7 +179,7 @@ def test_a_default_of_none_closes_the_door_to_all_others(open_to_all, connect, c
     for call in (("check", "login", "k"), ("hello",), ("ping",), ("stats",)):
         other = connect_as(daemon, "games")
         assert refusal(other, *call) == f"NOT_PERMITTED: this daemon is not for user {number('games')} (access.default)"
-        assert other.at_end()
+        assert other.at_end(), "at once, or after a hello in a second"
     flood = [connect_as(daemon, "games") for _ in range(30)]
     assert sum(client.at_end() for client in flood) == 30, "they hold no connections either"
     assert connect(daemon).check("login", "k")["allowed"], "root stays admin"
@@ -408,6 +408,23 @@ def test_ratelimitctl_shows_the_refusal(open_to_all):
     done = subprocess.run([*command, "check", "api-read", "k"], capture_output=True, text=True)
     assert done.returncode == 4
     assert "NOT_PERMITTED: policy api-read is not for user www-data (access.rules[0])" in done.stderr
+
+
+def test_a_client_that_greets_first_sees_why_it_is_refused(open_to_all, connect_as):
+    """hello was answered and the connection closed, so the check behind it was lost without a reason."""
+    daemon = open_to_all("access: {rules: [{user: www-data, max_connections: 1}], default: {role: none}}")
+    connect_as(daemon, "www-data").call("ping")
+    for user, text in (("backup", "NOT_PERMITTED: this daemon is not for user"), ("www-data", "OVERLOADED: user www-data has as many")):
+        client = connect_as(daemon, user)
+        asked = [client.send("hello", {"describe": True}), client.send("check", "login", "k")]
+        for msgid in asked:
+            with pytest.raises(RpcError, match=text):
+                client.answer(msgid)
+        assert client.at_end()
+        command = ["setpriv", f"--reuid={number(user)}", f"--regid={number(user)}", "--clear-groups", program("ratelimitctl"), "-s",
+                   daemon.socket, "check", "login", "k"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 4 and text in done.stderr, done.stderr
 
 
 def test_inside_a_user_namespace_nobody_is_anybody_and_no_rule_is_for_them(ratelimitd, connect, connect_as):

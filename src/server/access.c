@@ -256,11 +256,11 @@ int access_fail_key(const struct session *session, struct request_fault *fault)
                 rule->prefix[0], has_uid ? session->user->text : "", has_uid ? rule->prefix[1] : "", who.path);
 }
 
-int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault)
+int access_quota(const struct session *session, uint32_t n, struct request_fault *fault)
 {
     const struct access_user *user = session->user;
     int64_t max = session->rule->max_inflight;
-    if (max == 0 || user->n_inflight + n <= (uint64_t)max) return 0;
+    if (user->n_inflight + n <= (uint64_t)max) return 0;
     engine_decide_ahead(session->sessions->engine); /* those that only wait for a prefetch */
     if (user->n_inflight + n <= (uint64_t)max) return 0;
 

@@ -39,10 +39,15 @@ void access_refresh(struct session *session);
 /* 0, or -1 with the fault filled. */
 int access_policy(const struct session *session, const struct policy *policy, struct request_fault *fault);
 int access_inline(const struct session *session, struct request_fault *fault);
-/* May the session's user have n more checks in flight? */
-int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault);
+/* May the session's user have n more checks in flight? Its rule has a quota of them. */
+int access_quota(const struct session *session, uint32_t n, struct request_fault *fault);
 
 int access_fail_key(const struct session *session, struct request_fault *fault); /* for a key that it does not take */
+static inline int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault)
+{
+    return session->rule->max_inflight == 0 ? 0 : access_quota(session, n, fault);
+}
+
 static inline bool access_takes_key(const struct session *session, struct slice key)
 {
     const struct access_rule *rule = session->rule;

@@ -176,6 +176,7 @@ static bool is_expected(const struct metrics *metrics, const struct subject *sub
     case SOURCE_REDIS: return is_redis && !policy->unlimited;
     case SOURCE_MEMORY: return !is_redis && !policy->unlimited;
     case SOURCE_DENY_CACHE: return is_redis && !allowed && policy->n_limits == 1 && !policy->shadow;
+    case SOURCE_LEASE: return is_redis && allowed && policy->n_limits == 1 && policy->limits[0].lease_us > 0;
     case SOURCE_UNLIMITED: return policy->unlimited && allowed;
     case SOURCE_ALLOW: return is_redis && policy->plan.on_failure == ON_FAILURE_ALLOW && allowed && !policy->unlimited;
     case SOURCE_DENY: return is_redis && policy->plan.on_failure == ON_FAILURE_DENY && !allowed && !policy->unlimited;

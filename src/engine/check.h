@@ -84,6 +84,9 @@ struct check {
     bool may_merge_back;  /* a local answer has admitted it while it was in the store, which may charge it too */
     bool is_sealed;       /* its op is filled */
     bool is_special;      /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
+    bool is_leased;       /* a limit of it leases units (unit_leases.h) */
+    bool asks_lease;      /* and its op asks for more units than its own */
+    int64_t n_leased;     /* units of its one counter that this daemon held when it was submitted */
     bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */
     bool is_split;        /* its parts are asked in its place (split.h) */
     bool is_part;         /* of one that is split */

@@ -18,6 +18,7 @@ static void maybe_closed(struct engine *engine)
     void *arg = engine->on_closed_arg;
     engine_counters.inflight = 0;
     slots_fini(&engine->slots);
+    unit_leases_fini(&engine->leases);
     merge_back_fini(&engine->merge_back);
     failure_fini(&engine->failure);
     reservations_fini(&engine->reservations);
@@ -67,6 +68,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
                                      .answer = answer,
                                      .on_returned = on_parts_returned,
                                      .max = options->max_inflight};
+    unit_leases_init(&engine->leases, clock, &engine->store);
     if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, &engine->calls, set, &options->slots) < 0) {
         mem_free(engine);
         return NULL;
@@ -197,7 +199,8 @@ static void fail_waiting(struct check *check, enum reason reason)
 
 static inline void decided(struct check *check)
 {
-    if (check->op.source != SOURCE_DENY_CACHE) failure_store_answered(&check->engine->failure);
+    bool is_stores = check->op.source != SOURCE_DENY_CACHE && check->op.source != SOURCE_LEASE;
+    if (is_stores) failure_store_answered(&check->engine->failure);
     check_take_answer(check, &check->op, check->op.source);
     answer(check);
 }
@@ -289,6 +292,7 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
 /* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer. */
 static void follow_up(struct check *check, enum op_outcome outcome)
 {
+    if (check->is_leased) unit_leases_answered(&check->engine->leases, check, outcome);
     if (outcome == OP_DECIDED) reservations_decided(check);
     if (check->op.kind == OP_RESERVE) follow_up_reserve(check, outcome);
     if (check->slot != NULL) slot_op_done(check->slot, &check->op, outcome);
@@ -363,6 +367,7 @@ static void ask_store(struct check *check)
 
     enum op_outcome outcome = submit_outcome(status);
     if (check->slot != NULL) slot_op_done(check->slot, op, outcome);
+    if (check->is_leased) unit_leases_answered(&engine->leases, check, outcome);
     if (outcome == OP_DECIDED && check->is_special) reservations_decided(check);
     end_waiting(check, outcome);
 }
@@ -414,6 +419,8 @@ static void submit_special(struct engine *engine, struct check *check)
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
 
+    bool may_lease = engine->store.source == SOURCE_REDIS && check->op.kind != OP_RELEASE;
+    check->is_leased = may_lease && unit_leases_concern(check);
     struct check *candidates = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);
@@ -424,10 +431,15 @@ static void submit_special(struct engine *engine, struct check *check)
         answer(check);
     } else if (engine->closing)
         fail(check, REASON_DOWN);
-    else if (splits_needed(&engine->store, check))
-        submit_split(engine, check);
-    else
-        ask_store(check);
+    else if (check->is_leased && unit_leases_decide(&engine->leases, check))
+        decided(check);
+    else {
+        if (check->is_leased) unit_leases_submit(&engine->leases, check);
+        if (splits_needed(&engine->store, check))
+            submit_split(engine, check);
+        else
+            ask_store(check);
+    }
 
     /* the engine may be gone with the last of them */
     if (candidates != NULL) candidates_submit(candidates, engine->clock->mono_us, engine->closing);
@@ -614,7 +626,9 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
         fail_waiting(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL;)
         fail_waiting(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
-    if (engine->slots.n > 0 || engine->splits.n_refunds > 0) store_flush(&engine->store); /* what was given back last */
+    unit_leases_end(&engine->leases);
+    if (engine->slots.n > 0 || engine->splits.n_refunds > 0 || engine->leases.n_out > 0)
+        store_flush(&engine->store); /* what was given back last */
     slots_close(&engine->slots);
     store_close(&engine->store, on_store_closed, engine);
 }

@@ -35,6 +35,13 @@
     COUNTER(split_refunds, "parts of these that were charged and given back, because another part was denied")         \
     COUNTER(split_refunds_lost, "parts of these that stay charged although another part was denied: the reply to the " \
                                 "charge, or the give-back, was lost")                                                  \
+    COUNTER(decided_by_lease, "checks decided here by leased units, without asking Redis")                             \
+    COUNTER(leases_taken, "leases: units of a busy key that Redis charged ahead of the checks that use them")          \
+    COUNTER(leases_units, "units in them")                                                                             \
+    COUNTER(leases_returned, "leased units that were not used, and given back")                                        \
+    COUNTER(leases_lost,                                                                                               \
+            "leased units that were not used and stay charged: their window has ended, they have drained "             \
+            "from a bucket, or the give-back failed")                                                                  \
     COUNTER(late_replies, "store replies that came after their check was answered, and were dropped")                  \
     COUNTER(reservations_made, "reservations made in the store")                                                       \
     COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \

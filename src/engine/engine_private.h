@@ -17,6 +17,7 @@
 #include "engine/overdue.h"
 #include "engine/reservations.h"
 #include "engine/split.h"
+#include "engine/unit_leases.h"
 
 enum { ENGINE_RETRY_US = 5000000 }; /* until what could not be given back is tried again */
 
@@ -33,6 +34,7 @@ struct engine {
     struct failure failure;
     struct candidates candidates;
     struct splits splits;
+    struct unit_leases leases;
     struct calls calls;
     struct reservations reservations;
     uint64_t n_reserved; /* ever */

@@ -78,6 +78,10 @@ int limit_prepare(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, "burst", "is for buckets; leave it out, or use token_bucket");
     if (limit->max_wait_us != 0 && limit->algo != ALGO_LEAKY_BUCKET)
         return diag_invalid(diag, "max_wait", "is for leaky_bucket; leave it out");
+    if (limit->lease_us > 0 && limit->count_denied)
+        return diag_invalid(diag, "lease",
+                            "is not for limits with count_denied, whose denials are charged in Redis; leave "
+                            "one of them out");
     if (ops->configure(limit, diag) != 0) return -1;
     if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
         return diag_invalid(diag, "limit", "must be 0 to %" PRId64, LIMIT_MAX);

@@ -87,8 +87,9 @@ struct limit {
     bool phase;                /* aligned fixed windows: each key's begin at a time of their own */
     bool shared;               /* its counters belong to some parts of the key only, which other keys may share */
     key_parts parts;           /* if shared: which, of the policy's format */
-    bool debt;       /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
-    bool merge_back; /* the policy's: units that a failure table admitted are charged afterwards, above `full` too */
+    bool debt;        /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
+    int64_t lease_us; /* units of a busy key are charged ahead, for up to this time; 0 = never */
+    bool merge_back;  /* the policy's: units that a failure table admitted are charged afterwards, above `full` too */
 
     /* Set by limit_prepare(), key_head and its hash by limit_set_key_head(): */
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */

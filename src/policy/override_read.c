@@ -97,7 +97,7 @@ static void override_number(struct entry *entry, enum policy_field field, struct
     int64_t value;
     if (!value_parse(&policy_settings[field].type, path, node, faults, &value)) return;
     bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
-    bool is_free = field == FIELD_LIMIT && (value == 0 || counts_for_all(limit));
+    bool is_free = field == FIELD_LEASE || (field == FIELD_LIMIT && (value == 0 || counts_for_all(limit)));
     if (limit->shared && !is_same && !is_free)
         faults_add(faults, node->line, path,
                    "would differ for keys that share one %s (by); leave it out, or override a limit of the whole key",

@@ -377,7 +377,8 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
     }
     plan->merges_back &= plan->reserves && plan->on_failure == ON_FAILURE_LOCAL;
     if (plan->zero_limit != NULL) plan->decider = DENIED_ALWAYS;
-    plan->is_plain = plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL;
+    bool leases = plan->n_limits == 1 && limits[0].lease_us > 0;
+    plan->is_plain = plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL && !leases;
 }
 
 /* For a policy, its variants and its candidate. */

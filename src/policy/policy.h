@@ -108,17 +108,17 @@ struct plan {
     uint16_t n_limits; /* 0 if ALLOWED_ALWAYS */
 
     enum plan_decider decider;
-    bool is_plain;              /* its limits alone decide a check: DECIDED_BY_LIMITS, no shadow, no candidate */
-    bool shadow;                /* evaluated and counted, and never denies */
-    bool reserves;              /* units can be reserved: every limit can give them back */
-    bool has_slots;             /* a limit is of slots, to be acquired and released; an override's: its policy's */
-    bool merges_back;           /* what `local` admits is charged in the store afterwards */
-    bool owns_state;            /* some counter belongs to the whole key */
-    bool shares;                /* some limit is shared */
-    uint16_t n_joined;          /* ids of one key that key_format_id() needs space for, the one of `shard_parts` too */
-    key_parts shard_parts;      /* those that all limits count by: they decide the shard of the Redis keys */
-    enum on_failure on_failure; /* what is answered without the store: `allow` if nothing is enforced */
-    uint32_t deadline_ms;       /* UINT32_MAX if ALLOWED_ALWAYS */
+    bool is_plain;         /* its limits alone decide a check: DECIDED_BY_LIMITS, no shadow, no candidate, no lease */
+    bool shadow;           /* evaluated and counted, and never denies */
+    bool reserves;         /* units can be reserved: every limit can give them back */
+    bool has_slots;        /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool merges_back;      /* what `local` admits is charged in the store afterwards */
+    bool owns_state;       /* some counter belongs to the whole key */
+    bool shares;           /* some limit is shared */
+    uint16_t n_joined;     /* ids of one key that key_format_id() needs space for, the one of `shard_parts` too */
+    key_parts shard_parts; /* those that all limits count by: they decide the shard of the Redis keys */
+    enum on_failure on_failure;     /* what is answered without the store: `allow` if nothing is enforced */
+    uint32_t deadline_ms;           /* UINT32_MAX if ALLOWED_ALWAYS */
     const struct limit *zero_limit; /* DENIED_ALWAYS: the first limit of 0; else NULL */
     const struct limit *least;      /* the limit with the smallest capacity, of several the first; NULL: no limits */
     int64_t max_cost;               /* no check may charge all limits more at once */

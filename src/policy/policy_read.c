@@ -83,6 +83,37 @@ static void read_phase(struct reading *reading, struct policy *policy)
                        "algorithm: fixed_window without start: first_hit");
 }
 
+/* Does a limit lease units, for some keys? */
+static bool leases(const struct policy *policy)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (policy->limits[i].lease_us > 0) return true;
+    for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++)
+        if (leases(policy->overrides->items[i].variant)) return true;
+    return policy->candidate != NULL && leases(policy->candidate);
+}
+
+/* Units are leased for checks that one limit alone decides. */
+static void refuse_lease(struct reading *reading, const struct policy *policy)
+{
+    if (!leases(policy)) return;
+    if (policy->n_limits > 1)
+        reading_refuse(
+            reading, FIELD_LIMITS,
+            "has several limits, and lease is for policies of one; leave lease out, or write a policy for each "
+            "limit");
+    if (policy->shadow)
+        reading_refuse(
+            reading, FIELD_SHADOW,
+            "is not for policies with lease, whose units are charged before a check uses them; leave one of the "
+            "two out");
+    if (policy->candidate != NULL)
+        reading_refuse(
+            reading, FIELD_CANDIDATE,
+            "is not for policies with lease, because a candidate is asked in Redis with every check; leave one of "
+            "the two out");
+}
+
 /* ---- Its limits ---- */
 
 /* The limits of `policy` from a list of the file: `limits`, or `candidate`. */
@@ -151,6 +182,7 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
     if (n_limits > 0) read_phase(reading, policy);
     read_policy_fields(reading, policy);
     override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
+    if (reading->faults->n_errors == n_errors) refuse_lease(reading, policy);
 }
 
 /* The policy, or NULL with the fault recorded. */

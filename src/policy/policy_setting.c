@@ -11,6 +11,7 @@
 #define BUCKETS       (BIT(BUCKET) | SHAPERS)
 #define FIXED_WINDOWS (BIT(FIXED_WINDOW) | BIT(FIRST_HIT))
 #define COUNTERS      (FIXED_WINDOWS | BIT(SLIDING_LOG))
+#define LEASED        (FIXED_WINDOWS | BIT(CALENDAR_WINDOW) | BIT(SLIDING_COUNTER) | BIT(BUCKET))
 #define CALENDARS     BIT(CALENDAR_WINDOW)
 #define SLOTTED       BIT(CONCURRENCY)
 #define COMPATS                                                                                                        \

@@ -26,6 +26,7 @@ static void fill(struct limit *limit, const struct limit_spec *spec, bool merge_
     if (spec->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(spec->window_us);
     limit->burst = spec->burst;
     limit->count_denied = spec->count_denied;
+    limit->lease_us = spec->lease_us;
     limit->merge_back = merge_back;
     int status = policy_prepare_limit(limit, NULL, &diag);
     if (status != 0) fprintf(stderr, "policies: %s %s\n", diag.setting, diag.text);

@@ -15,6 +15,7 @@ struct limit_spec {
     int64_t window_us; /* 0 = no such limit */
     int64_t burst;
     bool count_denied;
+    int64_t lease_us;
 };
 
 struct policy_spec {

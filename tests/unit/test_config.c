@@ -356,6 +356,22 @@ static const struct {
     {LIMITS("{name: a, algorithm: leaky_bucket, limit: 1, window: 1s, max_wait: 1s}") "    merge_back: true\n", 4,
      "policies.p.limits[0]: merge_back is not for policies with max_wait, where later checks wait for the units that "
      "are charged; leave one of them out"},
+    {POLICY("    algorithm: fixed_window\n    lease: 1h\n" VALID), 4, "policies.p.lease: "},
+    {POLICY("    algorithm: fixed_window\n    lease: 1s\n    count_denied: true\n" VALID), 4,
+     "policies.p.lease: is not for limits with count_denied"},
+    {POLICY("    algorithm: sliding_log\n    lease: 1s\n" VALID), 4,
+     "policies.p.lease: is not a setting of sliding_log"},
+    {POLICY("    algorithm: leaky_bucket\n    lease: 1s\n" VALID), 4,
+     "policies.p.lease: is not a setting of leaky_bucket"},
+    {POLICY("    algorithm: gcra\n    lease: 1s\n    shadow: true\n" VALID), 5,
+     "policies.p.shadow: is not for policies with lease"},
+    {LIMITS(LIMIT_A) "    lease: 1s\n", 5, "policies.p.lease: does not go with limits"},
+    {LIMITS("{name: a, algorithm: gcra, limit: 1, window: 1s, lease: 1s}\n"
+            "      - {name: b, algorithm: gcra, limit: 1, window: 1s}"),
+     3, "policies.p.limits: has several limits, and lease is for policies of one"},
+    {POLICY("    algorithm: gcra\n    lease: 1s\n    candidate: [{name: c, algorithm: gcra, limit: 1, window: "
+            "1s}]\n" VALID),
+     5, "policies.p.candidate: is not for policies with lease"},
     {LIMITS(LIMIT_A) "    name: a\n", 5, "policies.p.name: names one of several limits"},
     {POLICY("    limits: []\n"), 3, "policies.p.limits: has 0 entries; write 1 to 16"},
     {POLICY("    limits: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]\n"), 3, "has 17 entries"},

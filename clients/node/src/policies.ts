@@ -14,6 +14,7 @@ const OTHERS = [
   'max_wait',
   'start',
   'count_denied',
+  'lease',
   'phase',
   'on_failure',
   'deadline',

@@ -44,6 +44,7 @@ SETTINGS = {  # of an inline policy, by name; others can be given as a mapping
     "start",
     "phase",
     "count_denied",
+    "lease",
     "timezone",
     "week_start",
     "max_wait",

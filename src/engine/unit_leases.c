@@ -1,0 +1,425 @@
+#include "engine/unit_leases.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "engine/engine_counters.h"
+
+enum {
+    WAYS = 8,
+    SETS = 1024, /* a power of two, as the next */
+    N_HEATS = 1 << 15,
+    BUSY = 16,      /* checks of a key within the age of a lease, from which on it may have one */
+    SIZE_MIN = 8,   /* a smaller lease is not worth it */
+    PART = 8,       /* of what is left a lease is at most one of so many parts */
+    GROWTH = 4,     /* from one lease to the next */
+    KEY_MAX = 128,  /* of a limit's id; longer ones have no lease */
+    OUT_MAX = 1024, /* give_backs under way; what is beyond is lost */
+    ENDS_PER_TICK = 256,
+};
+
+/* How busy a key is. */
+struct heat {
+    uint32_t tag;
+    uint16_t period, n;
+};
+
+struct unit_lease {
+    uint64_t hash;          /* 0 = no entry */
+    struct deadline age;    /* set while units > 0 */
+    struct policy_set *set; /* one reference while units > 0 */
+    const struct limit *limit;
+    uint32_t version; /* of its policy */
+    uint16_t head_len, key_len;
+    bool is_asking;    /* a check that asks for units is under way */
+    bool is_unwanted;  /* and another op of the key behind it: what is granted goes back */
+    bool is_forgotten; /* which was a reset: nothing of it is there any more */
+    int64_t full;      /* of the limit that the units were granted under */
+    int64_t units;     /* charged and not used */
+    int64_t asked_us;  /* CLOCK_MONOTONIC: the store has granted them later than this */
+    int64_t now_us;    /* the store's time when it did */
+    int64_t seen_us;   /* CLOCK_MONOTONIC: last asked for */
+    int64_t left;      /* what the store had left when it last answered; -1 = it has not yet */
+    int64_t size;      /* of the lease */
+    int64_t next_size;
+    struct state state; /* after the grant, and what else this daemon was charged since */
+    uint8_t bytes[KEY_HEAD_MAX + KEY_MAX];
+};
+
+struct unit_lease_table {
+    struct unit_lease entries[WAYS * SETS];
+    struct heat heats[N_HEATS];
+};
+
+struct give_back {
+    struct list link;
+    struct op op;
+    struct op_member member;
+    struct op_reservation charge;
+    struct policy_set *set; /* that holds the limit: one reference */
+    struct unit_leases *leases;
+    uint8_t key[KEY_MAX];
+};
+
+void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store)
+{
+    *leases = (struct unit_leases){.clock = clock, .store = store};
+    deadlines_init(&leases->ages);
+    list_init(&leases->idle);
+}
+
+void unit_leases_fini(struct unit_leases *leases)
+{
+    CHECK(leases->n_out == 0 && deadlines_first(&leases->ages) == NULL);
+    for (struct list *it; (it = list_pop_front(&leases->idle)) != NULL;)
+        mem_free(LIST_ITEM(it, struct give_back, link));
+    mem_free(leases->table);
+    deadlines_fini(&leases->ages);
+}
+
+/* ---- which checks, and their entries ---- */
+
+static bool may_lease(const struct op_member *member)
+{
+    return member->limit->lease_us > 0 && member->key.len <= KEY_MAX;
+}
+
+bool unit_leases_concern(const struct check *check)
+{
+    for (uint16_t i = 0; i < check->op.n_members; i++)
+        if (check->op.members[i].limit->lease_us > 0) return true;
+    return false;
+}
+
+/* One that leaves nothing but a charge. */
+static bool is_plain(const struct check *check)
+{
+    const struct op *op = &check->op;
+    return op_is_single_check(op) && check->n_all == 1 && !op->is_all && op->at_most == 0 && op->members[0].cost > 0 &&
+           may_lease(&op->members[0]);
+}
+
+static uint64_t hash_of(const struct op_member *member)
+{
+    return (hash_keyed(member->key.data, member->key.len) ^ member->limit->head_hash) | 1;
+}
+
+static struct unit_lease *find(const struct unit_leases *leases, const struct op_member *member)
+{
+    if (leases->table == NULL || !may_lease(member)) return NULL;
+
+    uint64_t hash = hash_of(member);
+    const struct limit *limit = member->limit;
+    struct unit_lease *set = &leases->table->entries[hash / 2 % SETS * WAYS];
+    for (struct unit_lease *lease = set; lease < set + WAYS; lease++) {
+        if (lease->hash == hash && lease->head_len == limit->key_head_len && lease->key_len == member->key.len &&
+            memcmp(lease->bytes, limit->key_head, lease->head_len) == 0 &&
+            memcmp(lease->bytes + lease->head_len, member->key.data, lease->key_len) == 0)
+            return lease;
+    }
+    return NULL;
+}
+
+/* An entry for a key that has none, once it is busy; else NULL. */
+static struct unit_lease *find_or_add(struct unit_leases *leases, const struct op_member *member)
+{
+    struct unit_lease *found = find(leases, member);
+    if (found != NULL) return found;
+    if (leases->table == NULL) leases->table = mem_zalloc(sizeof *leases->table);
+    if (leases->table == NULL) return NULL;
+
+    uint64_t hash = hash_of(member);
+    int64_t now_us = leases->clock->mono_us;
+    struct heat *heat = &leases->table->heats[(hash >> 16) % N_HEATS];
+    uint32_t tag = (uint32_t)(hash >> 32);
+    uint16_t period = (uint16_t)(now_us / member->limit->lease_us);
+    if (heat->period != period || (heat->tag != tag && heat->n < 2))
+        *heat = (struct heat){.tag = tag, .period = period};
+    if (heat->tag != tag) {
+        heat->n--; /* of two keys that meet here the busier one stays */
+        return NULL;
+    }
+    if (++heat->n < BUSY) return NULL;
+
+    struct unit_lease *set = &leases->table->entries[hash / 2 % SETS * WAYS], *chosen = NULL;
+    for (struct unit_lease *lease = set; lease < set + WAYS; lease++) {
+        if (lease->hash != 0 && (lease->units > 0 || lease->is_asking)) continue;
+        bool is_better = chosen == NULL || lease->hash == 0 || (chosen->hash != 0 && lease->seen_us < chosen->seen_us);
+        if (is_better) chosen = lease;
+    }
+    if (chosen == NULL) return NULL;
+
+    const struct limit *limit = member->limit;
+    *chosen = (struct unit_lease){.hash = hash,
+                                  .head_len = limit->key_head_len,
+                                  .key_len = (uint16_t)member->key.len,
+                                  .left = -1,
+                                  .next_size = BUSY};
+    deadline_init(&chosen->age);
+    memcpy(chosen->bytes, limit->key_head, chosen->head_len);
+    memcpy(chosen->bytes + chosen->head_len, member->key.data, chosen->key_len);
+    return chosen;
+}
+
+/* ---- giving back ---- */
+
+/* It holds nothing any more. */
+static void let_go(struct unit_leases *leases, struct unit_lease *lease)
+{
+    lease->units = 0;
+    deadlines_unset(&leases->ages, &lease->age);
+    policy_set_unref(lease->set);
+    lease->set = NULL;
+}
+
+static void end_give_back(struct give_back *back, enum op_outcome outcome)
+{
+    struct unit_leases *leases = back->leases;
+    int64_t units = back->member.cost, returned = outcome == OP_DECIDED ? back->member.refunded : 0;
+    engine_counters.leases_returned += (uint64_t)returned;
+    engine_counters.leases_lost += (uint64_t)(units - returned);
+    policy_set_unref(back->set);
+    list_push_back(&leases->idle, &back->link);
+}
+
+static void on_given_back(struct op *op, enum op_outcome outcome)
+{
+    struct give_back *back = CONTAINER_OF(op, struct give_back, op);
+    back->leases->n_out--;
+    end_give_back(back, outcome);
+}
+
+static struct give_back *take_idle(struct unit_leases *leases)
+{
+    if (leases->n_out >= OUT_MAX) return NULL;
+    struct list *idle = list_pop_front(&leases->idle);
+    return idle != NULL ? LIST_ITEM(idle, struct give_back, link) : mem_zalloc(sizeof(struct give_back));
+}
+
+/* In the order of the client's ops. A bucket's units come back with time. */
+static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
+{
+    int64_t units = lease->units, used = lease->size - units;
+    struct give_back *back = units > 0 && !limit_is_bucket(lease->limit) ? take_idle(leases) : NULL;
+    lease->next_size = used > SIZE_MIN ? used : SIZE_MIN;
+    if (back == NULL) {
+        engine_counters.leases_lost += (uint64_t)units;
+        let_go(leases, lease);
+        return;
+    }
+
+    memcpy(back->key, lease->bytes + lease->head_len, lease->key_len);
+    back->leases = leases;
+    back->set = policy_set_ref(lease->set);
+    back->member = (struct op_member){.limit = lease->limit, .key = {back->key, lease->key_len}, .cost = units};
+    back->charge = (struct op_reservation){.made_us = lease->now_us};
+    back->op = (struct op){.kind = OP_REFUND,
+                           .n_members = 1,
+                           .members = &back->member,
+                           .reservation = &back->charge,
+                           .client = client,
+                           .done = on_given_back};
+    list_init(&back->op.link);
+    list_init(&back->link);
+    let_go(leases, lease);
+
+    enum submit status = store_submit(leases->store, &back->op);
+    if (status == SUBMIT_PENDING)
+        leases->n_out++;
+    else
+        end_give_back(back, submit_outcome(status));
+}
+
+static int64_t end_us(const struct unit_lease *lease)
+{
+    return lease->asked_us + lease->limit->lease_us;
+}
+
+int64_t unit_leases_next_us(const struct unit_leases *leases)
+{
+    const struct deadline *first = deadlines_first(&leases->ages);
+    return first != NULL ? first->at_us : INT64_MAX;
+}
+
+void unit_leases_run(struct unit_leases *leases)
+{
+    for (int n = 0; n < ENDS_PER_TICK && unit_leases_next_us(leases) <= leases->clock->mono_us; n++)
+        give_back(leases, CONTAINER_OF(deadlines_first(&leases->ages), struct unit_lease, age), 0);
+}
+
+void unit_leases_end(struct unit_leases *leases)
+{
+    struct deadline *first;
+    while ((first = deadlines_first(&leases->ages)) != NULL)
+        give_back(leases, CONTAINER_OF(first, struct unit_lease, age), 0);
+    leases->is_over = true;
+}
+
+/* ---- using ---- */
+
+/* The store's state as of now_us, its time, and what of the lease may still be used. */
+static int64_t view_at(struct view *view, struct unit_lease *lease, const struct op_member *member, int64_t now_us)
+{
+    limit_here(view, member->limit, member->key, member->max_wait_us, now_us);
+    limit_view(view, &lease->state);
+    view->state = NULL;
+    int64_t most = lease->now_us < view->since_us ? 0 : view->used / view->step;
+    return lease->units < most ? lease->units : most;
+}
+
+/* The next lease is to last half of its age. */
+static int64_t size_after(const struct unit_leases *leases, const struct unit_lease *lease)
+{
+    int64_t lasted_us = leases->clock->mono_us - lease->asked_us + 1;
+    __int128 size = (__int128)lease->size * (lease->limit->lease_us / 2) / lasted_us;
+    if (size > lease->size * GROWTH) return lease->size * GROWTH;
+    return size < SIZE_MIN ? SIZE_MIN : (int64_t)size;
+}
+
+static void use_up(struct unit_leases *leases, struct unit_lease *lease)
+{
+    lease->next_size = size_after(leases, lease);
+    let_go(leases, lease);
+}
+
+bool unit_leases_decide(struct unit_leases *leases, struct check *check)
+{
+    struct op *op = &check->op;
+    struct op_member *member = &op->members[0];
+    struct unit_lease *lease = is_plain(check) ? find(leases, member) : NULL;
+    if (lease == NULL || lease->units == 0) return false;
+    bool is_its = lease->version == member->limit->policy->version && member->limit->full >= lease->full;
+    if (!is_its || leases->clock->mono_us >= end_us(lease)) return false;
+
+    struct view view;
+    op->now_us = lease->now_us + leases->clock->mono_us - lease->asked_us;
+    int64_t units = view_at(&view, lease, member, op->now_us);
+    engine_counters.leases_lost += (uint64_t)(lease->units - units); /* time has taken them back */
+    lease->units = units;
+    view.used -= units * view.step;
+    if (units < member->cost || limit_fits(&view, member->cost, 1) == 0) {
+        if (units == 0) use_up(leases, lease);
+        return false;
+    }
+
+    lease->seen_us = leases->clock->mono_us;
+    lease->units -= member->cost;
+    if (lease->units == 0) use_up(leases, lease);
+    op_decide_one(op, &view);
+    op->source = SOURCE_LEASE;
+    engine_counters.decided_by_lease++;
+    return true;
+}
+
+/* ---- asking ---- */
+
+/* A plain check that no unit was left for. */
+static void submit_plain(struct unit_leases *leases, struct check *check)
+{
+    struct op *op = &check->op;
+    struct op_member *member = &op->members[0];
+    struct unit_lease *lease = find_or_add(leases, member);
+    if (lease == NULL) return;
+
+    lease->seen_us = leases->clock->mono_us;
+    if (lease->units > 0) { /* too few for it, or another version's or limit's */
+        bool is_over = lease->version != member->limit->policy->version || leases->clock->mono_us >= end_us(lease);
+        if (is_over || !limit_is_bucket(lease->limit)) give_back(leases, lease, op->client);
+        return;
+    }
+    if (lease->is_asking || member->cost != 1 || lease->left < 0) return;
+    int64_t size = lease->left / PART < lease->next_size ? lease->left / PART : lease->next_size;
+    if (size > member->limit->max_cost - 1) size = member->limit->max_cost - 1;
+    if (size < SIZE_MIN) return;
+
+    op->at_most = 1 + size;
+    check->asks_lease = lease->is_asking = true;
+    lease->asked_us = leases->clock->mono_us;
+    lease->is_unwanted = lease->is_forgotten = false;
+}
+
+void unit_leases_submit(struct unit_leases *leases, struct check *check)
+{
+    const struct op *op = &check->op;
+    if (is_plain(check)) {
+        submit_plain(leases, check);
+        return;
+    }
+
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        struct unit_lease *lease = find(leases, &op->members[i]);
+        if (lease == NULL) continue;
+        check->n_leased += lease->units;
+        bool is_bucket = lease->units > 0 && limit_is_bucket(lease->limit);
+        if (lease->units > 0 && (!is_bucket || op->kind == OP_RESET)) give_back(leases, lease, op->client);
+        lease->is_unwanted |= lease->is_asking && !limit_is_bucket(op->members[i].limit);
+        lease->is_forgotten |= lease->is_asking && op->kind == OP_RESET;
+    }
+}
+
+/* What the store has granted beyond the check's own unit. */
+static void begin(struct unit_leases *leases, struct unit_lease *lease, struct check *check, int64_t granted)
+{
+    const struct op *op = &check->op;
+    const struct op_member *member = &op->members[0];
+    struct view view;
+    limit_here(&view, member->limit, member->key, member->max_wait_us, op->now_us);
+    limit_report(&view, member->used, member->extra, 0);
+    limit_charge(&view, granted);
+    limit_ops(member->limit)->save(&view, &lease->state);
+
+    lease->set = policy_set_ref(check->set);
+    lease->limit = member->limit;
+    lease->version = member->limit->policy->version;
+    lease->full = member->limit->full;
+    lease->units = lease->size = granted - 1;
+    lease->now_us = op->now_us;
+    engine_counters.leases_taken++;
+    engine_counters.leases_units += (uint64_t)lease->units;
+    bool is_kept = deadlines_set(&leases->ages, &lease->age, leases->clock->mono_us, lease->limit->lease_us) == 0;
+    if (lease->is_unwanted || lease->is_forgotten || leases->is_over || !is_kept) give_back(leases, lease, op->client);
+}
+
+/* This daemon was charged behind the grant: for `remaining`. */
+static void note_charge(struct unit_leases *leases, struct unit_lease *lease, const struct op *op)
+{
+    const struct op_member *member = &op->members[0];
+    struct view view;
+    if (member->decision.granted == 0 || op->now_us < lease->now_us) return;
+
+    lease->units = view_at(&view, lease, member, op->now_us);
+    if (lease->units == 0) {
+        let_go(leases, lease);
+        return;
+    }
+    limit_charge(&view, member->decision.granted);
+    limit_ops(member->limit)->save(&view, &lease->state);
+}
+
+void unit_leases_answered(struct unit_leases *leases, struct check *check, enum op_outcome outcome)
+{
+    struct op *op = &check->op;
+    struct op_member *member = &op->members[0];
+    bool asked = check->asks_lease;
+    int64_t granted = asked && outcome == OP_DECIDED && op->source != SOURCE_DENY_CACHE ? member->decision.granted : 0;
+    if (asked) op->at_most = 0;
+    check->asks_lease = false;
+    if (!is_plain(check)) return;
+
+    struct unit_lease *lease = find(leases, member); /* the one that is asking stays */
+    CHECK(!asked || (lease != NULL && lease->is_asking));
+    if (granted > 1) { /* its own answer is that of one unit */
+        begin(leases, lease, check, granted);
+        struct view view;
+        limit_here(&view, member->limit, member->key, member->max_wait_us, op->now_us);
+        limit_report(&view, member->used, member->extra, 0);
+        op_decide_one(op, &view);
+    }
+    if (asked) lease->is_asking = false;
+    if (outcome != OP_DECIDED || op->source == SOURCE_DENY_CACHE || lease == NULL) return;
+
+    lease->left = member->decision.remaining - (asked ? lease->units : 0);
+    if (lease->left < 0) lease->left = 0;
+    if (!asked && lease->units > 0) note_charge(leases, lease, op);
+}

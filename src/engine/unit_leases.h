@@ -1,0 +1,60 @@
+/*
+ * unit_leases.h: units of a busy key, charged in the store ahead of the checks that use them (a policy's `lease`), so
+ * that those are decided here.
+ *
+ * A check of a busy key that goes to the store anyway asks for more than its own unit, as an at_most does: no other op,
+ * no other script. What is granted beyond one is the key's lease. A later plain check takes its cost from it, and its
+ * answer is made from the state that the store had after the grant less the units that nobody has used yet: by the
+ * arithmetic of every store.
+ *
+ * Never above the limit. A unit was charged before it is used, and it is used only while it still counts, by a clock
+ * that is not behind the store's:
+ *   windows   in the window that it was charged in
+ *   buckets   while it has not drained: of a lease at most floor(level / b) units are left, `level` being that after
+ *             the grant, drained since. So all unused units and the bucket's tokens together are never more than the
+ *             burst, however many daemons hold some (the proof is in ALGORITHMS.md)
+ * Keys that share a counter may have overrides: units go only to a key whose limit is not below that of the key they
+ * were granted for.
+ *
+ * Unused units of a window go back by a refund that names the moment of the grant: at the lease's age, and right before
+ * any other op of the key from here, so that it finds them free. Those of a bucket are not given back, because the
+ * leases of others count on its level: they come back with time. A daemon that is killed loses what it holds.
+ *
+ * A lease is at most an eighth of what is left, and no more than the last one's use suggests. An entry with units keeps
+ * its policies alive, so a reload leaves it alone: under another version of the policy its units go back.
+ */
+#ifndef RL_ENGINE_UNIT_LEASES_H
+#define RL_ENGINE_UNIT_LEASES_H
+
+#include "engine/check.h"
+#include "engine/deadlines.h"
+
+struct unit_lease_table;
+
+struct unit_leases {
+    const struct clock *clock;      /* not owned */
+    struct store *store;            /* not owned */
+    struct unit_lease_table *table; /* owned; NULL until a policy with `lease` is asked */
+    struct deadlines ages;          /* of those with units */
+    struct list idle;               /* struct give_back */
+    size_t n_out;                   /* the store has them */
+    bool is_over;                   /* unit_leases_end(): what is still granted is lost */
+};
+
+void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store);
+void unit_leases_fini(struct unit_leases *leases); /* the store must be closed */
+
+/* Does a limit that the sealed check asks for lease units? Only such checks come to the next functions. */
+bool unit_leases_concern(const struct check *check);
+/* Decides a plain check by units that are held. False: ask the store, after unit_leases_submit(). */
+bool unit_leases_decide(struct unit_leases *leases, struct check *check);
+/* Gives back what the check must find free, and lets it ask for a lease if its key is busy. */
+void unit_leases_submit(struct unit_leases *leases, struct check *check);
+/* Once for each: what the store made of it. The check's own answer becomes that of its own units. */
+void unit_leases_answered(struct unit_leases *leases, struct check *check, enum op_outcome outcome);
+
+int64_t unit_leases_next_us(const struct unit_leases *leases); /* CLOCK_MONOTONIC; INT64_MAX = nothing to do */
+void unit_leases_run(struct unit_leases *leases);              /* gives back some of those that have their age */
+void unit_leases_end(struct unit_leases *leases);              /* gives back all, once */
+
+#endif

@@ -1,0 +1,145 @@
+"""test_leases.py: units of busy keys that are taken from Redis ahead, through the socket: what decides by them, what they never
+do, and what becomes of those that were not used."""
+
+import pytest
+from harness import eventually
+
+POLICIES = """
+defaults: {deadline: 10s, on_failure: deny}
+policies:
+  window: {algorithm: fixed_window, limit: 10000, window: 1d, lease: 10s}
+  first: {algorithm: fixed_window, start: first_hit, limit: 10000, window: 1d, lease: 10s}
+  month: {algorithm: calendar_window, limit: 10000, window: year, timezone: Europe/Berlin, lease: 10s}
+  counter: {algorithm: sliding_counter, limit: 10000, window: 1d, lease: 10s}
+  bucket: {algorithm: token_bucket, limit: 1, window: 1d, burst: 10000, lease: 10s}
+  short: {algorithm: fixed_window, limit: 10000, window: 1d, lease: 200ms}
+  small: {algorithm: fixed_window, limit: 60, window: 1d, lease: 10s}
+  off: {algorithm: fixed_window, limit: 10000, window: 1d}
+  shared:
+    {key_format: "{tenant}:{user}", by: [tenant], algorithm: fixed_window, limit: 2000, window: 1d, lease: 10s,
+     overrides: [{match: "*:small", limit: 100}]}
+"""
+WINDOWS = ("window", "first", "month", "counter")
+
+
+@pytest.fixture
+def daemon(redis, ratelimitd):
+    return ratelimitd(POLICIES, redis=redis)
+
+
+def heat(client, policy, key="k"):
+    """Until a check is decided by a lease. Returns how many were asked."""
+    for n in range(1, 200):
+        answer = client.check(policy, key)
+        assert answer["allowed"]
+        if answer["source"] == "lease":
+            return n
+    pytest.fail("no check was decided by a lease")
+
+
+@pytest.mark.parametrize("policy", (*WINDOWS, "bucket"))
+def test_a_busy_key_is_decided_here_and_every_unit_is_counted(daemon, connect, policy):
+    client = connect(daemon)
+    n = heat(client, policy)
+    batches = client.call("stats")["redis_batches"]
+    answer = {}
+    for _ in range(500):
+        answer = client.check(policy, "k")
+        assert answer["allowed"]
+    assert answer["remaining"] == 10000 - n - 500
+    stats = client.call("stats")
+    assert stats["redis_batches"] - batches < 100
+    assert stats["decided_by_lease"] > 400
+
+
+@pytest.mark.parametrize("policy", WINDOWS)
+def test_a_peek_finds_unused_units_free(daemon, connect, policy):
+    client = connect(daemon)
+    n = heat(client, policy)
+    assert client.call("peek", policy, "k")["remaining"] == 10000 - n
+    eventually(lambda: client.call("stats")["leases_returned"] > 0, "units are given back")
+    assert client.call("stats")["leases_lost"] == 0
+
+
+def test_explain_says_what_is_held(daemon, connect):
+    client = connect(daemon)
+    heat(client, "window")
+    assert "units of it that no check had used yet (lease)" in client.call("explain", "window", "k")["why"]
+    assert "(lease)" not in client.call("explain", "window", "k")["why"]
+
+
+def test_units_that_are_not_used_go_back_when_the_lease_has_its_age(daemon, connect, redis):
+    client = connect(daemon)
+    n = heat(client, "short")
+    eventually(lambda: client.call("stats")["leases_returned"] > 0, "units are given back")
+    other = connect(daemon)
+    assert other.call("peek", "short", "k")["remaining"] == 10000 - n
+
+
+def test_a_daemon_that_stops_gives_back_what_it_holds(redis, ratelimitd, connect):
+    daemon = ratelimitd(POLICIES, redis=redis)
+    n = heat(connect(daemon), "window")
+    daemon.stop()
+    other = ratelimitd(POLICIES, redis=redis)
+    assert connect(other).call("peek", "window", "k")["remaining"] == 10000 - n
+
+
+def test_a_daemon_that_is_killed_loses_what_it_holds_and_no_more(redis, ratelimitd, connect):
+    daemon = ratelimitd(POLICIES, redis=redis)
+    client = connect(daemon)
+    n = heat(client, "window")
+    stats = client.call("stats")
+    held = stats["leases_units"] - stats["decided_by_lease"]
+    daemon.kill()
+    other = ratelimitd(POLICIES, redis=redis)
+    assert connect(other).call("peek", "window", "k")["remaining"] == 10000 - n - held
+
+
+def test_small_limits_and_policies_without_lease_ask_redis_each_time(daemon, connect):
+    client = connect(daemon)
+    for policy, n in (("small", 60), ("off", 100)):
+        assert {client.check(policy, "k")["source"] for _ in range(n)} == {"redis"}
+    assert client.call("stats")["leases_taken"] == 0
+
+
+def test_several_daemons_admit_the_limit_and_no_more(redis, ratelimitd, connect):
+    clients = [connect(ratelimitd(POLICIES, redis=redis)) for _ in range(3)]
+    admitted = 0
+    for _ in range(6):
+        for client in clients:
+            answers = client.call("check_many", [["window", "k"]] * 600)
+            admitted += sum(answer["allowed"] for answer in answers)
+    assert admitted <= 10000
+    assert admitted > 9000
+    assert sum(client.call("stats")["decided_by_lease"] for client in clients) > 100
+
+
+def test_a_key_with_a_smaller_limit_uses_no_units_of_a_larger_one(daemon, connect):
+    client = connect(daemon)
+    for _ in range(150):
+        assert client.check("shared", "acme:alice")["allowed"]
+    assert client.call("stats")["decided_by_lease"] > 0
+    answer = client.check("shared", "acme:small")
+    assert (answer["allowed"], answer["source"], answer["limit"]) == (False, "redis", 100)
+
+
+def test_a_lease_is_used_while_redis_is_away(daemon, connect, redis):
+    client = connect(daemon)
+    heat(client, "window")
+    stats = client.call("stats")
+    held = stats["leases_units"] - stats["decided_by_lease"]
+    assert held > 0
+    redis.stop()
+    eventually(lambda: client.call("stats")["redis_up"] == 0, "Redis is away")
+    assert [client.check("window", "k")["source"] for _ in range(held + 1)] == ["lease"] * held + ["deny"]
+
+
+def test_a_reload_keeps_leases_and_another_limit_gives_them_back(redis, ratelimitd, connect):
+    daemon = ratelimitd(POLICIES, redis=redis)
+    client = connect(daemon)
+    n = heat(client, "window")
+    daemon.configure(POLICIES.replace("  window: {algorithm: fixed_window, limit: 10000", "  window: {algorithm: fixed_window, limit: 5000"))
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reloads"] == 1, "the reload is done")
+    answer = client.check("window", "k")
+    assert (answer["source"], answer["remaining"]) == ("redis", 5000 - n - 1)

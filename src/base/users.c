@@ -1,19 +1,22 @@
 #include "base/users.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static bool is_initial_namespace;
 
 /* The initial namespace has one row, which leaves every number as it is. */
 void users_look(const char *uid_map)
 {
-    uint32_t inside, outside, n;
+    char row[128], *at = row;
     FILE *file = fopen(uid_map, "re");
     is_initial_namespace = false;
     if (file == NULL) return;
-    if (fscanf(file, "%" SCNu32 " %" SCNu32 " %" SCNu32, &inside, &outside, &n) == 3)
-        is_initial_namespace = inside == 0 && outside == 0 && n == UINT32_MAX;
+    if (fgets(row, sizeof row, file) != NULL) {
+        unsigned long inside = strtoul(at, &at, 10);
+        unsigned long outside = strtoul(at, &at, 10);
+        is_initial_namespace = inside == 0 && outside == 0 && strtoul(at, &at, 10) == UINT32_MAX;
+    }
     fclose(file);
 }
 

@@ -256,7 +256,7 @@ struct access *access_read(const struct tree_node *section, const struct policy_
                                          .policies = policies,
                                          .inline_allow = inline_allow,
                                          .faults = faults};
-        if (i < sections.n) node = node->next;
+        if (node != NULL) node = node->next;
         if (reading.node == NULL) break;
         access_rule_path(rule, reading.base);
         read_rule(&reading, rule);

@@ -68,7 +68,8 @@ struct item {
 
 static bool malformed(struct reading *reading)
 {
-    return refuse(reading, "its answer is not built as one");
+    refuse(reading, "its answer is not built as one");
+    return false;
 }
 
 /* One item, of an array its head. */
@@ -288,7 +289,7 @@ static bool read_ip(struct reading *reading, struct slice *ret_ip)
 static bool read_range(struct reading *reading)
 {
     int64_t n, from, to, n_of_node, port;
-    uint16_t node;
+    uint16_t node = CLUSTER_NONE;
     struct item host;
     if (!next_array(reading, &n) || !next_integer(reading, &from) || !next_integer(reading, &to)) return false;
     if (n < 3 || !next_array(reading, &n_of_node) || n_of_node < 2) return n < 3 ? true : malformed(reading);

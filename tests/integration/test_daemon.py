@@ -604,7 +604,7 @@ def test_the_sample_configuration_is_correct_and_reads_as_it_says(ratelimitd, co
 def test_the_sample_configuration_is_correct_including_its_comments(place):
     sample = (ROOT / "systemd" / "ratelimitd.yaml").read_text()
     text = sample.replace("  type: memory\n", "")
-    text = re.sub(r"^#(listen:|control:|  )", r"\1", text, flags=re.M).replace("group: ratelimit ", "group: root ")
+    text = re.sub(r"^#(listen:|control:|access:|  )", r"\1", text, flags=re.M).replace("group: ratelimit ", "group: root ")
     status, _, err = run_ratelimitd("--check-config", "-c", written(place, text))
     assert status == 0, err
     assert "CREDENTIALS_DIRECTORY is not set here" in err

@@ -29,7 +29,7 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # Snippets without a language: the two of Try it and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
-PLAIN = {"README.md": 3, "redis.md": 14, "operate-under-load.md": 1}
+PLAIN = {"README.md": 3, "redis.md": 15, "operate-under-load.md": 1}
 
 
 def named(block):
@@ -592,7 +592,7 @@ def test_the_examples_of_the_manual_page_are_correct(tmp_path):
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
     helps.append((ROOT / "tests" / "bench" / "bench.py").read_text())
-    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key"}  # of cmake, systemctl, pkg-config, redis-cli
+    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster"}  # of cmake, systemctl, pkg-config, redis-cli
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 

@@ -238,6 +238,17 @@ size_t op_queue_list_slot(const struct op_queue *queue, uint16_t hash_slot, stru
     return n;
 }
 
+void op_queue_mark_slots(const struct op_queue *queue, bool *has_ops)
+{
+    const struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done, &queue->passed};
+    for (size_t i = 0; i < N_OF(lists) && queue->n > 0; i++) {
+        LIST_FOREACH (link, lists[i]) {
+            const struct list *ops = &LIST_ITEM(link, struct client, link)->ops;
+            LIST_FOREACH (it, ops) has_ops[LIST_ITEM(it, struct op, link)->hash_slot] = true;
+        }
+    }
+}
+
 void op_queue_pass(struct op_queue *queue, const struct op *op)
 {
     struct client *client = find_client(queue, op->client);

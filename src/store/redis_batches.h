@@ -124,6 +124,8 @@ bool redis_batches_redirected(struct batch_call *call, struct slice error);
 void redis_batches_end_overtaken_held(const struct batch_call *call);
 /* What waits here for this hash slot, to the end of `to`, in any order. */
 void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, struct list *to);
+/* True at each hash slot of which ops wait here. */
+void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_waiting);
 /* All of these end with OP_STORE_ERROR; for people, `text`. */
 void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, const char *text);
 bool redis_batches_withdraw(struct redis_batches *batches, struct op *op); /* false: it does not wait any more */

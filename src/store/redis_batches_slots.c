@@ -153,6 +153,12 @@ void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, 
     }
 }
 
+void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_waiting)
+{
+    LIST_FOREACH (it, &batches->refused) has_waiting[LIST_ITEM(it, struct op, link)->hash_slot] = true;
+    op_queue_mark_slots(&batches->waiting, has_waiting);
+}
+
 void redis_batches_end_overtaken_held(const struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;

@@ -361,22 +361,16 @@ static void on_redirect(void *arg, struct redis_batches *batches, uint16_t hash_
 
 /* ---- maps ---- */
 
-/* May the slot change hands at once? */
-static bool is_quiet(const struct cluster_slot *slot)
-{
-    const struct redis_node *node = slot->owner;
-    if (node == NULL) return true;
-    return slot->n_calls == 0 && node->batches.waiting.n == 0 && list_empty(&node->batches.refused);
-}
-
-static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, struct redis_node *node)
+/* has_waiting: ops of it, at any node. */
+static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, struct redis_node *node,
+                      bool has_waiting)
 {
     if (slot->is_held) {
         if (slot->new_owner == NULL && node != slot->owner) slot->new_owner = node;
     } else if (slot->owner != node) {
-        if (node == NULL || is_quiet(slot)) {
+        if (node == NULL || (slot->n_calls == 0 && !has_waiting)) {
             slot->owner = node;
-        } else {
+        } else { /* its owner, or the one that it had before it was nobody's, has some of it */
             cluster_slots_hold(cluster->slots, slot, 0);
             slot->new_owner = node;
         }
@@ -405,10 +399,13 @@ static void on_map(void *arg, const struct cluster_map *map)
         nodes[i]->wanted_until_us = 0; /* from now on the maps say whether it is */
     }
 
+    bool has_waiting[HASH_SLOTS] = {false};
+    LIST_FOREACH (it, &cluster->nodes)
+        redis_batches_mark_slots(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches, has_waiting);
     cluster->has_map = true;
     for (size_t i = 0; i < HASH_SLOTS; i++) {
         uint16_t owner = map->owner[i];
-        set_owner(cluster, &cluster->slots->of[i], owner != CLUSTER_NONE ? nodes[owner] : NULL);
+        set_owner(cluster, &cluster->slots->of[i], owner != CLUSTER_NONE ? nodes[owner] : NULL, has_waiting[i]);
     }
     release_all(cluster);
     find_buckets(cluster);
@@ -494,6 +491,7 @@ struct list *redis_cluster_nodes(struct redis_cluster *cluster)
 
 struct redis_node *redis_cluster_first(const struct redis_cluster *cluster)
 {
+    if (cluster->is_closing) return NULL; /* it may be gone already */
     return cluster->slots->of[cluster->slot_of_bucket[0]].owner;
 }
 

@@ -1,0 +1,224 @@
+/*
+ * cluster_fixture.h: the store of store_fixture.h on a cluster of fake nodes, which tell any map and answer in several
+ * manners.
+ */
+#ifndef RL_FAKES_CLUSTER_FIXTURE_H
+#define RL_FAKES_CLUSTER_FIXTURE_H
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "fakes/fake_redis.h"
+#include "fakes/store_fixture.h"
+#include "store/batch.h"
+#include "store/hash_slot.h"
+#include "store/redis_counters.h"
+
+enum { N_NODES = 3, CALLS_MAX = 256, KEY_MAX = 96 };
+
+/* An EVALSHA with keys, as it came. */
+struct call {
+    struct fake_client *client;
+    unsigned nonce, n_keys;
+    uint16_t hash_slot;
+    bool is_asking;
+    bool is_answered;
+};
+
+/* How a node answers by itself. */
+enum manner { WELL, NOT_AT_ALL, MOVED_ON, ASKS };
+
+struct node {
+    struct fake_redis fake;
+    enum manner manner;
+    int to; /* the node that a redirect names */
+    char map[256];
+    struct call calls[CALLS_MAX]; /* the first ones, and the last */
+    size_t n_calls, n_asking;
+    bool was_asking; /* by the last command */
+    size_t n_wanted;
+};
+
+static struct node nodes[N_NODES];
+static unsigned n_told; /* maps */
+
+static inline void answer(struct call *call)
+{
+    char text[512];
+    size_t at = 0;
+    for (unsigned i = 0; i < call->n_keys; i++) at += (size_t)snprintf(text + at, sizeof text - at, ":0\r\n");
+    call->is_answered = true;
+    fake_reply(call->client, "*%u\r\n%s:1700000000000000\r\n:0\r\n:%u\r\n", call->n_keys + 3, text, call->nonce);
+}
+
+static inline void redirect(struct call *call, const char *word, int to)
+{
+    call->is_answered = true;
+    fake_reply(call->client, "-%s %u %s\r\n", word, call->hash_slot, nodes[to].fake.address);
+}
+
+static inline void refuse(struct call *call, const char *error)
+{
+    call->is_answered = true;
+    fake_reply(call->client, "-%s\r\n", error);
+}
+
+static inline void on_evalsha(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    struct node *node = fake->arg;
+    unsigned nonce = fake_batch_nonce(args, n);
+    bool is_asking = node->was_asking;
+    node->was_asking = false;
+    if (slice_is(args[2], "0")) {
+        fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+        return;
+    }
+
+    struct call *call = &node->calls[node->n_calls < CALLS_MAX ? node->n_calls : CALLS_MAX - 1];
+    node->n_calls++;
+    *call = (struct call){.client = client,
+                          .nonce = nonce,
+                          .n_keys = (unsigned)(n - 4),
+                          .hash_slot = hash_slot_of(args[3].data, args[3].len),
+                          .is_asking = is_asking};
+    for (size_t i = 3; i < n - 1; i++) assert_int_equal(hash_slot_of(args[i].data, args[i].len), call->hash_slot);
+    if (node->manner == WELL) answer(call);
+    if (node->manner == MOVED_ON) redirect(call, "MOVED", node->to);
+    if (node->manner == ASKS) redirect(call, "ASK", node->to);
+}
+
+static inline void on_other(struct fake_redis *fake, struct fake_client *client, const struct slice *args, size_t n)
+{
+    struct node *node = fake->arg;
+    bool is_cluster = n == 2 && slice_is(args[0], "CLUSTER");
+    if (n == 1 && slice_is(args[0], "ASKING")) {
+        node->was_asking = true;
+        node->n_asking++;
+    }
+    if (!is_cluster)
+        fake_reply(client, "+OK\r\n");
+    else if (slice_is(args[1], "SLOTS"))
+        n_told++, fake_reply(client, "%s", node->map);
+    else
+        fake_reply(client, "-ERR unknown subcommand\r\n");
+}
+
+/* The map that every node tells from now on: the first hash slots are `a`'s, the others `b`'s. */
+static inline void set_map(int a, unsigned first_of_b, int b)
+{
+    static const char form[] = "*3\r\n:%u\r\n:%u\r\n*3\r\n$9\r\n127.0.0.1\r\n:%u\r\n$2\r\nid\r\n";
+    for (int i = 0; i < N_NODES; i++) {
+        char *map = nodes[i].map;
+        size_t at = (size_t)snprintf(map, sizeof nodes[i].map, "*%d\r\n", first_of_b < HASH_SLOTS ? 2 : 1);
+        at += (size_t)snprintf(map + at, sizeof nodes[i].map - at, form, 0U, first_of_b - 1, nodes[a].fake.port);
+        if (first_of_b < HASH_SLOTS)
+            snprintf(map + at, sizeof nodes[i].map - at, form, first_of_b, HASH_SLOTS - 1U, nodes[b].fake.port);
+    }
+}
+
+/* The half from there is `a`'s, the other one nobody's. */
+static inline void set_map_of_half(unsigned first, int a)
+{
+    for (int i = 0; i < N_NODES; i++)
+        snprintf(nodes[i].map, sizeof nodes[i].map,
+                 "*1\r\n*3\r\n:%u\r\n:%u\r\n*3\r\n$9\r\n127.0.0.1\r\n:%u\r\n$2\r\nid\r\n", first,
+                 first + HASH_SLOTS / 2 - 1, nodes[a].fake.port);
+}
+
+static inline int setup(void **state)
+{
+    signal(SIGPIPE, SIG_IGN); /* a node may answer the one that has left */
+    (void)store_fixture_setup(state);
+    store_fixture->options.is_cluster = true;
+    store_fixture->limit = store_fixture_limit("window", ALGO_FIXED_WINDOW, 10);
+    memset(nodes, 0, sizeof nodes);
+    for (int i = 0; i < N_NODES; i++) {
+        fake_redis_init_tcp(&nodes[i].fake, &store_fixture->patient.loop, batch_script_sha1, on_evalsha);
+        nodes[i].fake.arg = &nodes[i];
+        nodes[i].fake.on_other = on_other;
+    }
+    set_map(0, HASH_SLOTS, 0);
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    if (!store_fixture->is_closing) store_fixture_close();
+    for (int i = 0; i < N_NODES; i++) fake_redis_close(&nodes[i].fake);
+    return store_fixture_teardown(state);
+}
+
+static inline void open_cluster(void)
+{
+    store_fixture_open_ready(nodes[0].fake.address);
+}
+
+static inline bool has_calls(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < N_NODES; i++)
+        if (nodes[i].n_calls < nodes[i].n_wanted) return false;
+    return true;
+}
+
+/* Until so many calls have come to the node ever. */
+static inline struct call *until_call(int node, size_t n)
+{
+    nodes[node].n_wanted = n;
+    store_fixture_until(has_calls);
+    assert_int_equal(nodes[node].n_calls, n);
+    return &nodes[node].calls[n - 1];
+}
+
+static inline struct ask *check_and_send(const char *key)
+{
+    struct ask *ask = store_fixture_check(key);
+    assert_int_equal(ask->submitted, SUBMIT_PENDING);
+    return ask;
+}
+
+static inline bool has_redirects(void *arg)
+{
+    return redis_counters.redis_redirects + redis_counters.redis_try_again >= *(const uint64_t *)arg;
+}
+
+static inline void until_redirects(uint64_t n)
+{
+    patient_loop_until(&store_fixture->patient, has_redirects, &n);
+}
+
+static inline uint32_t place_of(const char *key)
+{
+    const struct op_member member = {.limit = store_fixture->limit, .key = slice_of(key)};
+    return store_place_of(&store_fixture->store, &member);
+}
+
+/* Another key than "k" that is in its hash slot, or in another one of the same half. */
+static inline const char *key_beside(bool is_same)
+{
+    static char key[24];
+    uint32_t wanted = place_of("k");
+    for (int i = 0; i < 100000; i++) {
+        snprintf(key, sizeof key, "beside%d", i);
+        bool is_in_half = (place_of(key) < HASH_SLOTS / 2) == (wanted < HASH_SLOTS / 2);
+        if ((place_of(key) == wanted) == is_same && is_in_half) return key;
+    }
+    fail();
+    return NULL;
+}
+
+static inline void assert_remaining(const struct ask *ask, int64_t remaining)
+{
+    assert_int_equal(ask->n_done, 1);
+    assert_int_equal(ask->outcome, OP_DECIDED);
+    assert_int_equal(ask->member.decision.remaining, remaining);
+}
+
+#endif

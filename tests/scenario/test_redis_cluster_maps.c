@@ -1,0 +1,142 @@
+/* test_redis_cluster_maps.c: nodes of a cluster that come and go, and hash slots that a fresh map moves. */
+#include "fakes/cluster_fixture.h"
+
+static bool one_is_down(void *arg)
+{
+    (void)arg;
+    return redis_counters.redis_up == 1;
+}
+
+static void a_node_that_is_down_fails_only_its_own_hash_slots(void **state)
+{
+    (void)state;
+    set_map(0, HASH_SLOTS / 2, 1);
+    open_cluster();
+    while (nodes[1].fake.clients != NULL) fake_hang_up(nodes[1].fake.clients);
+    fake_redis_close(&nodes[1].fake);
+    store_fixture_until(one_is_down);
+    store_fixture_check_many("key", 100, 100);
+    store_fixture_settle();
+    assert_true(store_fixture->n_allowed > 0 && store_fixture->n_refused > 0);
+    assert_int_equal(store_fixture->n_allowed + store_fixture->n_refused + store_fixture->n_down, 100);
+    assert_false(redis_store_ready(store_fixture->redis));
+    store_fixture_status_has("1 of 2 nodes ready");
+    fake_redis_init_tcp(&nodes[1].fake, &store_fixture->patient.loop, batch_script_sha1, on_evalsha);
+}
+
+static bool a_node_has_left(void *arg)
+{
+    (void)arg;
+    return redis_counters.redis_nodes == 1;
+}
+
+static void a_node_that_no_map_names_any_more_is_left(void **state)
+{
+    (void)state;
+    set_map(0, HASH_SLOTS / 2, 1);
+    open_cluster();
+    set_map(0, HASH_SLOTS, 0);
+    while (nodes[1].fake.clients != NULL) fake_hang_up(nodes[1].fake.clients); /* it asks for a map then */
+    store_fixture_until(a_node_has_left);
+    store_fixture_until(store_is_ready);
+    store_fixture_check_many("key", 50, 50);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, 50);
+    assert_int_equal(nodes[1].n_calls, 0);
+}
+
+static bool has_told_new_map(void *arg)
+{
+    (void)arg;
+    return n_told > 0;
+}
+
+static void a_fresh_map_moves_a_slot_once_its_calls_are_answered(void **state)
+{
+    (void)state;
+    set_map(0, HASH_SLOTS / 2, 1);
+    open_cluster();
+    int from = place_of("k") < HASH_SLOTS / 2 ? 0 : 1, to = 1 - from;
+    nodes[from].manner = NOT_AT_ALL;
+    struct ask *first = check_and_send("k");
+    struct call *call = until_call(from, 1);
+    n_told = 0;
+    set_map(to, HASH_SLOTS, to);
+    while (nodes[to].fake.clients != NULL) fake_hang_up(nodes[to].fake.clients); /* it asks for a map then */
+    store_fixture_until(has_told_new_map);
+    patient_loop_ticks(&store_fixture->patient, 50);
+
+    struct ask *second = check_and_send("k");
+    patient_loop_ticks(&store_fixture->patient, 20);
+    assert_int_equal(second->n_done, 0);
+    size_t n_before = nodes[to].n_calls;
+    answer(call);
+    store_fixture_settle();
+    assert_int_equal(first->outcome, OP_DECIDED);
+    assert_int_equal(second->outcome, OP_DECIDED);
+    assert_int_equal(nodes[to].n_calls, n_before + 1);
+}
+
+static bool has_told_both_maps(void *arg)
+{
+    (void)arg;
+    return n_told > 1;
+}
+
+static void a_slot_that_nobody_had_for_a_while_keeps_its_order(void **state)
+{
+    (void)state;
+    set_map(0, HASH_SLOTS / 2, 1);
+    open_cluster();
+    int from = place_of("k") < HASH_SLOTS / 2 ? 0 : 1, to = 1 - from;
+    nodes[from].manner = NOT_AT_ALL;
+    struct ask *first = check_and_send("k");
+    struct call *call = until_call(from, 1);
+    n_told = 0;
+    set_map_of_half(from == 0 ? HASH_SLOTS / 2 : 0, to);
+    while (nodes[to].fake.clients != NULL) fake_hang_up(nodes[to].fake.clients); /* it asks for a map then */
+    store_fixture_until(has_told_new_map);
+    patient_loop_ticks(&store_fixture->patient, 50);
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
+    store_fixture_until(store_is_ready);
+
+    set_map(to, HASH_SLOTS, to);
+    while (nodes[to].fake.clients != NULL) fake_hang_up(nodes[to].fake.clients);
+    store_fixture_until(has_told_both_maps);
+    store_fixture_until(store_is_ready);
+    patient_loop_ticks(&store_fixture->patient, 50);
+    size_t n_before = nodes[to].n_calls;
+    struct ask *second = check_and_send("k");
+    patient_loop_ticks(&store_fixture->patient, 20);
+    assert_int_equal(second->n_done, 0);
+    assert_int_equal(nodes[to].n_calls, n_before);
+    answer(call);
+    store_fixture_settle();
+    assert_int_equal(first->outcome, OP_DECIDED);
+    assert_int_equal(second->outcome, OP_DECIDED);
+    assert_int_equal(nodes[to].n_calls, n_before + 1);
+}
+
+static void without_a_map_nothing_is_sent(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_NODES; i++) snprintf(nodes[i].map, sizeof nodes[i].map, "-ERR no map\r\n");
+    store_fixture_open(nodes[0].fake.address);
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
+    store_fixture_until(had_first_attempt);
+    assert_false(redis_store_ready(store_fixture->redis));
+    assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_node_that_is_down_fails_only_its_own_hash_slots),
+        CASE(a_node_that_no_map_names_any_more_is_left),
+        CASE(a_fresh_map_moves_a_slot_once_its_calls_are_answered),
+        CASE(a_slot_that_nobody_had_for_a_while_keeps_its_order),
+        CASE(without_a_map_nothing_is_sent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -413,6 +413,15 @@ void redis_batches_note_error(const struct batch_call *call, const char *text)
     batches->last_error_us = batches->clock->mono_us;
 }
 
+/* A node of a cluster, where the settings have a server that has every key. */
+static void note_cluster(const struct batch_call *call, const char *text)
+{
+    char why[REDIS_TEXT_MAX];
+    snprintf(why, sizeof why, "%.256s; this is a node of a cluster: write store.redis.topology: cluster and restart",
+             text);
+    redis_batches_note_error(call, why);
+}
+
 static void on_error_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
@@ -434,7 +443,10 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     }
 
     redis_counters.redis_errors++;
-    redis_batches_note_error(call, reply->text);
+    if (batches->slots == NULL && strncmp(reply->text, "MOVED ", 6) == 0)
+        note_cluster(call, reply->text);
+    else
+        redis_batches_note_error(call, reply->text);
 
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */

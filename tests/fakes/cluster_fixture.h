@@ -33,7 +33,7 @@ struct call {
 };
 
 /* How a node answers by itself. */
-enum manner { WELL, NOT_AT_ALL, MOVED_ON, ASKS };
+enum manner { WELL, NOT_AT_ALL, MOVED_ON, ASKS, TRIES_AGAIN };
 
 struct node {
     struct fake_redis fake;
@@ -91,6 +91,7 @@ static inline void on_evalsha(struct fake_redis *fake, struct fake_client *clien
     for (size_t i = 3; i < n - 1; i++) assert_int_equal(hash_slot_of(args[i].data, args[i].len), call->hash_slot);
     if (node->manner == WELL) answer(call);
     if (node->manner == MOVED_ON) redirect(call, "MOVED", node->to);
+    if (node->manner == TRIES_AGAIN) refuse(call, "TRYAGAIN Multiple keys request during rehashing of slot");
     if (node->manner == ASKS) redirect(call, "ASK", node->to);
 }
 

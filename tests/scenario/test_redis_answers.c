@@ -254,6 +254,7 @@ static void a_moved_key_is_a_store_error(void **state)
 {
     (void)state;
     stays_after("-MOVED 3999 127.0.0.1:6381\r\n");
+    assert_non_null(strstr(store_error_text(&store_fixture->store), "write store.redis.topology: cluster"));
 }
 
 static void a_script_that_never_comes_back_is_asked_for_once(void **state)

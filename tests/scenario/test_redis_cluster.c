@@ -284,6 +284,39 @@ static void an_op_that_waits_for_its_slot_can_be_taken_back(void **state)
     assert_remaining(second, 9);
 }
 
+static void a_flood_of_redirects_makes_a_bounded_number_of_nodes(void **state)
+{
+    (void)state;
+    enum { N = 60, STRANGERS = 16 };
+    char text[64];
+    nodes[0].manner = NOT_AT_ALL;
+    open_cluster();
+    for (unsigned i = 0; i < N; i++) {
+        struct ask *ask = check_and_send("k");
+        struct call *call = until_call(0, i + 1);
+        snprintf(text, sizeof text, "ASK %u 127.0.0.1:%u", call->hash_slot, i + 1); /* nobody listens there */
+        refuse(call, text);
+        store_fixture_settle();
+        assert_int_equal(ask->n_done, 1);
+        assert_true(ask->outcome == OP_DOWN || ask->outcome == OP_STORE_ERROR);
+        assert_false(ask->op.sent);
+        assert_true(redis_counters.redis_nodes <= 1 + STRANGERS);
+    }
+    assert_non_null(strstr(store_error_text(&store_fixture->store), "too many nodes that are on no map"));
+}
+
+static void an_op_whose_keys_never_arrive_ends(void **state)
+{
+    (void)state;
+    nodes[0].manner = TRIES_AGAIN;
+    open_cluster();
+    struct ask *ask = check_and_send("k");
+    store_fixture_settle();
+    assert_int_equal(ask->outcome, OP_STORE_ERROR);
+    assert_false(ask->op.sent);
+    assert_int_equal(nodes[0].n_calls, 256);
+}
+
 static void closing_ends_ops_that_wait_for_their_slot(void **state)
 {
     (void)state;
@@ -321,6 +354,8 @@ int main(void)
         CASE(a_user_without_the_right_to_ask_gets_an_error),
         CASE(ops_whose_keys_are_on_their_way_are_sent_again_alone),
         CASE(an_op_that_waits_for_its_slot_can_be_taken_back),
+        CASE(a_flood_of_redirects_makes_a_bounded_number_of_nodes),
+        CASE(an_op_whose_keys_never_arrive_ends),
         CASE(closing_ends_ops_that_wait_for_their_slot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

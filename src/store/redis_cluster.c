@@ -17,6 +17,7 @@ enum {
     TRY_AGAIN_MS = 5, /* at least, and at most four times that */
     ALONE_US = 1000000,
     WANTED_US = 60 * 1000000, /* a node that only redirects name is kept so long */
+    OWNER_US = 1000000,       /* and so long one that still has hash slots */
     STRANGERS_MAX = 16,       /* of these */
     KEY_SPACE = 65536 + KEY_HEAD_MAX,
     STATUS_SIZE = 768,
@@ -250,10 +251,12 @@ static void close_leaving(struct redis_cluster *cluster)
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         if (node->is_in_map) continue;
         bool is_wanted = cluster->clock->mono_us < node->wanted_until_us || !redis_node_is_idle(node);
-        if (is_wanted || is_owner(cluster, node))
-            cluster->n_leaving++;
-        else
-            close_node(cluster, node);
+        if (!is_wanted && is_owner(cluster, node)) { /* no map has come since: not to be found out each tick */
+            node->wanted_until_us = cluster->clock->mono_us + OWNER_US;
+            is_wanted = true;
+        }
+        cluster->n_leaving += is_wanted;
+        if (!is_wanted) close_node(cluster, node);
     }
 }
 

@@ -227,6 +227,7 @@ static void take_effect(struct daemon *daemon)
     log_info("reload: %s read again, %zu policies", file, next->policies->n);
 }
 
+/* The next task may begin within: all that is asked of the one that has ended is asked before. */
 static void on_worked(uv_work_t *work, int status)
 {
     struct daemon *daemon = work->data;
@@ -235,15 +236,20 @@ static void on_worked(uv_work_t *work, int status)
     if (status < 0 || daemon->phase >= DAEMON_DRAINING) return; /* what there is stays for reload_fini() */
     clock_update(&daemon->clock);
 
-    if (reload->task == RELOAD_FILE) take_effect(daemon);
-    if (reload->task == RELOAD_LOOK && reload->has_changed) {
-        log_info("reload: %s, or a file that it names, has changed", daemon->arguments.config_path);
-        reload_file(daemon);
+    if (reload->task == RELOAD_LOOK) {
+        if (reload->has_changed) {
+            log_info("reload: %s, or a file that it names, has changed", daemon->arguments.config_path);
+            reload_file(daemon);
+        } else {
+            start_next(daemon);
+        }
+        return;
     }
-    if (reload->task != RELOAD_LOOK) server_answer_late(daemon->server, reload->ticket, &reload->answer);
+
+    if (reload->task == RELOAD_FILE) take_effect(daemon);
+    server_answer_late(daemon->server, reload->ticket, &reload->answer);
     if (reload->task == RELOAD_FILE && reload->wanted[RELOAD_FILE] == 0) status_report(daemon, service_ready);
-    if (reload->phase == RELOAD_IDLE && reload->task != RELOAD_LOOK) start_freeing(daemon);
-    if (reload->phase == RELOAD_IDLE) start_next(daemon);
+    start_freeing(daemon);
 }
 
 static void start_next(struct daemon *daemon)
@@ -307,7 +313,7 @@ static void look_at_files(struct daemon *daemon)
     struct reload *reload = &daemon->reload;
     int64_t every_ms = daemon->config->reload_watch_ms, now_us = daemon->clock.mono_us;
     if (every_ms == 0 || daemon->arguments.config_path == NULL || daemon->phase != DAEMON_READY) return;
-    if (now_us < reload->look_us || reload->phase != RELOAD_IDLE) return;
+    if (now_us < reload->look_us) return;
     reload->look_us = now_us + every_ms * 1000;
     want(daemon, RELOAD_LOOK);
 }
@@ -316,7 +322,6 @@ void reload_look(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
     inline_policies_free_replaced(&daemon->inline_policies, INLINE_FREED_AT_ONCE);
-    look_at_files(daemon);
     if (reload->phase != RELOAD_IDLE || daemon->phase == DAEMON_CLOSING) return;
 
     uint64_t bytes = mem_in_use();
@@ -327,7 +332,10 @@ void reload_look(struct daemon *daemon)
                   reload->peak_bytes >> 20, bytes >> 20);
     LIST_FOREACH (it, &reload->retired)
         if (LIST_ITEM(it, struct policy_set, link)->n_refs == 1) has_work = true;
-    if (has_work) start_freeing(daemon);
+    if (has_work)
+        start_freeing(daemon);
+    else
+        look_at_files(daemon); /* last, for it may want to look each time */
 }
 
 void reload_fini(struct daemon *daemon)

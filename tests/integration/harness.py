@@ -436,11 +436,11 @@ class Notices:
         self.socket.bind(self.path)
         self.socket.settimeout(10)
 
-    def next(self, name):
-        """The next message with an assignment to `name`, as a dict."""
+    def next(self, *names):
+        """The next message with an assignment to one of the names, as a dict."""
         while True:
             message = dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
-            if name in message:
+            if any(name in message for name in names):
                 return message
 
 

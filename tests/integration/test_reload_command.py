@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness import Client, RpcError, eventually, stored_keys
+from harness import Client, Notices, RpcError, eventually, stored_keys
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
@@ -359,3 +359,30 @@ def test_without_watch_nothing_is_read(ratelimitd, connect):
     assert ctl(daemon, "reload")[0] == 0
     daemon.configure("reload: {watch: 10ms}\n" + POLICIES.replace("limit: 5", "limit: 7"))
     eventually(lambda: client.check("login", "k", 0)["limit"] == 7, "a reload turns it on")
+
+
+def test_ready_after_a_change_that_was_seen_comes_when_it_is_in_effect(place, ratelimitd, connect):
+    """Earlier, the look that found the change was taken for the reload that it began: READY came at once, and an answer that was
+    waited for was empty."""
+    notices = Notices(place)
+    daemon = ratelimitd("reload: {watch: 10ms}\n" + POLICIES, env={"NOTIFY_SOCKET": notices.path})
+    notices.next("READY")
+    client = connect(daemon)
+    daemon.configure("reload: {watch: 0}\n" + POLICIES.replace("limit: 5", "limit: 8"))
+    eventually(lambda: client.check("login", "k", 0)["limit"] == 8, "the change")
+    assert ctl(daemon, "reload")[0] == 0
+    seen = [notices.next("RELOADING", "READY") for _ in range(4)]
+    assert ["READY" in message for message in seen] == [False, True] * 2
+    notices.socket.close()
+
+
+def test_replaced_policies_go_also_while_the_file_is_looked_at_each_second(ratelimitd, connect):
+    """Earlier, each look came first, and left no time to free what a reload had replaced and a slot had still used."""
+    text = "reload: {watch: 10ms}\nlog: {level: debug}\npolicies:\n  p: {algorithm: concurrency, limit: %d, slot_ttl: 1h}\n"
+    daemon = ratelimitd(text % 5)
+    client = connect(daemon)
+    slot = client.call("acquire", "p", "k")["slot"]
+    daemon.configure(text % 7)
+    daemon.wait_for_log("of the replaced sets of policies 0 go now, and checks still use 1")
+    client.call("release", slot)
+    daemon.wait_for_log("of the replaced sets of policies 1 go now, and checks still use 0")

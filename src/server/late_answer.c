@@ -6,6 +6,9 @@
 #include "server/params.h"
 #include "server/session.h"
 
+/* Of one answer, to all who wait for it: they are copied in one tick, and stay until they are read. */
+enum { LATE_BYTES_MAX = 16 << 20 };
+
 struct late_answer {
     struct list link;        /* in sessions->late_answers */
     struct session *session; /* not owned */
@@ -44,7 +47,8 @@ int late_answer_begin(struct params *params, enum late_kind kind)
     return 0;
 }
 
-static void answer(struct late_answer *late, const struct buffer *result)
+/* `is_due`: not too many bytes of the same have gone out already. */
+static void answer(struct late_answer *late, const struct buffer *result, bool is_due)
 {
     struct session *session = late->session;
     uint64_t msgid = late->msgid;
@@ -53,6 +57,9 @@ static void answer(struct late_answer *late, const struct buffer *result)
         session_answer_error(session, msgid, ERROR_TOO_LARGE,
                              "the answer has no space, or memory is short; the log has what a reload does, and "
                              "ratelimitd --print-config prints the file");
+    } else if (!is_due) {
+        session_answer_error(session, msgid, ERROR_OVERLOADED,
+                             "it is done, but too many wait for its long answer at once; ask again");
     } else {
         struct packer *packer = session_begin_answer(session, msgid);
         packer->failed |= buffer_append(packer->out, buffer_data(result), buffer_len(result)) != 0;
@@ -63,9 +70,12 @@ static void answer(struct late_answer *late, const struct buffer *result)
 
 void late_answers_end(struct sessions *sessions, uint64_t ticket, const struct buffer *result)
 {
+    size_t n_bytes = 0;
     LIST_FOREACH (link, &sessions->late_answers) {
         struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
-        if (late->ticket == ticket) answer(late, result);
+        if (late->ticket != ticket) continue;
+        n_bytes += buffer_len(result);
+        answer(late, result, n_bytes <= LATE_BYTES_MAX);
     }
 }
 

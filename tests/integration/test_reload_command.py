@@ -4,6 +4,7 @@ import json
 import os
 import re
 
+import msgpack
 import pytest
 
 from harness import Client, Notices, RpcError, eventually, stored_keys
@@ -386,3 +387,21 @@ def test_replaced_policies_go_also_while_the_file_is_looked_at_each_second(ratel
     daemon.wait_for_log("of the replaced sets of policies 0 go now, and checks still use 1")
     client.call("release", slot)
     daemon.wait_for_log("of the replaced sets of policies 1 go now, and checks still use 0")
+
+
+def test_a_long_answer_goes_to_a_few_at_once_and_all_are_answered(ratelimitd):
+    """Earlier, all got theirs in one tick: sixteen connections that asked sixteen times held the loop for half a second."""
+    lines = [f"  p{i}: {{algorithm: fixed_window, limit: 5, window: 1h}}\n" for i in range(10000)]
+    daemon = ratelimitd("policies:\n" + "".join(lines))
+    outcomes = []
+    with control(daemon) as admin:
+        ids = range(1000, 1016)
+        admin.send_bytes(b"".join(msgpack.packb([0, msgid, "config", []]) for msgid in ids))  # the last 15 wait for one
+        for msgid in ids:
+            try:
+                outcomes.append(len(admin.answer(msgid)["yaml"]) > (16 << 20) // 15)
+            except RpcError as error:
+                assert error.code == "OVERLOADED" and "ask again" in error.message
+                outcomes.append(False)
+        assert len(outcomes) == 16 and outcomes[0] and not outcomes[-1]
+        assert admin.call("config")["yaml"]

@@ -46,7 +46,10 @@ static void find_reason(const struct failure_watch *watch, const struct failure_
     case CAUSE_DOWN: text = view->is_ready ? "the connection was lost" : view->status; break;
     default: break;
     }
-    log_escape(ret->text, sizeof ret->text, text, strlen(text));
+    if (text == view->status) /* escaped already */
+        snprintf(ret->text, sizeof ret->text, "%s", text);
+    else
+        log_escape(ret->text, sizeof ret->text, text, strlen(text));
 }
 
 const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX])

@@ -37,7 +37,7 @@ struct failure_view {
     uint64_t n_repeated;              /* failure answers ever that begin an episode: failure.h */
     uint64_t n[N_CAUSES];             /* failure answers, ever */
     uint64_t n_answers[N_ON_FAILURE]; /* the same by what they were */
-    const char *status;               /* of the connection: "ready", or what is wrong */
+    const char *status;               /* of the connection: "ready", or what is wrong; printable */
     bool is_ready;                    /* it is */
     struct redis_refusal refusal;
     const struct policy_set *policies;

@@ -134,7 +134,7 @@ static void a_lost_connection_is_reported_as_such(void **state)
 {
     (void)state;
     view.is_ready = false;
-    view.status = "Connection refused (unix:/run/redis.sock)";
+    view.status = "Connection refused by \\x0a (unix:/run/redis.sock)"; /* it was escaped once more */
     assert_true(second(CAUSE_DOWN, 2));
     assert_string_equal(watch.reason.text, view.status);
     assert_int_equal(watch.reason.cause, CAUSE_DOWN);

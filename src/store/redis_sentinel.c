@@ -32,14 +32,21 @@ static struct redis_sentinel *sentinel_of(const struct redis_round *round)
 
 /* ---- what it answers ---- */
 
+/* It reaches the log. */
+static bool is_host(const char *host)
+{
+    for (const char *at = host; *at != '\0'; at++)
+        if (*at <= ' ' || *at > '~' || *at == '/') return false;
+    return strlen(host) <= REDIS_HOST_MAX;
+}
+
 /* Two texts, host and port, as "host:port". */
 static bool take_master(struct redis_sentinel *sentinel, const struct redis_reader *reply)
 {
     const char *host = reply->text, *port = host + strlen(host) + 1;
     bool is_pair = reply->type == REDIS_ARRAY && reply->n_elements == 2 && reply->n_integers == 0 &&
                    reply->text_len == strlen(host) + 1 + strlen(port) + 1;
-    if (!is_pair || strlen(host) > REDIS_HOST_MAX || strlen(port) > PORT_DIGITS || strchr(host, '/') != NULL)
-        return false;
+    if (!is_pair || !is_host(host) || strlen(port) > PORT_DIGITS) return false;
     bool is_v6 = strchr(host, ':') != NULL;
     snprintf(sentinel->master, sizeof sentinel->master, is_v6 ? "[%s]:%.5s" : "%s:%.5s", host, port);
 

@@ -247,6 +247,7 @@ BAD = [
     (names("", 6379), "its answer names no host and port"),
     (names("unix:/x", 1), "its answer names no host and port"),
     (names("unix", "/x"), "its answer names no host and port"),
+    (names("a\nratelimitd: error: forged", 6379), "its answer names no host and port"),
     (names("127.0.0.1", "637900"), "its answer names no host and port"),
     (names("h" * 300, 6379), "its answer names no host and port"),
     (b"+OK\r\n*3\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n", "its answer names no host and port"),

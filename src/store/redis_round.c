@@ -10,6 +10,7 @@
 enum {
     GUARD_RESERVE = 1024, /* bytes of the commands besides user and password */
     USER_TIMEOUT_MS = 10000,
+    LATE_US = 60 * 1000000, /* how long the address of a late lookup is good for */
 };
 
 static void on_time(uv_timer_t *timer);
@@ -113,15 +114,47 @@ static void open_host(struct redis_round *round, const char *host, bool is_v6)
 static void on_resolved(struct redis_lookup *lookup, const char *fault, const struct addrinfo *all)
 {
     struct redis_round *round = CONTAINER_OF(lookup, struct redis_round, lookup);
-    if (round->state != ROUND_TRYING || round->is_stale) return;
     clock_update(round->clock);
-    char host[NI_MAXHOST];
+    char host[NI_MAXHOST] = "";
     bool is_v6 = false;
     if (fault == NULL) fault = redis_lookup_nth(all, round->n_failed, host, &is_v6);
-    if (fault != NULL)
+    if (round->state != ROUND_TRYING || round->is_stale) {
+        snprintf(round->late, sizeof round->late, "%s", fault == NULL ? host : "");
+        round->is_late_v6 = is_v6;
+        round->late_us = round->clock->mono_us;
+        return;
+    }
+    if (fault != NULL) {
         redis_round_pass(round, "%s", fault);
-    else
-        open_host(round, host, is_v6);
+        return;
+    }
+    go_on_in(round, ROUND_TRYING, REDIS_ROUND_TRY_MS);
+    open_host(round, host, is_v6);
+}
+
+/* By what a late lookup has found, once: else the name is looked up. */
+static void open_name(struct redis_round *round)
+{
+    const char *name = round->address.host;
+    bool is_same = strcmp(round->looked_up, name) == 0;
+    if (is_same && round->late[0] != '\0' && round->clock->mono_us - round->late_us < LATE_US) {
+        char host[NI_MAXHOST];
+        memcpy(host, round->late, sizeof host);
+        round->late[0] = '\0';
+        open_host(round, host, round->is_late_v6);
+        return;
+    }
+    if (is_same && round->lookup.request != NULL) {
+        redis_round_pass(round, "the lookup of its name is still running");
+        return;
+    }
+    const char *fault = redis_lookup_start(&round->lookup, round->loop, name);
+    if (fault != NULL) {
+        redis_round_pass(round, "%s", fault);
+        return;
+    }
+    round->late[0] = '\0';
+    memcpy(round->looked_up, name, sizeof round->looked_up);
 }
 
 static void fail_round(struct redis_round *round)
@@ -154,8 +187,7 @@ static void try_one(struct redis_round *round)
         open_host(round, round->address.host, round->address.is_v6);
         return;
     }
-    fault = redis_lookup_start(&round->lookup, round->loop, round->address.host);
-    if (fault != NULL) redis_round_pass(round, "%s", fault);
+    open_name(round);
 }
 
 static void on_time(uv_timer_t *timer)
@@ -170,7 +202,11 @@ static void on_time(uv_timer_t *timer)
         try_one(round);
         break;
     case ROUND_PASSING: try_one(round); break;
-    case ROUND_TRYING: redis_round_pass(round, "no answer within %d ms", REDIS_ROUND_TRY_MS); break;
+    case ROUND_TRYING:
+        redis_round_pass(round, "%s within %d ms",
+                         round->conn.context == NULL ? "the lookup of its name has not ended" : "no answer",
+                         REDIS_ROUND_TRY_MS);
+        break;
     case ROUND_ANSWERED:
         go_on_in(round, ROUND_WAITING, round->next_ms);
         round->kind->on_answered(round);

@@ -6,7 +6,8 @@
  *                 ▼  │
  *               passing                              to the next; behind the last one, the round has failed
  *
- * Each server has 250 ms, from the lookup of its name to its answer. Who asks what, and when the next round begins, is
+ * Each server has 250 ms for the lookup of its name, and as long for its answer. A lookup that takes longer goes on:
+ * what it finds is kept for the next time that the server is tried. Who asks what, and when the next round begins, is
  * the owner's: redis_sentinel.h, cluster_watch.h.
  */
 #ifndef RL_STORE_REDIS_ROUND_H
@@ -57,7 +58,7 @@ struct redis_round {
     const struct redis_round_kind *kind;
 
     enum redis_round_state state;
-    bool is_stale;     /* the lookup that runs is not wanted any more */
+    bool is_stale;     /* the lookup that runs is not that of the server that is tried */
     uint32_t at;       /* the server that is tried, or that answered last */
     uint32_t n_tried;  /* of this round */
     uint32_t n_failed; /* rounds: each name's next address is taken then */
@@ -71,6 +72,10 @@ struct redis_round {
 
     struct redis_conn conn;
     struct redis_lookup lookup;
+    char looked_up[REDIS_HOST_MAX + 1]; /* its name, and that of `late` */
+    char late[NI_MAXHOST];              /* the address that a late lookup has found; "" = none is kept */
+    bool is_late_v6;
+    int64_t late_us; /* when it was found; CLOCK_MONOTONIC */
     struct redis_call hello;
     uv_timer_t timer;
 

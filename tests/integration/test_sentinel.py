@@ -117,6 +117,27 @@ def test_each_address_of_a_sentinels_name_has_its_turn(stuck_resolver, start_red
         eventually(decided, "Redis answers")
 
 
+def test_a_sentinel_whose_name_always_takes_long_to_look_up_is_asked_all_the_same(stuck_resolver, start_redis, start_daemon, fake):
+    """Each lookup of more than 250 ms was for nothing."""
+    env, mark = stuck_resolver
+    server = start_redis(tcp=True)
+    port = fake(names("127.0.0.1", server.port)).address.split(":")[1]
+    daemon = start_daemon(f'"sentinel.example:{port}"', env=env)
+    with daemon.client() as client:
+        def n_failures():
+            return client.call("stats")["redis_connect_failures"]
+
+        def decided():
+            if mark.exists():
+                n = n_failures()
+                eventually(lambda: n_failures() > n, "the Sentinel is passed over")
+                mark.unlink()
+            return client.check("api", "k")["source"] == "redis"
+
+        eventually(decided, "Redis answers", patience_s=60)
+        daemon.wait_for_log(rf"Sentinel sentinel.example:{port}: the lookup of its name ")
+
+
 # ---- reloads -----------------------------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,14 @@ struct loader {
     uint32_t lines[N_SETTINGS];                /* 0 = not written */
 };
 
+static const char tls_section[] = "store.redis.tls", sentinel_tls_section[] = "store.redis.sentinel.tls";
+
+static bool is_in(const struct setting *setting, const char *section)
+{
+    size_t len = strlen(section);
+    return strncmp(setting->name, section, len) == 0 && setting->name[len] == '.';
+}
+
 /* Records a fault of a setting, on its line; if it is not written, on the line of the setting `other`. */
 __attribute__((format(printf, 4, 5))) static void refuse_setting(struct loader *loader, size_t setting, size_t other,
                                                                  const char *format, ...)
@@ -120,11 +128,11 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         is_section |= known[len] == '.'; /* it goes on below it */
     }
 
-    if (strcmp(path, "store.redis.tls") == 0 && (node->is_null || (node->kind == TREE_MAP && node->first == NULL)))
-        faults_add(
-            loader->faults, node->line, path,
-            "is empty, and so would leave the connection in plain text; write ca_file: system, or the path of the "
-            "CA's certificate");
+    bool is_tls = strcmp(path, tls_section) == 0, is_sentinel_tls = strcmp(path, sentinel_tls_section) == 0;
+    if ((is_tls || is_sentinel_tls) && (node->is_null || (node->kind == TREE_MAP && node->first == NULL)))
+        faults_add(loader->faults, node->line, path,
+                   "is empty, and so would %s; write ca_file: system, or the path of the CA's certificate",
+                   is_tls ? "leave the connection in plain text" : "change nothing");
     else if (strcmp(path, "policies") == 0)
         loader->policies = node;
     else if (strcmp(path, "access") == 0)
@@ -182,17 +190,20 @@ static void check_addresses(struct loader *loader)
 
 static void check_sentinel(struct loader *loader)
 {
-    const size_t of_sentinels[] = {SETTING_AT_store_redis_master_name, SETTING_AT_store_redis_sentinel_username,
-                                   SETTING_AT_store_redis_sentinel_password_file};
+    const size_t master_name = SETTING_AT_store_redis_master_name;
     if (loader->config->store_redis_topology == TOPOLOGY_SENTINEL) {
         if (loader->config->store_redis_master_name == NULL)
-            refuse_setting(loader, of_sentinels[0], SETTING_AT_store_redis_topology,
+            refuse_setting(loader, master_name, SETTING_AT_store_redis_topology,
                            "is needed with topology: sentinel; write the name that `sentinel monitor` has");
         return;
     }
-    for (size_t i = 0; i < N_OF(of_sentinels); i++)
-        if (loader->lines[of_sentinels[i]] > 0)
-            refuse_setting(loader, of_sentinels[i], of_sentinels[i], "has no effect without topology: sentinel");
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        bool is_default =
+            i == SETTING_AT_store_redis_sentinel_plain_text && !loader->config->store_redis_sentinel_plain_text;
+        if (loader->lines[i] == 0 || is_default) continue;
+        if (i == master_name || is_in(&daemon_settings[i], "store.redis.sentinel"))
+            refuse_setting(loader, i, i, "has no effect without topology: sentinel");
+    }
 }
 
 static void check_cluster(struct loader *loader)
@@ -311,7 +322,7 @@ static char *read_secret(struct loader *loader, const char *what, size_t setting
 
 static void read_secrets(struct loader *loader)
 {
-    const size_t username = SETTING_AT_store_redis_username;
+    const size_t username = SETTING_AT_store_redis_username, of_sentinels = SETTING_AT_store_redis_sentinel_username;
     struct config *config = loader->config;
     if (config->store_type == STORE_TYPE_REDIS) {
         config->redis_password = read_secret(loader, "password", SETTING_AT_store_redis_password_file);
@@ -319,14 +330,26 @@ static void read_secrets(struct loader *loader)
         if (config->store_redis_password_file == NULL && config->store_redis_username != NULL)
             refuse_setting(loader, username, username,
                            "is of no use without a password; write store.redis.password_file as well");
+        if (config->store_redis_sentinel_password_file == NULL && config->store_redis_sentinel_username != NULL)
+            refuse_setting(loader, of_sentinels, of_sentinels,
+                           "is of no use without a password; write store.redis.sentinel.password_file as well");
     }
     config->keys_secret = read_secret(loader, "secret", SETTING_AT_keys_secret_file);
 }
 
-bool config_is_tls(const struct setting *setting)
+bool config_is_tls_off(const struct config *config, const struct setting *setting)
 {
-    static const char section[] = "store.redis.tls.";
-    return strncmp(setting->name, section, sizeof section - 1) == 0;
+    return (is_in(setting, tls_section) && !config->has_tls) ||
+           (is_in(setting, sentinel_tls_section) && !config->has_sentinel_tls);
+}
+
+/* The line of one of its settings; 0 = none is written. */
+static uint32_t section_line(const struct loader *loader, const char *section)
+{
+    uint32_t line = 0;
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (is_in(&daemon_settings[i], section) && loader->lines[i] > 0) line = loader->lines[i];
+    return line;
 }
 
 static struct tls_file tls_file(const struct loader *loader, size_t setting)
@@ -335,31 +358,61 @@ static struct tls_file tls_file(const struct loader *loader, size_t setting)
 }
 
 /* The settings of store.redis.tls, and what their files hold. */
-static void read_tls(struct loader *loader)
+static void read_tls(struct loader *loader, uint32_t line)
 {
     struct config *config = loader->config;
-    const struct tls_files files = {.server_name = config->store_redis_tls_server_name,
+    const struct tls_files files = {.section = tls_section,
+                                    .server_name = config->store_redis_tls_server_name,
                                     .server_name_line = loader->lines[SETTING_AT_store_redis_tls_server_name],
                                     .verify = (enum redis_tls_verify)config->store_redis_tls_verify,
                                     .ca = tls_file(loader, SETTING_AT_store_redis_tls_ca_file),
                                     .cert = tls_file(loader, SETTING_AT_store_redis_tls_cert_file),
                                     .key = tls_file(loader, SETTING_AT_store_redis_tls_key_file),
                                     .is_dry_run = loader->is_dry_run};
-    uint32_t line = 0;
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        if (config_is_tls(&daemon_settings[i]) && loader->lines[i] > 0) line = loader->lines[i];
-    config->has_tls = line > 0;
-    if (!config->has_tls || config->store_type != STORE_TYPE_REDIS) return;
-
     struct redis_address address;
     const char *written = config->store_redis_addresses;
     if (written != NULL && redis_address_parse(written, &address) == NULL && address.is_unix)
         faults_add(
-            loader->faults, line, "store.redis.tls",
+            loader->faults, line, tls_section,
             "does not go with a Unix socket, on which Redis has no TLS; write an address host:port, or leave tls "
             "out");
     else
         config->redis_tls = tls_files_read(&files, line, loader->faults);
+}
+
+/* Those of store.redis.sentinel.tls. */
+static void read_sentinel_tls(struct loader *loader, uint32_t line)
+{
+    struct config *config = loader->config;
+    const size_t plain_text = SETTING_AT_store_redis_sentinel_plain_text;
+    const struct tls_files files = {.section = sentinel_tls_section,
+                                    .server_name = config->store_redis_sentinel_tls_server_name,
+                                    .server_name_line = loader->lines[SETTING_AT_store_redis_sentinel_tls_server_name],
+                                    .verify = (enum redis_tls_verify)config->store_redis_sentinel_tls_verify,
+                                    .ca = tls_file(loader, SETTING_AT_store_redis_sentinel_tls_ca_file),
+                                    .cert = tls_file(loader, SETTING_AT_store_redis_sentinel_tls_cert_file),
+                                    .key = tls_file(loader, SETTING_AT_store_redis_sentinel_tls_key_file),
+                                    .is_dry_run = loader->is_dry_run};
+    if (config->store_redis_sentinel_plain_text)
+        refuse_setting(loader, plain_text, plain_text,
+                       "does not go with store.redis.sentinel.tls; leave one of the two out");
+    else
+        config->sentinel_tls = tls_files_read(&files, line, loader->faults);
+}
+
+static void read_both_tls(struct loader *loader)
+{
+    struct config *config = loader->config;
+    uint32_t line = section_line(loader, tls_section), sentinel_line = section_line(loader, sentinel_tls_section);
+    config->has_tls = line > 0;
+    config->has_sentinel_tls = sentinel_line > 0;
+    if (config->store_type != STORE_TYPE_REDIS) return;
+    if (config->has_tls) read_tls(loader, line);
+    if (config->store_redis_topology != TOPOLOGY_SENTINEL) return;
+    if (config->has_sentinel_tls)
+        read_sentinel_tls(loader, sentinel_line);
+    else if (!config->store_redis_sentinel_plain_text)
+        config->sentinel_tls = redis_tls_ref(config->redis_tls);
 }
 
 /* What shares the keys of another limiter shares nothing in this process' memory. */
@@ -440,7 +493,7 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
     check_store(&loader);
     check_values(&loader);
     read_secrets(&loader);
-    read_tls(&loader);
+    read_both_tls(&loader);
 
     struct policy_defaults defaults = config_policy_defaults(config);
     config->policies = loader.policies != NULL ? policy_read_all(loader.policies, &defaults, faults)
@@ -539,8 +592,9 @@ void config_forget_secrets(struct config *config)
     secret_free(config->sentinel_password);
     secret_free(config->keys_secret);
     redis_tls_unref(config->redis_tls);
+    redis_tls_unref(config->sentinel_tls);
     config->redis_password = config->sentinel_password = config->keys_secret = NULL;
-    config->redis_tls = NULL;
+    config->redis_tls = config->sentinel_tls = NULL;
 }
 
 struct policy_defaults config_policy_defaults(const struct config *config)

@@ -39,17 +39,19 @@ struct config {
 #define SETTING(kind, field, ...) SETTING_TYPE_##kind field;
 #include "config/settings.def"
 #undef SETTING
-    char *redis_password;        /* owned; from store.redis.password_file; NULL = none. Never printed */
-    struct redis_tls *redis_tls; /* one reference; from store.redis.tls; NULL = plain text */
-    char *sentinel_password;     /* owned; from store.redis.sentinel.password_file; likewise */
-    char *keys_secret;           /* owned; from keys.secret_file; likewise */
-    struct policy_set *policies; /* one reference; NULL once a reload has replaced them */
-    gid_t listen_gid;            /* of listen.group, if that is set; looked up when the file is read */
-    struct access *access;       /* one reference; bound to these policies */
-    bool has_tls;                /* the file has a setting of store.redis.tls */
-    bool has_policies;           /* the file has some; else they are the default, or there are none */
-    uint64_t hash;               /* config_hash() of it, once it is in force */
-    int64_t read_us;             /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
+    char *redis_password;           /* owned; from store.redis.password_file; NULL = none. Never printed */
+    struct redis_tls *redis_tls;    /* one reference; from store.redis.tls; NULL = plain text */
+    struct redis_tls *sentinel_tls; /* the same for the Sentinels; from store.redis.sentinel.tls, or redis_tls */
+    char *sentinel_password;        /* owned; from store.redis.sentinel.password_file; likewise */
+    char *keys_secret;              /* owned; from keys.secret_file; likewise */
+    struct policy_set *policies;    /* one reference; NULL once a reload has replaced them */
+    gid_t listen_gid;               /* of listen.group, if that is set; looked up when the file is read */
+    struct access *access;          /* one reference; bound to these policies */
+    bool has_tls;                   /* the file has a setting of store.redis.tls */
+    bool has_sentinel_tls;          /* one of store.redis.sentinel.tls */
+    bool has_policies;              /* the file has some; else they are the default, or there are none */
+    uint64_t hash;                  /* config_hash() of it, once it is in force */
+    int64_t read_us;                /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
 
 enum {
@@ -82,8 +84,8 @@ void config_free(struct config *config);
  * they need. */
 void config_forget_secrets(struct config *config);
 
-/* One of store.redis.tls: each turns TLS on, even with its default. */
-bool config_is_tls(const struct setting *setting);
+/* A setting of TLS in a section of which none is written. Written, it would turn TLS on, even with its default. */
+bool config_is_tls_off(const struct config *config, const struct setting *setting);
 
 /* For policies that do not set their own. */
 struct policy_defaults config_policy_defaults(const struct config *config);

@@ -231,8 +231,9 @@ void config_print_in_force(FILE *out, const struct config *config, const struct 
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
         const struct config *holder = setting->uses & USE_RELOAD ? config : started;
-        if (config_is_tls(setting) && !config->has_tls) { /* written, it would turn TLS on */
-            fprintf(out, "    # tls.%s: not set\n", strrchr(setting->name, '.') + 1);
+        if (config_is_tls_off(config, setting)) {
+            const char *section = strncmp(setting->name, "store.redis.sentinel.", 21) == 0 ? "sentinel." : "";
+            fprintf(out, "    # %stls.%s: not set\n", section, strrchr(setting->name, '.') + 1);
             continue;
         }
         print_setting(out, setting, holder, print_sections(out, before, setting->name));

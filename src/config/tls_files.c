@@ -1,6 +1,7 @@
 #include "config/tls_files.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,9 +9,15 @@
 #include "base/assert.h"
 #include "config/secret.h"
 
-static const char *const names[] = {[REDIS_TLS_CA_FILE] = "store.redis.tls.ca_file",
-                                    [REDIS_TLS_CERT_FILE] = "store.redis.tls.cert_file",
-                                    [REDIS_TLS_KEY_FILE] = "store.redis.tls.key_file"};
+static const char *const leaves[] = {
+    [REDIS_TLS_CA_FILE] = "ca_file", [REDIS_TLS_CERT_FILE] = "cert_file", [REDIS_TLS_KEY_FILE] = "key_file"};
+
+/* The whole name of a setting in `path`, which is returned. */
+static const char *name_of(const struct tls_files *files, const char *leaf, char path[FAULTS_KEY_MAX])
+{
+    snprintf(path, FAULTS_KEY_MAX, "%s.%s", files->section, leaf);
+    return path;
+}
 
 /* The file with the CAs of this host: Debian's and Alpine's, Fedora's, others'. OpenSSL's own way is a directory that
  * it reads while it connects. NULL: there is none. */
@@ -27,11 +34,13 @@ static const char *system_file(void)
 
 static bool is_pair(const struct tls_files *files, struct faults *faults)
 {
+    char name[FAULTS_KEY_MAX];
     if ((files->cert.path == NULL) == (files->key.path == NULL)) return true;
     if (files->cert.path != NULL)
-        faults_add(faults, files->cert.line, names[REDIS_TLS_CERT_FILE], "needs its key; write key_file as well");
+        faults_add(faults, files->cert.line, name_of(files, "cert_file", name),
+                   "needs its key; write key_file as well");
     else
-        faults_add(faults, files->key.line, names[REDIS_TLS_KEY_FILE],
+        faults_add(faults, files->key.line, name_of(files, "key_file", name),
                    "needs its certificate; write cert_file as well");
     return false;
 }
@@ -47,11 +56,11 @@ static bool is_host(const char *name)
 
 struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, struct faults *faults)
 {
-    char shown[FAULTS_SHOWN_MAX];
+    char shown[FAULTS_SHOWN_MAX], name[FAULTS_KEY_MAX];
     if (!is_pair(files, faults)) return NULL;
     if (files->server_name != NULL && !is_host(files->server_name)) {
         faults_add(
-            faults, files->server_name_line, "store.redis.tls.server_name",
+            faults, files->server_name_line, name_of(files, "server_name", name),
             "%s is no host; write its whole name or its address, without *, port or brackets, as in redis.example",
             faults_shown(shown, files->server_name));
         return NULL;
@@ -70,22 +79,22 @@ struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, s
         if (checks && ca->path == NULL) {
             is_whole = false;
             faults_add(
-                faults, ca->line, names[REDIS_TLS_CA_FILE],
+                faults, ca->line, name_of(files, "ca_file", name),
                 "this host has no file with the CAs of the system; install ca-certificates, or write the path of "
                 "the CA's certificate");
         }
     }
     if (!checks)
         faults_warn(
-            faults, line, "store.redis.tls.verify",
+            faults, line, name_of(files, "verify", name),
             "none accepts any server, so another host on the way can pose as Redis; write full, and the CA into "
             "ca_file");
 
     for (size_t i = 0; i < N_OF(of); i++) {
         if (of[i].path == NULL) continue;
         const char *what = i == REDIS_TLS_KEY_FILE ? "PEM file with a key" : "PEM file with certificates";
-        texts[i] = secret_read_text(what, of[i].path, i != REDIS_TLS_KEY_FILE, files->is_dry_run, of[i].line, names[i],
-                                    faults);
+        texts[i] = secret_read_text(what, of[i].path, i != REDIS_TLS_KEY_FILE, files->is_dry_run, of[i].line,
+                                    name_of(files, leaves[i], name), faults);
         is_whole &= texts[i] != NULL;
     }
 
@@ -101,7 +110,7 @@ struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, s
                                                   .verify = files->verify};
         tls = redis_tls_new(&options, &fault);
         if (tls == NULL)
-            faults_add(faults, of[fault.part].line, names[fault.part], "%s: %s",
+            faults_add(faults, of[fault.part].line, name_of(files, leaves[fault.part], name), "%s: %s",
                        of[fault.part].path != NULL ? of[fault.part].path : "none", fault.text);
     }
     for (size_t i = 0; i < N_OF(of); i++) secret_free(texts[i]);

@@ -16,6 +16,7 @@ struct tls_file {
 };
 
 struct tls_files {
+    const char *section; /* of the settings, for faults: "store.redis.tls" */
     struct tls_file ca, cert, key;
     const char *server_name; /* NULL = not set */
     uint32_t server_name_line;

@@ -25,7 +25,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .master_name = is_sentinel ? config->store_redis_master_name : NULL,
         .sentinel_username = config->store_redis_sentinel_username,
         .sentinel_password = config->sentinel_password,
-        .sentinel_tls = config->redis_tls,
+        .sentinel_tls = config->sentinel_tls,
         .database = (int)config->store_redis_database,
         .batch_max_keys = (uint32_t)config->store_redis_batch_max_keys,
         .merge = config->store_redis_merge,

@@ -120,7 +120,6 @@ static const struct {
     {"store.redis.socket", "no such setting; write addresses: [\"unix:/PATH\"]"},
     {"store.redis.password", "a password does not belong in this file; write it into a file of its own and that one's "
                              "name as password_file"},
-    {"store.redis.sentinel.tls", "not built yet; leave it out: Sentinels are reached with store.redis.tls"},
     {"policies.*.lease", "not built yet; leave it out"},
 };
 

@@ -68,22 +68,62 @@ def test_another_name_is_reported(watched, start_daemon):
     daemon.wait_for_log(r"warning: Redis: Sentinel \S+: it knows no master other; correct store.redis.master_name")
 
 
-def test_sentinels_are_reached_by_name_and_through_tls(redis_kind, start_daemon, tmp_path, request):
+@pytest.fixture
+def start_tls(redis_kind, tmp_path, request):
+    """A master and its Sentinel, each with TLS or without, and the CA of the first kind: start_tls(is_master, is_sentinel)."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server", "IP:127.0.0.1,DNS:localhost")
     tls = {"tls-cert-file": certificate, "tls-key-file": key, "tls-ca-cert-file": authority.certificate, "tls-auth-clients": "no"}
     words = [word for name, value in tls.items() for word in (f"--{name}", str(value))]
-    ports = []
 
-    def start_master(port):
-        ports.append(port)
-        return Redis(redis_kind, arguments=["--tls-port", str(port), *words])
+    def start(is_master, is_sentinel):
+        ports = []
 
-    master = on_free_port(start_master)
-    request.addfinalizer(master.close)
-    sentinel = Sentinel(redis_kind, ports[-1], ["tls-replication yes", *(f"{name} {value}" for name, value in tls.items())], is_tls=True)
-    request.addfinalizer(sentinel.close)
-    daemon = start_daemon(f'"localhost:{sentinel.port}"', tls=f"{{ca_file: {authority.certificate}}}")
+        def start_master(port):
+            ports.append(port)
+            return Redis(redis_kind, arguments=["--tls-port", str(port), *words])
+
+        master = on_free_port(start_master) if is_master else Redis(redis_kind, tcp=True)
+        request.addfinalizer(master.close)
+        lines = [f"tls-replication {'yes' if is_master else 'no'}", *(f"{name} {value}" for name, value in tls.items())]
+        sentinel = Sentinel(redis_kind, ports[-1] if is_master else master.port, lines, is_tls=is_sentinel)
+        request.addfinalizer(sentinel.close)
+        return master, sentinel, authority.certificate
+
+    return start
+
+
+def test_sentinels_are_reached_by_name_and_through_tls(start_tls, start_daemon):
+    master, sentinel, ca = start_tls(True, True)
+    daemon = start_daemon(f'"localhost:{sentinel.port}"', tls=f"{{ca_file: {ca}}}")
+    decides(daemon)
+    assert n_keys(master) == 1
+
+
+def test_sentinels_with_tls_find_a_master_without(start_tls, start_daemon):
+    master, sentinel, ca = start_tls(False, True)
+    daemon = start_daemon(f'"{sentinel.address}"', sentinel=f"{{tls: {{ca_file: {ca}}}}}")
+    decides(daemon)
+    assert n_keys(master) == 1
+
+
+def test_sentinels_without_tls_find_a_master_with_it(start_tls, start_daemon):
+    master, sentinel, ca = start_tls(True, False)
+    daemon = start_daemon(f'"{sentinel.address}"', tls=f"{{ca_file: {ca}}}", sentinel="{plain_text: true}")
+    decides(daemon)
+    assert n_keys(master) == 1
+
+
+def test_with_a_server_name_every_sentinel_must_carry_it_unless_it_has_its_own(start_tls, start_daemon):
+    master, sentinel, ca = start_tls(False, True)
+    fault = rf"warning: Redis: Sentinel {sentinel.address}: .*another name"
+    daemon = start_daemon(f'"{sentinel.address}"', tls=f"{{ca_file: {ca}, server_name: other.example}}")
+    daemon.wait_for_log(fault)
+    daemon = start_daemon(f'"{sentinel.address}"', sentinel=f"{{tls: {{ca_file: {ca}, server_name: other.example}}}}")
+    daemon.wait_for_log(fault)
+    text = daemon.path.read_text()
+    daemon.path.write_text(text.replace("other.example", "localhost"))
+    daemon.reload()
     decides(daemon)
     assert n_keys(master) == 1
 

@@ -221,8 +221,20 @@ static const struct {
     {SENTINEL("[\"a:1\", \"b\"]", "master_name: m"), 5, "'b': no port; write host:port"},
     {SENTINEL("[\"a:1\"]", "sentinel: {password_file: /nowhere/x}\n    master_name: m"), 6,
      "store.redis.sentinel.password_file: /nowhere/x: No such file"},
-    {SENTINEL("[\"a:1\"]", "sentinel: {tls: {verify: ca}}\n    master_name: m"), 6,
-     "store.redis.sentinel.tls: not built yet; leave it out: Sentinels are reached with store.redis.tls"},
+    {SENTINEL("[\"a:1\"]", "sentinel: {username: u}\n    master_name: m"), 6,
+     "store.redis.sentinel.username: is of no use without a password; write store.redis.sentinel.password_file"},
+    {SENTINEL("[\"a:1\"]", "sentinel: {tls: {}}\n    master_name: m"), 6,
+     "store.redis.sentinel.tls: is empty, and so would change nothing; write ca_file: system"},
+    {SENTINEL("[\"a:1\"]", "sentinel: {tls: {ca_file: /nowhere}}\n    master_name: m"), 6,
+     "store.redis.sentinel.tls.ca_file: /nowhere: No such file or directory; "},
+    {SENTINEL("[\"a:1\"]", "sentinel: {tls: {ca_file: system, cert_file: /x}}\n    master_name: m"), 6,
+     "store.redis.sentinel.tls.cert_file: needs its key; write key_file as well"},
+    {SENTINEL("[\"a:1\"]", "sentinel: {tls: {server_name: .x}}\n    master_name: m"), 6,
+     "store.redis.sentinel.tls.server_name: '.x' is no host; "},
+    {SENTINEL("[\"a:1\"]", "sentinel: {plain_text: true, tls: {ca_file: system}}\n    master_name: m"), 6,
+     "store.redis.sentinel.plain_text: does not go with store.redis.sentinel.tls; leave one of the two out"},
+    {"store:\n  type: memory\n  redis:\n    sentinel: {tls: {verify: ca}}\n", 4,
+     "store.redis.sentinel.tls.verify: has no effect without topology: sentinel"},
     {"store:\n  type: memory\n  redis:\n    master_name: m\n", 4,
      "store.redis.master_name: has no effect without topology: sentinel"},
     {"store:\n  type: memory\n  redis:\n    sentinel: {username: u}\n", 4,
@@ -578,6 +590,11 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         "store: {type: memory, redis: {addresses: [\"h:1\"], tls: {verify: ca, server_name: redis, ca_file: "
         "system}}}\n",
         "store: {type: memory, redis: {addresses: [\"h:1\"], tls: {verify: full}}}\n",
+        "store: {type: memory, redis: {topology: sentinel, master_name: m, addresses: [\"h:1\"], sentinel: "
+        "{plain_text: "
+        "true}}}\n",
+        "store: {type: memory, redis: {topology: sentinel, master_name: m, addresses: [\"h:1\"], sentinel: {tls: "
+        "{verify: ca}}}}\n",
         "listen: {socket: '/tmp/a \"b\" \\c.sock', group: \"0\"}\nstore:\n  type: memory\n  redis:\n    addresses: "
         "[\"unix:/x\"]\n"
         "    key_prefix: \"#1\"\n"

@@ -420,7 +420,7 @@ static void submit_special(struct engine *engine, struct check *check)
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
 
     bool may_lease = engine->store.source == SOURCE_REDIS && check->op.kind != OP_RELEASE;
-    check->is_leased = may_lease && unit_leases_concern(check);
+    check->is_leased = may_lease && unit_leases_concern(&engine->leases, check);
     struct check *candidates = candidates_prepare(&engine->candidates, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);

@@ -231,8 +231,10 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
 {
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
     struct local_op local;
+    struct op op = check->op;
+    if (check->asks_lease) op.at_most = 0; /* its own units alone */
     if (failure->local == NULL) failure->local = memory_store_new(&failure->local_clock, &options);
-    if (failure->local == NULL || ask_table(failure, &check->op, failure->n_daemons, &local) != SUBMIT_DECIDED)
+    if (failure->local == NULL || ask_table(failure, &op, failure->n_daemons, &local) != SUBMIT_DECIDED)
         goto err_no_memory;
 
     for (uint16_t i = 0; i < local.op.n_members; i++) name_limit(&local.members[i], check->op.members[i].limit);

@@ -34,7 +34,7 @@ struct unit_lease {
     uint16_t head_len, key_len;
     bool is_asking;    /* a check that asks for units is under way */
     bool is_unwanted;  /* and another op of the key behind it: what is granted goes back */
-    bool is_forgotten; /* which was a reset: nothing of it is there any more */
+    bool is_forgotten; /* which has taken back what others were charged: what is granted may be gone */
     int64_t full;      /* of the limit that the units were granted under */
     int64_t units;     /* charged and not used */
     int64_t asked_us;  /* CLOCK_MONOTONIC: the store has granted them later than this */
@@ -85,8 +85,15 @@ static bool may_lease(const struct op_member *member)
     return member->limit->lease_us > 0 && member->key.len <= KEY_MAX;
 }
 
-bool unit_leases_concern(const struct check *check)
+/* May the op free units that others were charged? */
+static bool gives_back(const struct op *op)
 {
+    return op->kind == OP_RESET || op->kind == OP_REFUND || op->kind == OP_SETTLE || op->kind == OP_SWEEP;
+}
+
+bool unit_leases_concern(const struct unit_leases *leases, const struct check *check)
+{
+    if (leases->table != NULL && gives_back(&check->op)) return true; /* units outlive a policy's `lease` */
     for (uint16_t i = 0; i < check->op.n_members; i++)
         if (check->op.members[i].limit->lease_us > 0) return true;
     return false;
@@ -107,7 +114,7 @@ static uint64_t hash_of(const struct op_member *member)
 
 static struct unit_lease *find(const struct unit_leases *leases, const struct op_member *member)
 {
-    if (leases->table == NULL || !may_lease(member)) return NULL;
+    if (leases->table == NULL || member->key.len > KEY_MAX) return NULL;
 
     uint64_t hash = hash_of(member);
     const struct limit *limit = member->limit;
@@ -197,6 +204,12 @@ static struct give_back *take_idle(struct unit_leases *leases)
     return idle != NULL ? LIST_ITEM(idle, struct give_back, link) : mem_zalloc(sizeof(struct give_back));
 }
 
+static void lose(struct unit_leases *leases, struct unit_lease *lease)
+{
+    engine_counters.leases_lost += (uint64_t)lease->units;
+    let_go(leases, lease);
+}
+
 /* In the order of the client's ops. A bucket's units come back with time. */
 static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
 {
@@ -204,8 +217,7 @@ static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint
     struct give_back *back = units > 0 && !limit_is_bucket(lease->limit) ? take_idle(leases) : NULL;
     lease->next_size = used > SIZE_MIN ? used : SIZE_MIN;
     if (back == NULL) {
-        engine_counters.leases_lost += (uint64_t)units;
-        let_go(leases, lease);
+        lose(leases, lease);
         return;
     }
 
@@ -268,6 +280,13 @@ static int64_t view_at(struct view *view, struct unit_lease *lease, const struct
     return lease->units < most ? lease->units : most;
 }
 
+/* Time has taken back all but `units`. */
+static void keep(struct unit_lease *lease, int64_t units)
+{
+    engine_counters.leases_lost += (uint64_t)(lease->units - units);
+    lease->units = units;
+}
+
 /* The next lease is to last half of its age. */
 static int64_t size_after(const struct unit_leases *leases, const struct unit_lease *lease)
 {
@@ -295,8 +314,7 @@ bool unit_leases_decide(struct unit_leases *leases, struct check *check)
     struct view view;
     op->now_us = lease->now_us + leases->clock->mono_us - lease->asked_us;
     int64_t units = view_at(&view, lease, member, op->now_us);
-    engine_counters.leases_lost += (uint64_t)(lease->units - units); /* time has taken them back */
-    lease->units = units;
+    keep(lease, units);
     view.used -= units * view.step;
     if (units < member->cost || limit_fits(&view, member->cost, 1) == 0) {
         if (units == 0) use_up(leases, lease);
@@ -339,6 +357,16 @@ static void submit_plain(struct unit_leases *leases, struct check *check)
     lease->is_unwanted = lease->is_forgotten = false;
 }
 
+/* After the op units that are held may not be charged any more. A window's go back before it. A bucket's level falls
+ * below what its leases count on by whatever takes a charge back: a reservation that has ended, a check_all that is
+ * undone in one of several places. */
+static bool forgets(const struct check *check, const struct limit *limit)
+{
+    const struct op *op = &check->op;
+    if (!limit_is_bucket(limit)) return op->kind == OP_RESET;
+    return gives_back(op) || op->kind == OP_RESERVE || check->n_all > 1;
+}
+
 void unit_leases_submit(struct unit_leases *leases, struct check *check)
 {
     const struct op *op = &check->op;
@@ -350,11 +378,12 @@ void unit_leases_submit(struct unit_leases *leases, struct check *check)
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct unit_lease *lease = find(leases, &op->members[i]);
         if (lease == NULL) continue;
+        const struct limit *limit = op->members[i].limit;
+        bool is_bucket = limit_is_bucket(limit), is_forgotten = forgets(check, limit);
         check->n_leased += lease->units;
-        bool is_bucket = lease->units > 0 && limit_is_bucket(lease->limit);
-        if (lease->units > 0 && (!is_bucket || op->kind == OP_RESET)) give_back(leases, lease, op->client);
-        lease->is_unwanted |= lease->is_asking && !limit_is_bucket(op->members[i].limit);
-        lease->is_forgotten |= lease->is_asking && op->kind == OP_RESET;
+        if (lease->units > 0 && (!is_bucket || is_forgotten)) give_back(leases, lease, op->client);
+        lease->is_unwanted |= lease->is_asking && !is_bucket;
+        lease->is_forgotten |= lease->is_asking && is_forgotten;
     }
 }
 
@@ -378,7 +407,10 @@ static void begin(struct unit_leases *leases, struct unit_lease *lease, struct c
     engine_counters.leases_taken++;
     engine_counters.leases_units += (uint64_t)lease->units;
     bool is_kept = deadlines_set(&leases->ages, &lease->age, leases->clock->mono_us, lease->limit->lease_us) == 0;
-    if (lease->is_unwanted || lease->is_forgotten || leases->is_over || !is_kept) give_back(leases, lease, op->client);
+    if (lease->is_forgotten)
+        lose(leases, lease);
+    else if (lease->is_unwanted || leases->is_over || !is_kept)
+        give_back(leases, lease, op->client);
 }
 
 /* This daemon was charged behind the grant: for `remaining`. */
@@ -386,9 +418,10 @@ static void note_charge(struct unit_leases *leases, struct unit_lease *lease, co
 {
     const struct op_member *member = &op->members[0];
     struct view view;
-    if (member->decision.granted == 0 || op->now_us < lease->now_us) return;
+    bool is_behind = op->now_us > lease->now_us || (op->now_us == lease->now_us && !limit_is_bucket(lease->limit));
+    if (member->decision.granted == 0 || !is_behind) return; /* a level that is too high would keep units alive */
 
-    lease->units = view_at(&view, lease, member, op->now_us);
+    keep(lease, view_at(&view, lease, member, op->now_us));
     if (lease->units == 0) {
         let_go(leases, lease);
         return;

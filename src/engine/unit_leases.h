@@ -44,8 +44,8 @@ struct unit_leases {
 void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store);
 void unit_leases_fini(struct unit_leases *leases); /* the store must be closed */
 
-/* Does a limit that the sealed check asks for lease units? Only such checks come to the next functions. */
-bool unit_leases_concern(const struct check *check);
+/* May units of a limit that the sealed check asks be held? Only such checks come to the next functions. */
+bool unit_leases_concern(const struct unit_leases *leases, const struct check *check);
 /* Decides a plain check by units that are held. False: ask the store, after unit_leases_submit(). */
 bool unit_leases_decide(struct unit_leases *leases, struct check *check);
 /* Gives back what the check must find free, and lets it ask for a lease if its key is busy. */

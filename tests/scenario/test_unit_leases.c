@@ -1,0 +1,458 @@
+/* test_unit_leases.c: each rule of leased units by itself. What follows from them together: test_unit_lease_traces.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "engine/engine_counters.h"
+#include "fakes/policies.h"
+#include "fakes/shared_store.h"
+#include "store/memory_store.h"
+
+#define SECOND_US INT64_C(1000000)
+#define WALL_US   INT64_C(1700000000000000)
+#define WINDOW_US (1000 * SECOND_US)
+
+enum { LIMIT = 900, CLIENT = 7, BUSY = 16 };
+
+static const struct limit_spec window = {
+    .algo = ALGO_FIXED_WINDOW, .limit = LIMIT, .window_us = WINDOW_US, .lease_us = SECOND_US};
+static const struct limit_spec bucket = {
+    .algo = ALGO_BUCKET, .limit = 10, .window_us = SECOND_US, .burst = 400, .lease_us = 10 * SECOND_US};
+
+static struct clock host;
+static struct shared_store shared;
+static struct shared_link here, there; /* of the daemon with leases, and of another one without */
+static struct engine *daemon, *other;
+static size_t n_asking; /* ops that asked the store for more than one unit */
+
+struct answer {
+    int n_done;
+    struct decision decision;
+    int64_t n_leased;
+};
+
+static const struct engine_options options = {
+    .max_inflight = 1000, .local_max_keys = 100, .slots = {.max = 100, .max_per_owner = 50}};
+
+/* ---- two daemons and their store ---- */
+
+static struct policy_set *set_of(const struct limit_spec *limit, enum on_failure on_failure)
+{
+    struct policy_spec spec = {.name = "p", .on_failure = on_failure, .deadline_ms = 1000, .limits = {*limit}};
+    return policies_make(&spec, 1);
+}
+
+static void on_run(struct op *op)
+{
+    n_asking += op->at_most > 1;
+}
+
+static void begin(const struct limit_spec *limit, enum on_failure on_failure)
+{
+    struct limit_spec without = *limit;
+    without.lease_us = 0;
+    host = (struct clock){.frozen = true, .mono_us = 5 * SECOND_US, .wall_us = WALL_US / 2};
+    shared_store_init(&shared, WALL_US);
+    shared.on_run = on_run;
+    n_asking = 0;
+    shared_link_init(&here, &shared, false);
+    shared_link_init(&there, &shared, true);
+    daemon = engine_new(&host, shared_link_handle(&here), set_of(limit, on_failure), &options);
+    other = engine_new(&host, shared_link_handle(&there), set_of(&without, ON_FAILURE_DENY), &options);
+    engine_counters = (struct engine_counters){0};
+}
+
+static void mark_closed(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static void close_engine(struct engine *engine)
+{
+    bool is_closed = false;
+    engine_close(engine, mark_closed, &is_closed);
+    assert_true(is_closed);
+}
+
+static void end(void)
+{
+    close_engine(daemon);
+    close_engine(other);
+    shared_store_fini(&shared);
+}
+
+static void pass(int64_t us)
+{
+    host.mono_us += us;
+    host.wall_us += us;
+    shared.clock.wall_us += us;
+    engine_expire(daemon);
+}
+
+static void on_done(struct check *check)
+{
+    struct answer *answer = check->owner;
+    *answer = (struct answer){answer->n_done + 1, check->decision, check->n_leased};
+    check_release(check);
+}
+
+static void submit(struct engine *engine, struct answer *answer, enum op_kind kind, int64_t cost)
+{
+    struct check *check = engine_check_new(engine, kind, CLIENT);
+    assert_non_null(check);
+    check->key = slice_of("hot");
+    check->plan = &policies_get(engine_policies(engine), "p")->plan;
+    check->cost = cost;
+    check->owner = answer;
+    check->done = on_done;
+    assert_int_equal(check_seal(check), 0);
+    engine_submit(engine, check);
+}
+
+/* The store decides all that it was sent, and its answers arrive. */
+static void exchange(void)
+{
+    shared_link_run(&here, here.n_sent);
+    shared_link_reply(&here, here.n_replied);
+}
+
+static struct answer ask(struct engine *engine, enum op_kind kind, int64_t cost)
+{
+    struct answer answer = {0};
+    submit(engine, &answer, kind, cost);
+    if (engine == daemon) exchange();
+    assert_int_equal(answer.n_done, 1);
+    return answer;
+}
+
+/* So many checks of one unit; returns how many of them were decided by units that the daemon held. */
+static int ask_often(int n)
+{
+    int n_by_lease = 0;
+    for (int i = 0; i < n; i++) n_by_lease += ask(daemon, OP_CHECK, 1).decision.source == SOURCE_LEASE;
+    return n_by_lease;
+}
+
+static int64_t left_in_store(void)
+{
+    return ask(other, OP_PEEK, 0).decision.remaining;
+}
+
+/* The daemon holds its first lease, of 16 units. */
+static void begin_with_lease(const struct limit_spec *limit)
+{
+    begin(limit, ON_FAILURE_DENY);
+    assert_int_equal(ask_often(BUSY + 1), 0);
+    assert_int_equal(engine_counters.leases_units, BUSY);
+}
+
+/* All units that were ever leased, and are not held any more, with `used` of them. */
+static void assert_all_accounted(uint64_t used)
+{
+    assert_int_equal(engine_counters.leases_units,
+                     used + engine_counters.leases_returned + engine_counters.leases_lost);
+}
+
+/* ---- how many units ---- */
+
+static void a_key_has_no_lease_before_it_is_busy(void **state)
+{
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    for (int i = 0; i < 200; i++) {
+        pass(SECOND_US / 10);
+        assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
+    }
+    assert_int_equal(n_asking, 0);
+    end();
+}
+
+static void a_lease_is_at_most_an_eighth_of_what_is_left(void **state)
+{
+    struct limit_spec small = window;
+    (void)state;
+    small.limit = 100;
+    begin(&small, ON_FAILURE_DENY);
+    ask_often(BUSY + 1);
+    assert_int_equal(engine_counters.leases_units, (100 - BUSY) / 8);
+    end();
+}
+
+static void none_is_taken_below_64_units_left(void **state)
+{
+    struct limit_spec small = window;
+    (void)state;
+    small.limit = BUSY + 63;
+    begin(&small, ON_FAILURE_DENY);
+    assert_int_equal(ask_often(BUSY + 63), 0);
+    assert_int_equal(n_asking, 0);
+    end();
+}
+
+static void one_check_asks_at_a_time(void **state)
+{
+    struct answer answers[3] = {0};
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    for (int i = 0; i < 3; i++) submit(daemon, &answers[i], OP_CHECK, 1);
+    exchange();
+    assert_int_equal(n_asking, 1);
+    for (int i = 0; i < 3; i++) assert_int_equal(answers[i].decision.granted, 1);
+    assert_int_equal(ask_often(BUSY), BUSY);
+    end();
+}
+
+static void without_redis_units_are_not_leased(void **state)
+{
+    struct memory_options memory_options = {.max_keys = 100, .sweep = true};
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    struct memory_store *memory = memory_store_new(&host, &memory_options);
+    struct engine *alone = engine_new(&host, memory_store_handle(memory), set_of(&window, ON_FAILURE_DENY), &options);
+    for (int i = 0; i < 100; i++) {
+        struct answer answer = {0};
+        submit(alone, &answer, OP_CHECK, 1);
+        engine_flush(alone);
+        assert_int_equal(answer.decision.source, SOURCE_MEMORY);
+        assert_int_equal(answer.decision.remaining, LIMIT - 1 - i);
+    }
+    assert_int_equal(engine_counters.leases_taken, 0);
+    close_engine(alone);
+    end();
+}
+
+/* ---- giving back ---- */
+
+static void units_go_back_right_before_a_peek_of_the_same_client(void **state)
+{
+    struct answer answer = {0};
+    (void)state;
+    begin_with_lease(&window);
+    assert_int_equal(ask_often(6), 6);
+    submit(daemon, &answer, OP_PEEK, 0);
+    const struct op *first = LIST_ITEM(here.sent.next, struct op, link);
+    assert_int_equal(here.n_sent, 2);
+    assert_int_equal(first->kind, OP_REFUND);
+    assert_int_equal(first->client, CLIENT);
+    exchange();
+    assert_int_equal(answer.decision.remaining, LIMIT - BUSY - 1 - 6);
+    assert_int_equal(answer.n_leased, BUSY - 6);
+    assert_all_accounted(6);
+    end();
+}
+
+static void units_go_back_when_the_lease_has_its_age(void **state)
+{
+    (void)state;
+    begin_with_lease(&window);
+    assert_int_equal(ask_often(6), 6);
+    assert_int_equal(left_in_store(), LIMIT - 1 - 2 * BUSY);
+    pass(SECOND_US);
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - 1 - BUSY - 6);
+    assert_all_accounted(6);
+    end();
+}
+
+static void units_go_back_when_the_daemon_stops(void **state)
+{
+    (void)state;
+    begin_with_lease(&window);
+    close_engine(daemon);
+    assert_int_equal(left_in_store(), LIMIT - 1 - BUSY);
+    daemon = engine_new(&host, shared_link_handle(&here), set_of(&window, ON_FAILURE_DENY), &options);
+    end();
+}
+
+static void units_that_were_granted_while_a_peek_was_on_its_way_go_back(void **state)
+{
+    struct answer answers[2] = {0};
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    submit(daemon, &answers[0], OP_CHECK, 1);
+    submit(daemon, &answers[1], OP_PEEK, 0);
+    exchange();
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - BUSY - 1);
+    assert_all_accounted(0);
+    end();
+}
+
+static void units_of_an_older_version_go_back_unused(void **state)
+{
+    struct limit_spec smaller = window;
+    (void)state;
+    begin_with_lease(&window);
+    smaller.limit = LIMIT - 1;
+    engine_set_policies(daemon, set_of(&smaller, ON_FAILURE_DENY));
+    struct answer answer = ask(daemon, OP_CHECK, 1);
+    assert_int_equal(answer.decision.source, SOURCE_REDIS);
+    assert_int_equal(left_in_store(), LIMIT - BUSY - 2);
+    assert_all_accounted(0);
+    end();
+}
+
+/* What has been forgotten cannot be given back: others would get their units anew. */
+static void units_that_a_reset_has_forgotten_on_their_way_are_not_given_back(void **state)
+{
+    struct answer answers[2] = {0};
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    submit(daemon, &answers[0], OP_CHECK, 1);
+    submit(daemon, &answers[1], OP_RESET, 0);
+    shared_link_run(&here, 2);
+    for (int i = 0; i < 50; i++) ask(other, OP_CHECK, 1);
+    exchange();
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - 50);
+    assert_all_accounted(0);
+    end();
+}
+
+static void a_reset_after_a_reload_without_lease_finds_the_units(void **state)
+{
+    struct limit_spec without = window;
+    (void)state;
+    begin_with_lease(&window);
+    without.lease_us = 0;
+    engine_set_policies(daemon, set_of(&without, ON_FAILURE_DENY));
+    ask(daemon, OP_RESET, 0);
+    for (int i = 0; i < 50; i++) ask(other, OP_CHECK, 1);
+    pass(SECOND_US);
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - 50);
+    assert_all_accounted(0);
+    end();
+}
+
+/* ---- buckets ---- */
+
+static void a_buckets_units_are_used_only_until_they_have_drained(void **state)
+{
+    (void)state;
+    begin_with_lease(&bucket);
+    pass(3 * SECOND_US); /* 30 tokens are back, and 33 are charged */
+    assert_int_equal(ask_often(3), 3);
+    assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
+    assert_int_equal(engine_counters.leases_lost, BUSY - 3);
+    end();
+}
+
+static void a_refund_takes_a_buckets_units_away(void **state)
+{
+    (void)state;
+    begin_with_lease(&bucket);
+    pass(2 * SECOND_US);          /* all that was used has drained: 13 of 33 are charged */
+    ask(daemon, OP_REFUND, BUSY); /* a late one finds the leased units only */
+    int64_t free = left_in_store();
+    assert_int_equal(free, 400);
+    assert_int_equal(ask_often(1), 0);
+    assert_int_equal(engine_counters.leases_lost, BUSY);
+    end();
+}
+
+static void units_that_drained_before_another_charge_are_counted_as_lost(void **state)
+{
+    struct answer answer = {0};
+    (void)state;
+    begin_with_lease(&bucket);
+    pass(2 * SECOND_US);
+    submit(daemon, &answer, OP_CHECK, 14); /* more than the 13 that are left */
+    pass(SECOND_US / 2);                   /* 5 of them have drained once the store is asked */
+    exchange();
+    assert_int_equal(answer.decision.source, SOURCE_REDIS);
+    pass(10 * SECOND_US);
+    assert_all_accounted(0);
+    end();
+}
+
+/* ---- failures ---- */
+
+static void units_are_used_while_the_store_is_away(void **state)
+{
+    (void)state;
+    begin_with_lease(&window);
+    here.is_down = true;
+    assert_int_equal(ask_often(BUSY), BUSY);
+    assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_DENY);
+    end();
+}
+
+static void units_that_find_the_store_away_at_their_age_are_lost(void **state)
+{
+    (void)state;
+    begin_with_lease(&window);
+    here.is_down = true;
+    pass(SECOND_US);
+    assert_int_equal(engine_counters.leases_lost, BUSY);
+    assert_all_accounted(0);
+    end();
+}
+
+static void after_a_lost_reply_the_key_asks_again(void **state)
+{
+    struct answer answer = {0};
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    submit(daemon, &answer, OP_CHECK, 1);
+    shared_link_run(&here, 1);
+    shared_link_lose(&here);
+    assert_int_equal(answer.decision.source, SOURCE_DENY);
+    assert_int_equal(engine_counters.leases_taken, 0);
+    ask_often(1);
+    assert_int_equal(engine_counters.leases_taken, 1);
+    end();
+}
+
+static void a_local_answer_grants_a_check_that_asks_for_a_lease_its_own_unit_alone(void **state)
+{
+    struct answer answer = {0};
+    (void)state;
+    begin(&window, ON_FAILURE_LOCAL);
+    ask_often(BUSY);
+    submit(daemon, &answer, OP_CHECK, 1);
+    pass(SECOND_US);
+    assert_int_equal(answer.decision.source, SOURCE_LOCAL);
+    assert_int_equal(answer.decision.granted, 1);
+    assert_int_equal(answer.decision.remaining, LIMIT - 1);
+
+    exchange(); /* too late for the answer, but not for the lease */
+    assert_int_equal(engine_counters.leases_units, BUSY);
+    assert_int_equal(n_asking, 1);
+    end();
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_has_no_lease_before_it_is_busy),
+        cmocka_unit_test(a_lease_is_at_most_an_eighth_of_what_is_left),
+        cmocka_unit_test(none_is_taken_below_64_units_left),
+        cmocka_unit_test(one_check_asks_at_a_time),
+        cmocka_unit_test(without_redis_units_are_not_leased),
+        cmocka_unit_test(units_go_back_right_before_a_peek_of_the_same_client),
+        cmocka_unit_test(units_go_back_when_the_lease_has_its_age),
+        cmocka_unit_test(units_go_back_when_the_daemon_stops),
+        cmocka_unit_test(units_that_were_granted_while_a_peek_was_on_its_way_go_back),
+        cmocka_unit_test(units_of_an_older_version_go_back_unused),
+        cmocka_unit_test(units_that_a_reset_has_forgotten_on_their_way_are_not_given_back),
+        cmocka_unit_test(a_reset_after_a_reload_without_lease_finds_the_units),
+        cmocka_unit_test(a_buckets_units_are_used_only_until_they_have_drained),
+        cmocka_unit_test(a_refund_takes_a_buckets_units_away),
+        cmocka_unit_test(units_that_drained_before_another_charge_are_counted_as_lost),
+        cmocka_unit_test(units_are_used_while_the_store_is_away),
+        cmocka_unit_test(units_that_find_the_store_away_at_their_age_are_lost),
+        cmocka_unit_test(after_a_lost_reply_the_key_asks_again),
+        cmocka_unit_test(a_local_answer_grants_a_check_that_asks_for_a_lease_its_own_unit_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,5 +1,7 @@
 #include "daemon/options.h"
 
+#include "store/redis_cluster.h"
+
 /* The shortest deadline of the defaults and the policies. */
 static uint32_t shortest_deadline_ms(const struct config *config)
 {
@@ -57,6 +59,13 @@ struct engine_options options_engine(const struct config *config)
     };
 }
 
+/* Descriptors for servers of Redis, where they may be many. */
+static uint32_t files_of_store(const struct config *config)
+{
+    bool is_cluster = config->store_type == STORE_TYPE_REDIS && config->store_redis_topology == TOPOLOGY_CLUSTER;
+    return is_cluster ? REDIS_CLUSTER_FILES_MAX : 0;
+}
+
 struct server_options options_server(const struct config *config, enum store_type store,
                                      const struct arguments *arguments, struct inline_policies *inline_policies)
 {
@@ -65,6 +74,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .max_frame = (uint32_t)config->caps_max_frame,
         .max_depth = (uint32_t)config->caps_max_depth,
         .max_connections = (uint32_t)config->caps_max_connections,
+        .n_store_files = files_of_store(config),
         .max_inflight_per_connection = (uint32_t)config->caps_max_inflight_per_connection,
         .max_output = (uint64_t)config->listen_max_output,
         .max_output_total = (uint64_t)config->listen_max_output_total,
@@ -99,5 +109,5 @@ struct memory_options options_memory(const struct config *config, bool test_cloc
 int64_t options_open_files(const struct config *config)
 {
     int64_t n_http = 2 * config->admin_max_connections; /* each has an epoll descriptor, too */
-    return config->caps_max_connections + CONTROL_CONNECTIONS + n_http;
+    return config->caps_max_connections + CONTROL_CONNECTIONS + n_http + files_of_store(config);
 }

@@ -22,7 +22,7 @@ struct memory_options options_memory(const struct config *config, bool test_cloc
 struct engine_options options_engine(const struct config *config);
 struct server_options options_server(const struct config *config, enum store_type store,
                                      const struct arguments *arguments, struct inline_policies *inline_policies);
-/* Descriptors that connections may take. */
+/* Descriptors that connections may take: of clients, of HTTP, and to the nodes of a cluster. */
 int64_t options_open_files(const struct config *config);
 
 #endif

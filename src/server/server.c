@@ -87,16 +87,18 @@ static void on_gone(struct sessions *sessions)
 }
 
 /* Each endpoint's connections: what the settings say, or what the process's descriptors allow. */
-static void set_caps(struct server *server, uint32_t max_connections)
+static void set_caps(struct server *server, const struct server_options *options)
 {
+    const uint32_t max_connections = options->max_connections;
+    const rlim_t wanted = SPARE_FDS + (rlim_t)options->n_store_files;
     struct acceptor *data = &server->acceptors[SERVER_DATA], *control = &server->acceptors[SERVER_CONTROL];
     struct rlimit limit;
     data->max = max_connections;
     control->max = CONTROL_CONNECTIONS;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + SPARE_FDS) return;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)max_connections + wanted) return;
 
-    rlim_t spare = limit.rlim_cur / 2; /* if less than SPARE_FDS: a connection without a descriptor is reset */
-    if (spare > SPARE_FDS) spare = SPARE_FDS;
+    rlim_t spare = limit.rlim_cur / 2; /* if less than wanted: a connection without a descriptor is reset */
+    if (spare > wanted) spare = wanted;
     if (spare < SPARE_FDS_LEAST) spare = SPARE_FDS_LEAST;
     if (spare < SPARE_FDS) control->max = (uint32_t)spare / CONTROL_SHARE;
     rlim_t left = limit.rlim_cur > spare ? limit.rlim_cur - spare : 1;
@@ -125,7 +127,7 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
         server->acceptors[i].server = server;
         server->acceptors[i].group = groups[i];
     }
-    set_caps(server, options->max_connections);
+    set_caps(server, options);
     server->n_open = 3; /* the drain timer, and the two of the sessions */
     return server;
 }
@@ -137,11 +139,11 @@ void server_answer_late(struct server *server, uint64_t ticket, const struct buf
 
 void server_set_options(struct server *server, const struct server_options *options)
 {
-    if (options->max_connections != server->sessions.options.max_connections)
-        set_caps(server, options->max_connections);
     struct server_options next = *options;
+    next.n_store_files = server->sessions.options.n_store_files;                          /* the store stays as it is */
     memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
     next.n_buckets = server->sessions.options.n_buckets;
+    if (next.max_connections != server->sessions.options.max_connections) set_caps(server, &next);
     server->sessions.options = next;
     access_set_rules(&server->sessions, next.access);
     denial_log_set(&server->sessions.denials, next.denials, next.denials_per_second);

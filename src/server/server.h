@@ -43,6 +43,7 @@ struct server_options {
     uint32_t max_frame; /* bytes */
     uint32_t max_depth;
     uint32_t max_connections;             /* of the data socket */
+    uint32_t n_store_files;               /* descriptors that the store may take besides the usual few */
     uint32_t max_inflight_per_connection; /* checks; beyond: reading pauses */
     uint64_t max_output;                  /* bytes unread by a peer; at half of it reading from it pauses */
     uint64_t max_output_total;            /* the same of all peers together; beyond it the slowest is closed */

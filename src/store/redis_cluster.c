@@ -18,7 +18,6 @@ enum {
     ALONE_US = 1000000,
     WANTED_US = 60 * 1000000, /* a node that only redirects name is kept so long */
     OWNER_US = 1000000,       /* and so long one that still has hash slots */
-    STRANGERS_MAX = 16,       /* of these */
     KEY_SPACE = 65536 + KEY_HEAD_MAX,
     STATUS_SIZE = 768,
 };
@@ -266,7 +265,7 @@ static void close_leaving(struct redis_cluster *cluster)
 static struct redis_node *redirected_to(struct redis_cluster *cluster, const char *address)
 {
     struct redis_node *node = find_node(cluster, address);
-    if (node == NULL && cluster->n_leaving < STRANGERS_MAX) {
+    if (node == NULL && cluster->n_leaving < REDIS_CLUSTER_STRANGERS_MAX) {
         node = add_node(cluster, address);
         cluster->n_leaving += node != NULL;
     }

@@ -24,6 +24,12 @@
 
 struct redis_cluster;
 
+enum {
+    REDIS_CLUSTER_STRANGERS_MAX = 16, /* nodes that are on no map */
+    REDIS_CLUSTER_FILES_MAX =
+        CLUSTER_NODES_MAX + REDIS_CLUSTER_STRANGERS_MAX + 1, /* descriptors; 1: who gives the map */
+};
+
 /* NULL without memory. `clock` and `options` outlive it. Of events->batches on_answers and on_end are used. on_attempt:
  * all nodes have been tried, or there is no map. Begins in the next tick. */
 struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,

@@ -249,9 +249,12 @@ static void close_leaving(struct redis_cluster *cluster)
     LIST_FOREACH (it, &cluster->nodes) {
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         if (node->is_in_map) continue;
-        bool is_wanted = cluster->clock->mono_us < node->wanted_until_us || !redis_node_is_idle(node);
+        int64_t now_us = cluster->clock->mono_us;
+        bool is_dead = node->had_attempt && !redis_node_is_ready(node); /* as that of a false redirect */
+        if (is_dead && node->wanted_until_us > now_us + OWNER_US) node->wanted_until_us = now_us;
+        bool is_wanted = now_us < node->wanted_until_us || !redis_node_is_idle(node);
         if (!is_wanted && is_owner(cluster, node)) { /* no map has come since: not to be found out each tick */
-            node->wanted_until_us = cluster->clock->mono_us + OWNER_US;
+            node->wanted_until_us = now_us + OWNER_US;
             is_wanted = true;
         }
         cluster->n_leaving += is_wanted;

@@ -185,15 +185,19 @@ class Load:
         outcomes = self.outcomes()
         assert set(must) <= outcomes <= {*must, *may, *ALWAYS}, outcomes
 
-    def charged_as_told(self, client):
-        """For each policy and key: what Redis allowed is charged, and not more than what may have reached it."""
+    def charges(self, client):
+        """Of each policy and key: (policy, key, what Redis allowed, what may have reached it at most, what is charged)."""
         for policy in CHOICES:
-            for key in {answer.key for answer in self.answers}:
+            for key in {answer.key for answer in self.answers if answer.policy == policy}:
                 mine = [answer for answer in self.answers if (answer.policy, answer.key) == (policy, key)]
                 least = sum(answer.outcome == "redis" and answer.allowed for answer in mine)
                 most = least + sum(answer.outcome != "redis" and answer.outcome not in UNCHARGED for answer in mine)
-                used = LIMIT - remaining(client, policy, key)
-                assert least <= used <= most, f"{policy} {key}: {least} allowed by Redis, at most {most}, {used} are charged"
+                yield policy, key, least, most, LIMIT - remaining(client, policy, key)
+
+    def charged_as_told(self, client):
+        """What Redis allowed is charged, and not more than what may have reached it."""
+        for policy, key, least, most, used in self.charges(client):
+            assert least <= used <= most, f"{policy} {key}: {least} allowed by Redis, at most {most}, {used} are charged"
 
     def leaves_nothing(self, client):
         eventually(lambda: client.call("stats")["inflight"] == 0, "no check is left in the daemon")
@@ -204,7 +208,7 @@ def decides_again(client, attempts_before=None, patience_s=2 * PATIENCE_S):
     """Wait for the return. attempts_before: of connecting, when Redis was back; it then takes ATTEMPTS more at most."""
     def is_back():
         stats = client.call("stats")
-        return stats if stats["redis_up"] == 1 and stats["breaker_open"] == 0 else None
+        return stats if stats["redis_up"] == stats["redis_nodes"] > 0 and stats["breaker_open"] == 0 else None
 
     stats = eventually(is_back, "Redis decides again", patience_s)
     if attempts_before is not None:

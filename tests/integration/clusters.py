@@ -16,7 +16,8 @@ PATIENCE_S = 40  # of the nodes, who agree at their own pace
 class Node(Redis):
     """A server that is, or may become, one of a cluster."""
 
-    def __init__(self, kind, arguments=()):
+    def __init__(self, kind, arguments=(), tls=()):
+        self.tls = list(tls)  # arguments; with them .port speaks TLS alone
         super().__init__(kind, tcp=True, arguments=[
             "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-replica-validity-factor", "0",
             "--cluster-require-full-coverage", "no",
@@ -25,7 +26,8 @@ class Node(Redis):
     def start(self, wait=True):
         self.bus_port = free_port()
         kept = self.arguments
-        self.arguments = ["--cluster-port", str(self.bus_port), *kept]
+        tls = ["--port", "0", "--tls-port", str(self.port), "--tls-cluster", "yes", *self.tls] if self.tls else []
+        self.arguments = ["--cluster-port", str(self.bus_port), *tls, *kept]
         try:
             super().start(wait)
         finally:
@@ -54,7 +56,7 @@ class Node(Redis):
     @property
     def ranges(self):
         """Of hash slots, [(first, last), ...], by its own words."""
-        done = subprocess.run([shutil.which("redis-cli"), "-p", str(self.port), "CLUSTER", "NODES"], stdin=subprocess.DEVNULL,
+        done = subprocess.run([shutil.which("redis-cli"), "-s", self.socket, "CLUSTER", "NODES"], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=20)
         line = next((line for line in done.stdout.splitlines() if "myself" in line), "")
         return [tuple(int(n) for n in (word.split("-") * 2)[:2]) for word in line.split()[8:] if re.fullmatch(r"\d+(-\d+)?", word)]
@@ -71,11 +73,12 @@ class Node(Redis):
 class Cluster:
     """.nodes: the masters first, as they were made."""
 
-    def __init__(self, kind, n_masters=3, n_replicas=1):
-        self.kind, self.nodes = kind, []
+    def __init__(self, kind, n_masters=3, n_replicas=1, tls=(), tls_cli=()):
+        """tls: arguments of each server; tls_cli: those of redis-cli."""
+        self.kind, self.nodes, self.tls, self.tls_cli = kind, [], tls, tls_cli
         try:
             for _ in range(n_masters * (1 + n_replicas)):
-                self.nodes.append(Node(kind))
+                self.nodes.append(Node(kind, tls=tls))
             self._make(n_masters)
         except BaseException:
             self.close()
@@ -100,7 +103,7 @@ class Cluster:
 
     def add(self):
         """One more node, without hash slots."""
-        node = Node(self.kind)
+        node = Node(self.kind, tls=self.tls)
         self.nodes.append(node)
         self.meet(node)
         n_known = {str(len(self.running))}
@@ -142,7 +145,7 @@ class Cluster:
 
     def cli(self, *words, patience_s=90):
         """redis-cli --cluster WORDS, which must succeed."""
-        done = subprocess.run([shutil.which("redis-cli"), "--cluster", *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True,
+        done = subprocess.run([shutil.which("redis-cli"), *map(str, self.tls_cli), "--cluster", *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=patience_s)
         assert done.returncode == 0 and "[ERR]" not in done.stdout, done.stdout[-2000:] + done.stderr
         return done.stdout

@@ -17,7 +17,8 @@ enum {
     TRY_AGAIN_MS = 5, /* at least, and at most four times that */
     ALONE_US = 1000000,
     WANTED_US = 60 * 1000000, /* a node that only redirects name is kept so long */
-    OWNER_US = 1000000,       /* and so long one that still has hash slots */
+    DEAD_US = 1000000,        /* and so long one that cannot be reached, */
+    OWNER_US = 1000000,       /* or that still has hash slots */
     KEY_SPACE = 65536 + KEY_HEAD_MAX,
     STATUS_SIZE = 768,
 };
@@ -251,7 +252,7 @@ static void close_leaving(struct redis_cluster *cluster)
         if (node->is_in_map) continue;
         int64_t now_us = cluster->clock->mono_us;
         bool is_dead = node->had_attempt && !redis_node_is_ready(node); /* as that of a false redirect */
-        if (is_dead && node->wanted_until_us > now_us + OWNER_US) node->wanted_until_us = now_us;
+        if (is_dead && node->wanted_until_us > now_us + DEAD_US) node->wanted_until_us = now_us + DEAD_US;
         bool is_wanted = now_us < node->wanted_until_us || !redis_node_is_idle(node);
         if (!is_wanted && is_owner(cluster, node)) { /* no map has come since: not to be found out each tick */
             node->wanted_until_us = now_us + OWNER_US;

@@ -58,7 +58,7 @@ struct admin_options {
 
 /* NULL without memory. */
 struct admin *admin_new(uv_loop_t *loop, struct clock *clock, const struct admin_options *options);
-/* Accepts on a listening descriptor, which is taken over. 0, or a libuv error. Once. */
+/* Accepts on a listening descriptor, which is taken over, and no longer on the one before. 0, or a libuv error. */
 int admin_listen(struct admin *admin, int fd);
 void admin_set_options(struct admin *admin, const struct admin_options *options); /* a reload */
 /* Closes everything, at once; on_closed once, then it is gone. */

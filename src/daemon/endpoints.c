@@ -74,12 +74,11 @@ static const struct row {
     struct listener_options (*options)(struct daemon *daemon, struct endpoint *endpoint);
     int (*listen)(struct daemon *daemon, int fd); /* takes the descriptor over; 0, or a libuv error */
     int passed;                                   /* enum service_socket; -1: the service manager passes none */
-    bool is_watched;                              /* its file is, and listen() may be called again */
     bool outlives_drain;
 } rows[N_ENDPOINTS] = {
-    [ENDPOINT_DATA] = {"listen.socket", data_options, listen_data, SERVICE_DATA, true, false},
-    [ENDPOINT_CONTROL] = {"control.socket", control_options, listen_control, SERVICE_CONTROL, true, true},
-    [ENDPOINT_HTTP] = {"admin.listen", http_options, listen_http, -1, false, true},
+    [ENDPOINT_DATA] = {"listen.socket", data_options, listen_data, SERVICE_DATA, false},
+    [ENDPOINT_CONTROL] = {"control.socket", control_options, listen_control, SERVICE_CONTROL, true},
+    [ENDPOINT_HTTP] = {"admin.listen", http_options, listen_http, -1, true},
 };
 
 /* ---- opening ---- */
@@ -229,7 +228,7 @@ int endpoints_look(struct daemon *daemon)
     for (int id = 0; id < N_ENDPOINTS; id++) {
         struct endpoint *endpoint = &daemon->endpoints[id];
         bool must_listen = endpoint->is_used && !endpoint->is_open;
-        if (endpoint->is_open && endpoint->is_own && rows[id].is_watched) must_listen = watch_file(endpoint);
+        if (endpoint->is_open && endpoint->is_own) must_listen = watch_file(endpoint);
         if (must_listen && endpoints_listen(daemon, (enum endpoint_id)id) != 0 && id == ENDPOINT_DATA) return -1;
     }
     return 0;

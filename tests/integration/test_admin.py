@@ -235,15 +235,25 @@ def test_a_taken_address_is_reported_and_checks_are_served(ratelimitd, connect):
     assert ask(daemon, "/livez").status == 200
 
 
-def test_it_listens_on_a_unix_socket(ratelimitd):
+def livez(path):
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: anything\r\n\r\n")
+        return Answer(read_all(connection)).text
+
+
+def test_it_listens_on_a_unix_socket_and_makes_its_file_again(ratelimitd):
+    """A deleted one stayed away until a restart."""
     daemon = ratelimitd(POLICIES, start=False)
     path = daemon.directory / "http.sock"
     daemon.configure(f'admin: {{listen: "unix:{path}"}}\n' + POLICIES)
     daemon.start()
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(path))
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: anything\r\n\r\n")
-        assert Answer(read_all(connection)).text == "ok\n"
+    assert livez(path) == "ok\n"
+    for _ in range(2):
+        path.unlink()
+        eventually(path.exists, "the file")
+        assert livez(path) == "ok\n"
+    daemon.wait_for_log(r"http\.sock: the socket's file was deleted; making it again")
     daemon.stop()
     assert not path.exists()
 

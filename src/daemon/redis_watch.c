@@ -73,6 +73,17 @@ static void report_daemons(struct redis_watch *watch, const struct redis_store *
     watch->has_fault = has_fault;
 }
 
+/* Who answers, in debug lines and in the status: true if that has changed. */
+static bool look_at_sentinels(struct redis_watch *watch, const struct redis_store *redis)
+{
+    char text[REDIS_SENTINELS_TEXT_MAX];
+    redis_store_sentinels(redis, text, sizeof text);
+    if (strcmp(watch->sentinels, text) == 0) return false;
+    memcpy(watch->sentinels, text, sizeof text);
+    log_debug("Redis: %s", text);
+    return true;
+}
+
 /* Each Sentinel that stays away is named once, and one that gives ever other reasons a few times. */
 static void report_passed(struct redis_watch *watch, const struct redis_store *redis)
 {
@@ -102,11 +113,12 @@ bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis
     watch->n_foreign = n_foreign;
     report_daemons(watch, redis);
     report_passed(watch, redis);
+    bool is_news = look_at_sentinels(watch, redis);
 
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->reported, redis_store_status(redis), sizeof watch->reported - 1) == 0;
     if (is_ready == watch->was_ready && (is_ready || is_same || watch->n_reasons >= REDIS_WATCH_REASONS_MAX))
-        return false;
+        return is_news;
     remember_state(watch, redis);
     log_line(is_ready ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "Redis: %s", watch->reported);
     return true;

@@ -34,13 +34,14 @@ struct redis_watch {
     uint64_t n_seen[REDIS_EVENTS];
     int64_t error_us; /* the last error reply seen; CLOCK_MONOTONIC */
     struct redis_watch_passed passed[REDIS_ADDRESSES_MAX];
-    uint64_t n_foreign; /* ops that met a key of another type, and have been reported */
-    bool has_fault;     /* the daemons cannot be counted, which has been reported */
+    char sentinels[REDIS_SENTINELS_TEXT_MAX]; /* as was reported */
+    uint64_t n_foreign;                       /* ops that met a key of another type, and have been reported */
+    bool has_fault;                           /* the daemons cannot be counted, which has been reported */
 };
 
 /* Call it after the line "ready" is logged. `policies`: their failure answers are reported. */
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies);
-/* True: something was logged. */
+/* True: something was logged, or other Sentinels answer. */
 bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis);
 
 #endif

@@ -25,6 +25,8 @@
     COUNTER(redis_try_again, "calls that a node of a cluster could not run while their keys were moving (TRYAGAIN)")   \
     GAUGE(redis_up, "ready connections to Redis: 1 or 0; in a cluster as many as nodes that are ready")                \
     GAUGE(redis_nodes, "servers that are known: 1; in a cluster its masters")                                          \
+    GAUGE(redis_sentinels, "Sentinels in store.redis.addresses")                                                       \
+    GAUGE(redis_sentinels_silent, "those of them that gave no answer when they were asked last")                       \
     GAUGE(redis_inflight, "EVALSHA calls waiting for their reply")                                                     \
     COUNTER(denied_from_cache, "denials answered from store.redis.deny_cache, without asking Redis")
 

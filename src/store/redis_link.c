@@ -407,6 +407,12 @@ size_t redis_link_output(const struct redis_link *link)
     return redis_conn_output(&link->conn);
 }
 
+void redis_link_sentinels(const struct redis_link *link, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (link->sentinel != NULL) redis_sentinel_text(link->sentinel, out, size);
+}
+
 const char *redis_link_passed(const struct redis_link *link, uint32_t nth)
 {
     return link->sentinel != NULL ? redis_sentinel_passed(link->sentinel, nth) : NULL;

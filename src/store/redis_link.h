@@ -37,6 +37,8 @@ void redis_link_move(struct redis_link *link);
 bool redis_link_is_ready(const struct redis_link *link);
 const char *redis_link_status(const struct redis_link *link); /* "ready", or what went wrong last */
 
+/* As redis_sentinel_text(); "" without Sentinels. */
+void redis_link_sentinels(const struct redis_link *link, char *out, size_t size);
 /* As redis_sentinel_passed(). */
 const char *redis_link_passed(const struct redis_link *link, uint32_t nth);
 

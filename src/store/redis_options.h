@@ -67,6 +67,8 @@ struct redis_address {
     uint16_t port;
 };
 
+enum { REDIS_SENTINELS_TEXT_MAX = REDIS_HOST_MAX + 96 }; /* redis_sentinel_text() */
+
 /* The n-th line of several addresses, round and round, cut at `size`. Their number. */
 uint32_t redis_address_nth(const char *all, uint32_t nth, char *ret, size_t size);
 

@@ -33,6 +33,13 @@ void redis_round_note(struct redis_round *round, const char *why)
     if (nth < REDIS_ADDRESSES_MAX) memcpy(round->faults[nth], round->fault, sizeof round->fault);
 }
 
+/* Of the server that is tried, in `silent`. */
+static uint32_t bit_of(const struct redis_round *round)
+{
+    uint32_t nth = round->at % round->n_all;
+    return nth < REDIS_ADDRESSES_MAX ? UINT32_C(1) << nth : 0;
+}
+
 void redis_round_pass(struct redis_round *round, const char *format, ...)
 {
     char why[REDIS_TEXT_MAX / 2];
@@ -41,11 +48,13 @@ void redis_round_pass(struct redis_round *round, const char *format, ...)
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
     redis_round_note(round, why);
+    round->silent |= bit_of(round);
     go_on_in(round, ROUND_PASSING, 0);
 }
 
 void redis_round_answered(struct redis_round *round)
 {
+    round->silent &= ~bit_of(round);
     go_on_in(round, ROUND_ANSWERED, 0);
 }
 
@@ -252,6 +261,7 @@ void redis_round_restart(struct redis_round *round)
 {
     round->at = 0;
     round->is_stale = true;
+    round->silent = 0;
     memset(round->faults, 0, sizeof round->faults);
     go_on_in(round, ROUND_WAITING, 0);
 }

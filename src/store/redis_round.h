@@ -67,6 +67,7 @@ struct redis_round {
     uint32_t next_ms; /* from an answer to the next round */
     struct redis_address address;
     char name[REDIS_ROUND_ADDRESS_SIZE];                      /* of the server */
+    uint32_t silent;                                          /* one bit each: it was passed over the last time */
     char fault[REDIS_ROUND_FAULT_SIZE];                       /* why one was passed over last */
     char faults[REDIS_ADDRESSES_MAX][REDIS_ROUND_FAULT_SIZE]; /* the same of each of the first */
 

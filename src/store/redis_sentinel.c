@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "store/redis_counters.h"
 #include "store/redis_handshake.h"
 #include "store/redis_round.h"
 
@@ -16,9 +17,10 @@ enum {
 struct redis_sentinel {
     struct redis_round round;
     struct redis_sentinel_events events;
-    bool is_asked;                         /* the owner waits for on_master or on_none */
-    bool is_hinted;                        /* in this round, that the master is another one */
-    char master[REDIS_ROUND_ADDRESS_SIZE]; /* what the one that answered last says */
+    bool is_asked;                           /* the owner waits for on_master or on_none */
+    bool is_hinted;                          /* in this round, that the master is another one */
+    char master[REDIS_ROUND_ADDRESS_SIZE];   /* what the one that answered last says */
+    char answered[REDIS_ROUND_ADDRESS_SIZE]; /* the one that answered last; "" = none yet */
     struct redis_call get, subscribe, hint;
 
     void (*on_closed)(void *arg);
@@ -124,10 +126,18 @@ static void on_begin(struct redis_round *round)
     sentinel_of(round)->is_hinted = false;
 }
 
+static void count(const struct redis_round *round)
+{
+    redis_counters.redis_sentinels = round->n_all;
+    redis_counters.redis_sentinels_silent = (uint64_t)__builtin_popcount(round->silent);
+}
+
 static void on_answered(struct redis_round *round)
 {
     struct redis_sentinel *sentinel = sentinel_of(round);
     sentinel->is_asked = false;
+    snprintf(sentinel->answered, sizeof sentinel->answered, "%s", round->name);
+    count(round);
     sentinel->events.on_master(sentinel->events.arg, sentinel->master, round->name);
 }
 
@@ -136,6 +146,7 @@ static void on_failed(struct redis_round *round)
     struct redis_sentinel *sentinel = sentinel_of(round);
     bool is_asked = sentinel->is_asked;
     sentinel->is_asked = false;
+    count(round);
     if (is_asked) sentinel->events.on_none(sentinel->events.arg, round->fault);
 }
 
@@ -189,6 +200,15 @@ void redis_sentinel_distrust(struct redis_sentinel *sentinel, const char *lie)
 void redis_sentinel_options_changed(struct redis_sentinel *sentinel)
 {
     redis_round_restart(&sentinel->round);
+}
+
+void redis_sentinel_text(const struct redis_sentinel *sentinel, char *out, size_t size)
+{
+    const struct redis_round *round = &sentinel->round;
+    out[0] = '\0';
+    if (sentinel->answered[0] != '\0')
+        snprintf(out, size, "Sentinel %s answered last, %d of %u silent", sentinel->answered,
+                 __builtin_popcount(round->silent), round->n_all);
 }
 
 const char *redis_sentinel_passed(const struct redis_sentinel *sentinel, uint32_t nth)

@@ -389,6 +389,12 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
     return redis->foreign;
 }
 
+void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (redis->cluster == NULL && redis->node.link != NULL) redis_link_sentinels(redis->node.link, out, size);
+}
+
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
 {
     if (redis->cluster != NULL) return redis_cluster_passed(redis->cluster, nth);

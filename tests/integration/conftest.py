@@ -1,7 +1,10 @@
 """conftest.py: fixtures over harness.py. At the end of a test everything that it started is stopped. A daemon with an
 unexpected exit status or a sanitizer's report fails the test that started it."""
 
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -81,6 +84,26 @@ def stuck_resolver(place):
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "tests/integration/stuck_resolver.c"], check=True)
     return {"LD_PRELOAD": str(library), "STUCK_RESOLVER_MARK": str(mark),
             "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=1:halt_on_error=1"}, mark
+
+
+@pytest.fixture
+def place_of_notices():
+    """A service manager's socket, and a function that returns the last STATUS that it received."""
+    directory, last = short_directory(), [""]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(directory / "notify"))
+        manager.setblocking(False)
+
+        def status():
+            try:
+                while True:
+                    found = re.search(r"^STATUS=(.*)$", manager.recv(4096).decode(), re.M)
+                    last[0] = found[1] if found else last[0]
+            except BlockingIOError:
+                return last[0]
+
+        yield str(directory / "notify"), status
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

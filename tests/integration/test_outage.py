@@ -2,13 +2,11 @@
 waits longer than the deadline, and no request goes to Redis twice."""
 
 import re
-import shutil
-import socket
 import time
 
 import pytest
 
-from harness import RpcError, eventually, short_directory
+from harness import RpcError, eventually
 
 DEADLINE_MS = 200  # which Redis keeps on a busy machine, too
 LATE_S = 0.5  # far beyond any deadline here, for a machine that is busy with other things
@@ -25,26 +23,6 @@ policies:
 @pytest.fixture
 def daemon(ratelimitd, redis):
     return ratelimitd(POLICIES, redis=redis)
-
-
-@pytest.fixture
-def place_of_notices():
-    """A service manager's socket, and a function that returns the last STATUS that it received."""
-    directory, last = short_directory(), [""]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(directory / "notify"))
-        manager.setblocking(False)
-
-        def status():
-            try:
-                while True:
-                    found = re.search(r"^STATUS=(.*)$", manager.recv(4096).decode(), re.M)
-                    last[0] = found[1] if found else last[0]
-            except BlockingIOError:
-                return last[0]
-
-        yield str(directory / "notify"), status
-    shutil.rmtree(directory)
 
 
 def source(client, policy="allow", key="probe"):

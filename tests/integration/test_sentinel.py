@@ -339,6 +339,20 @@ def test_the_password_is_in_no_log_when_hello_is_unknown(start_daemon, fake, tmp
     assert not any("in-no-log" in line for line in daemon.log)
 
 
+def test_the_status_and_stats_show_which_sentinel_answers_and_how_many_are_silent(start_redis, start_daemon, fake, place_of_notices):
+    notify, status = place_of_notices
+    server = start_redis(tcp=True)
+    bad, good = fake(b"-ERR no\r\n"), fake(names("127.0.0.1", server.port))
+    daemon = start_daemon(f'"{bad.address}", "{good.address}"', env={"NOTIFY_SOCKET": notify}, log_level="debug")
+    decides(daemon)
+    text = f"Sentinel {good.address} answered last, 1 of 2 silent"
+    daemon.wait_for_log(f"debug: Redis: {text}")
+    eventually(lambda: status() == f"1 policy, Redis: ready; {text}", "STATUS shows it")
+    with daemon.client() as client:
+        stats = client.call("stats")
+        assert (stats["redis_sentinels"], stats["redis_sentinels_silent"]) == (2, 1)
+
+
 def test_each_of_several_sentinels_that_are_passed_over_is_named(start_redis, start_daemon, fake):
     """Only the last one before the log's look was."""
     server = start_redis(tcp=True)

@@ -15,6 +15,7 @@ policies:
   short: {algorithm: fixed_window, limit: 10000, window: 1d, lease: 200ms}
   small: {algorithm: fixed_window, limit: 60, window: 1d, lease: 10s}
   off: {algorithm: fixed_window, limit: 10000, window: 1d}
+  large: {algorithm: fixed_window, limit: 1000000000, window: 1d, lease: 10s}
   shared:
     {key_format: "{tenant}:{user}", by: [tenant], algorithm: fixed_window, limit: 2000, window: 1d, lease: 10s,
      overrides: [{match: "*:small", limit: 100}]}
@@ -50,6 +51,19 @@ def test_a_busy_key_is_decided_here_and_every_unit_is_counted(daemon, connect, p
     stats = client.call("stats")
     assert stats["redis_batches"] - batches < 100
     assert stats["decided_by_lease"] > 400
+
+
+def test_a_hot_key_asks_redis_at_most_once_in_a_thousand_checks(daemon, connect):
+    client = connect(daemon)
+
+    def check(n):
+        for _ in range(n // 1000):
+            assert all(answer["allowed"] for answer in client.call("check_many", [["large", "k"]] * 1000))
+
+    check(20000)  # leases grow with what is used of them
+    before = client.call("stats")["redis_batches"]
+    check(40000)
+    assert client.call("stats")["redis_batches"] - before <= 40
 
 
 @pytest.mark.parametrize("policy", WINDOWS)

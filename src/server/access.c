@@ -205,13 +205,18 @@ static struct refused refused(const struct session *session)
 static void end_refused(struct session *session, enum method method, struct request_fault *fault)
 {
     const struct refused who = refused(session);
+    int64_t max = session->rule->max_connections;
     if (session->rule->role == ROLE_NONE)
         fail(fault, ERROR_NOT_PERMITTED, "this daemon is not for user %s (%s)", who.name, who.path);
+    else if (max == 0 ||
+             session->user->n_connections < max) /* others have closed, or a reload has brought other rules */
+        fail(fault, ERROR_OVERLOADED, "user %s may have more connections only since this one came; connect again",
+             who.name);
     else
         fail(fault, ERROR_OVERLOADED,
              "user %s has as many connections as it may (%s.max_connections: %" PRId64
              "); close some, and connect again",
-             who.name, who.path, session->rule->max_connections);
+             who.name, who.path, max);
     if (session->is_refused) use_rule(session, &of_refused); /* what comes behind a hello is refused, too */
     if (method != METHOD_hello) session_fail(session, ACCESS_REFUSED);
 }

@@ -377,6 +377,17 @@ def test_quotas_go_on_counting_over_a_reload(open_to_all, connect_as):
     assert connect_as(daemon, "www-data").call("ping") == "pong"
 
 
+def test_a_refused_connection_that_a_reload_would_allow_is_told_to_come_again(open_to_all, connect_as):
+    """Earlier, it was told that its user had as many connections as it may: 0."""
+    daemon = open_to_all("access: {rules: [{user: www-data, role: none}]}")
+    client = connect_as(daemon, "www-data")
+    reload(daemon, "")
+    with contextlib.suppress(OSError, EOFError):  # it is closed after a second
+        text = refusal(client, "ping")
+        assert text == f"OVERLOADED: user {number('www-data')} may have more connections only since this one came; connect again"
+    assert connect_as(daemon, "www-data").call("ping") == "pong"
+
+
 def test_what_was_taken_can_be_released_after_the_policy_is_gone(open_to_all, connect_as, connect):
     daemon = open_to_all()
     client = connect_as(daemon, "www-data")

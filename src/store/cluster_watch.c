@@ -12,7 +12,6 @@
 enum {
     AGAIN_MIN_MS = 30000, /* after an answer; up to twice as long, so that not all daemons ask at once */
     EVERY_MS = 1000,      /* from round to round at least */
-    DOUBTED_US = 5000000, /* a map that is doubted so soon may be that of a node that the others have left behind */
     REPLY_MAX = 1 << 20,  /* bytes: 256 masters with two replicas each, and some thousand ranges */
 };
 
@@ -24,7 +23,6 @@ struct cluster_watch {
     struct buffer reply;            /* the one that is being read */
     struct cluster_map *map, *next; /* owned; the last map, and the one that is being read */
     bool has_map;
-    int64_t answered_us; /* CLOCK_MONOTONIC; 0 = never */
     struct redis_call shards, slots;
 
     void (*on_closed)(void *arg);
@@ -132,8 +130,6 @@ static int ask(struct redis_round *round)
 static void on_begin(struct redis_round *round)
 {
     struct cluster_watch *watch = watch_of(round);
-    bool is_doubted = watch->is_asked && watch->has_map && round->clock->mono_us - watch->answered_us < DOUBTED_US;
-    if (is_doubted) round->at++; /* another one, lest it say the same for ever */
     watch->is_asked = false;
     round->next_ms = (uint32_t)(AGAIN_MIN_MS + random_below(&watch->random, AGAIN_MIN_MS + 1));
 }
@@ -155,7 +151,6 @@ static void on_answered(struct redis_round *round)
     watch->next = watch->map;
     watch->map = fresh;
     watch->has_map = true;
-    watch->answered_us = round->clock->mono_us;
     redis_conn_drop(&round->conn);
     buffer_fini(&watch->reply);
     if (watch->is_asked) hurry(watch);

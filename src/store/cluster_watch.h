@@ -3,8 +3,7 @@
  *
  * It asks at start, when its owner wants a fresh map (once a second at most, however often it is told to), and every 30
  * to 60 seconds. The servers of `options->address` and the nodes of the last map are asked in turn, 250 ms each, the
- * one that answered first the next time; but where the map is doubted within seconds, the one behind it, which may know
- * better.
+ * one that answered first the next time.
  */
 #ifndef RL_STORE_CLUSTER_WATCH_H
 #define RL_STORE_CLUSTER_WATCH_H

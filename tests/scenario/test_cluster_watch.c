@@ -235,17 +235,6 @@ static void the_one_that_answered_goes_first_next_time(void **state)
     if (had_time()) assert_int_equal(w->nodes[0].n_slots, before);
 }
 
-static void a_node_whose_map_is_doubted_again_is_not_asked_for_ever(void **state)
-{
-    (void)state;
-    open_watch(seeds_of(0, 1));
-    until_maps(1);
-    cluster_watch_ask(w->watch); /* a node that the others have left behind says the same again and again */
-    until_maps(2);
-    assert_true(w->nodes[1].n_slots > 0);
-    if (had_time()) expect_all_at(1);
-}
-
 static void the_nodes_of_the_last_map_are_asked_once_the_seeds_are_gone(void **state)
 {
     (void)state;
@@ -386,7 +375,6 @@ int main(void)
         TEST(many_wishes_are_one_question_a_second),
         TEST(a_wish_during_a_round_brings_another_one),
         TEST(the_one_that_answered_goes_first_next_time),
-        TEST(a_node_whose_map_is_doubted_again_is_not_asked_for_ever),
         TEST(the_nodes_of_the_last_map_are_asked_once_the_seeds_are_gone),
         TEST(another_server_is_asked_at_once_after_the_settings_have_changed),
         TEST(a_watch_that_closes_while_it_asks_says_nothing_more),

@@ -145,8 +145,8 @@ class Cluster:
 
     def cli(self, *words, patience_s=90):
         """redis-cli --cluster WORDS, which must succeed."""
-        done = subprocess.run([shutil.which("redis-cli"), *map(str, self.tls_cli), "--cluster", *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=patience_s)
+        argv = [shutil.which("redis-cli"), *self.tls_cli, "--cluster", *words]
+        done = subprocess.run([str(word) for word in argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience_s)
         assert done.returncode == 0 and "[ERR]" not in done.stdout, done.stdout[-2000:] + done.stderr
         return done.stdout
 

@@ -150,7 +150,8 @@ ROWS = {
                    f"{ANSWERS}: another_nonce_closes_the_connection",
                    f"{ANSWERS}: a_probe_answered_with_another_nonce_closes_the_connection_and_not_the_breaker")),
     24: Row("TLS to Redis fails", "the server shows a certificate of another CA, for another name, an expired one; the proxy stalls the "
-            "handshake; one master of a cluster shows another's certificate", "failure answers at once, in a cluster for that master's keys", ("redis", "down"), ("store_error",),
+            "handshake; one master of a cluster shows another's certificate",
+            "failure answers at once, in a cluster for that master's keys", ("redis", "down"), ("store_error",),
             holds="no password reaches such a server; attempts up to 800 ms apart; the log names the setting. A renewed pair is taken by a "
                   "reload without a failure answer",
             tests=("test_tls: test_a_server_is_refused_and_learns_no_password",

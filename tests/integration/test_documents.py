@@ -605,7 +605,7 @@ def test_every_option_exists(page):
 def test_every_command_of_dev_exists(page):
     usage = run([str(ROOT / "dev"), "--help"]).stdout
     sections = re.search(r"^SECTIONS = \((.*?)\)", (ROOT / "tests" / "bench" / "bench.py").read_text(), re.M).group(1)
-    for command in re.findall(r"\./dev ([a-z -]+)", re.sub(r"--\w+ ([\d.]+|\".*?\") ", "", DOCS[page])):
+    for command in re.findall(r"\./dev ([a-z -]+)", re.sub(r"--\w+ ([\d.]+|\".*?\")(?=[ `])", "", DOCS[page])):
         words = command.split()
         assert re.search(rf"^  {words[0]}\b", usage, re.M), command
         if words[0] == "bench":

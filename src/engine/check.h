@@ -85,6 +85,7 @@ struct check {
     bool is_sealed;       /* its op is filled */
     bool is_special;      /* not the usual check: joined, its plan not plain, or an op that is no check or peek */
     bool is_leased;       /* a limit of it leases units (unit_leases.h) */
+    bool is_busy;         /* a plain one, and its key may have a lease here */
     bool asks_lease;      /* and its op asks for more units than its own */
     int64_t n_leased;     /* units of its one counter that this daemon held when it was submitted */
     bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */

@@ -26,7 +26,6 @@ struct heat {
 };
 
 struct unit_lease {
-    uint64_t hash;          /* 0 = no entry */
     struct deadline age;    /* set while units > 0 */
     struct policy_set *set; /* one reference while units > 0 */
     const struct limit *limit;
@@ -47,8 +46,10 @@ struct unit_lease {
     uint8_t bytes[KEY_HEAD_MAX + KEY_MAX];
 };
 
+/* The hashes lie next to each other, so that a check without an entry reads one line of memory. */
 struct unit_lease_table {
-    struct unit_lease entries[WAYS * SETS];
+    uint64_t hashes[SETS][WAYS]; /* 0 = no entry */
+    struct unit_lease entries[SETS][WAYS];
     struct heat heats[N_HEATS];
 };
 
@@ -117,10 +118,12 @@ static struct unit_lease *find(const struct unit_leases *leases, const struct op
     if (leases->table == NULL || member->key.len > KEY_MAX) return NULL;
 
     uint64_t hash = hash_of(member);
+    size_t set = hash / 2 % SETS;
     const struct limit *limit = member->limit;
-    struct unit_lease *set = &leases->table->entries[hash / 2 % SETS * WAYS];
-    for (struct unit_lease *lease = set; lease < set + WAYS; lease++) {
-        if (lease->hash == hash && lease->head_len == limit->key_head_len && lease->key_len == member->key.len &&
+    for (size_t way = 0; way < WAYS; way++) {
+        if (leases->table->hashes[set][way] != hash) continue;
+        struct unit_lease *lease = &leases->table->entries[set][way];
+        if (lease->head_len == limit->key_head_len && lease->key_len == member->key.len &&
             memcmp(lease->bytes, limit->key_head, lease->head_len) == 0 &&
             memcmp(lease->bytes + lease->head_len, member->key.data, lease->key_len) == 0)
             return lease;
@@ -149,20 +152,22 @@ static struct unit_lease *find_or_add(struct unit_leases *leases, const struct o
     }
     if (++heat->n < BUSY) return NULL;
 
-    struct unit_lease *set = &leases->table->entries[hash / 2 % SETS * WAYS], *chosen = NULL;
-    for (struct unit_lease *lease = set; lease < set + WAYS; lease++) {
-        if (lease->hash != 0 && (lease->units > 0 || lease->is_asking)) continue;
-        bool is_better = chosen == NULL || lease->hash == 0 || (chosen->hash != 0 && lease->seen_us < chosen->seen_us);
-        if (is_better) chosen = lease;
+    size_t set = hash / 2 % SETS,
+           place = WAYS; /* an empty one, or that of the entry that was asked for the longest ago */
+    uint64_t *hashes = leases->table->hashes[set];
+    struct unit_lease *entries = leases->table->entries[set];
+    for (size_t way = 0; way < WAYS && (place == WAYS || hashes[place] != 0); way++) {
+        if (hashes[way] != 0 && (entries[way].units > 0 || entries[way].is_asking)) continue;
+        if (place == WAYS || hashes[way] == 0 || entries[way].seen_us < entries[place].seen_us) place = way;
     }
-    if (chosen == NULL) return NULL;
+    if (place == WAYS) return NULL;
+
+    struct unit_lease *chosen = &entries[place];
+    hashes[place] = hash;
 
     const struct limit *limit = member->limit;
-    *chosen = (struct unit_lease){.hash = hash,
-                                  .head_len = limit->key_head_len,
-                                  .key_len = (uint16_t)member->key.len,
-                                  .left = -1,
-                                  .next_size = BUSY};
+    *chosen = (struct unit_lease){
+        .head_len = limit->key_head_len, .key_len = (uint16_t)member->key.len, .left = -1, .next_size = BUSY};
     deadline_init(&chosen->age);
     memcpy(chosen->bytes, limit->key_head, chosen->head_len);
     memcpy(chosen->bytes + chosen->head_len, member->key.data, chosen->key_len);
@@ -340,6 +345,7 @@ static void submit_plain(struct unit_leases *leases, struct check *check)
     struct unit_lease *lease = find_or_add(leases, member);
     if (lease == NULL) return;
 
+    check->is_busy = true;
     lease->seen_us = leases->clock->mono_us;
     if (lease->units > 0) { /* too few for it, or another version's or limit's */
         bool is_over = lease->version != member->limit->policy->version || leases->clock->mono_us >= end_us(lease);
@@ -438,7 +444,7 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
     int64_t granted = asked && outcome == OP_DECIDED && op->source != SOURCE_DENY_CACHE ? member->decision.granted : 0;
     if (asked) op->at_most = 0;
     check->asks_lease = false;
-    if (!is_plain(check)) return;
+    if (!check->is_busy) return;
 
     struct unit_lease *lease = find(leases, member); /* the one that is asking stays */
     CHECK(!asked || (lease != NULL && lease->is_asking));

@@ -208,14 +208,10 @@ static inline void decided(struct check *check)
 /* What the store made of a check whose owner waits for the answer. */
 static inline void end_waiting(struct check *check, enum op_outcome outcome)
 {
-    switch (outcome) {
-    case OP_DECIDED: decided(check); break;
-    case OP_DOWN: fail(check, REASON_DOWN); break;
-    case OP_BREAKER: fail(check, REASON_BREAKER); break;
-    case OP_EXPIRED: fail(check, REASON_DEADLINE); break;
-    case OP_OVERLOAD: fail(check, REASON_OVERLOAD); break;
-    case OP_STORE_ERROR: fail(check, REASON_STORE_ERROR); break;
-    }
+    if (outcome == OP_DECIDED)
+        decided(check);
+    else
+        fail(check, failure_reason(outcome));
 }
 
 /* ---- reservations ---- */

@@ -42,6 +42,16 @@ void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys);
 
 /* What the limits of a policy are divided by where `local` decides. */
 int64_t failure_share(const struct failure *failure, const struct policy *policy);
+
+/* Why the store did not decide; NONE: it did. */
+static inline enum reason failure_reason(enum op_outcome outcome)
+{
+    static const enum reason reasons[] = {
+        [OP_DECIDED] = REASON_NONE,     [OP_DOWN] = REASON_DOWN,         [OP_BREAKER] = REASON_BREAKER,
+        [OP_EXPIRED] = REASON_DEADLINE, [OP_OVERLOAD] = REASON_OVERLOAD, [OP_STORE_ERROR] = REASON_STORE_ERROR};
+    return reasons[outcome];
+}
+
 void failure_answer(struct failure *failure, struct check *check, enum reason reason); /* fills the check's answer */
 /* The same by the table, which also settles what it has reserved. */
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);

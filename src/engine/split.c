@@ -29,19 +29,6 @@ struct split {
     bool gives_back;   /* and it does not allow */
 };
 
-static enum reason reason_of(enum op_outcome outcome)
-{
-    switch (outcome) {
-    case OP_DECIDED: return REASON_NONE;
-    case OP_DOWN: return REASON_DOWN;
-    case OP_BREAKER: return REASON_BREAKER;
-    case OP_EXPIRED: return REASON_DEADLINE;
-    case OP_OVERLOAD: return REASON_OVERLOAD;
-    case OP_STORE_ERROR: return REASON_STORE_ERROR;
-    }
-    return REASON_DOWN;
-}
-
 /* ---- parts ---- */
 
 bool splits_needed(const struct store *store, const struct check *check)
@@ -320,7 +307,7 @@ static void end_op(struct split_part *part, enum op_outcome outcome)
         for (uint16_t i = 0; i < op->n_members; i++) part->is_charged |= op->members[i].decision.granted > 0;
     part->is_doubtful = (outcome == OP_DOWN && op->sent) || (outcome == OP_STORE_ERROR && op->is_doubtful);
     if (check->state == CHECK_WAITING) {
-        take_answer(part, reason_of(outcome));
+        take_answer(part, failure_reason(outcome));
         return;
     }
     engine_counters.late_replies += outcome == OP_DECIDED || outcome == OP_STORE_ERROR;

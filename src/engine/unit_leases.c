@@ -393,14 +393,12 @@ void unit_leases_submit(struct unit_leases *leases, struct check *check)
     }
 }
 
-/* What the store has granted beyond the check's own unit. */
-static void begin(struct unit_leases *leases, struct unit_lease *lease, struct check *check, int64_t granted)
+/* What the store has granted beyond the check's own unit; `view` is as before. */
+static void begin(struct unit_leases *leases, struct unit_lease *lease, struct check *check, struct view view,
+                  int64_t granted)
 {
     const struct op *op = &check->op;
     const struct op_member *member = &op->members[0];
-    struct view view;
-    limit_here(&view, member->limit, member->key, member->max_wait_us, op->now_us);
-    limit_report(&view, member->used, member->extra, 0);
     limit_charge(&view, granted);
     limit_ops(member->limit)->save(&view, &lease->state);
 
@@ -449,10 +447,10 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
     struct unit_lease *lease = find(leases, member); /* the one that is asking stays */
     CHECK(!asked || (lease != NULL && lease->is_asking));
     if (granted > 1) { /* its own answer is that of one unit */
-        begin(leases, lease, check, granted);
         struct view view;
         limit_here(&view, member->limit, member->key, member->max_wait_us, op->now_us);
         limit_report(&view, member->used, member->extra, 0);
+        begin(leases, lease, check, view, granted);
         op_decide_one(op, &view);
     }
     if (asked) lease->is_asking = false;

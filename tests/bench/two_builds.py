@@ -6,6 +6,9 @@ Connections to both daemons check, reserve, settle, cancel, refund and take slot
 algorithm, some with a request id that both daemons get. No units come back with time (the windows are long), so the
 script accounts for every unit at the end of each round of keys: the admitted units minus the refunded ones equal the used units
 of both daemons, and never exceed the limit. The number of held slots never exceeds the limit either.
+
+Every second round asks policies of each algorithm that can lease, with `lease` in this build alone: the other one, which may know
+no leases, charges the same keys one by one. A bucket's leased units may be lost, all others must be accounted for.
 """
 
 import random
@@ -16,9 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "integration"))
 
-from harness import Client, Ratelimitd, Redis  # noqa: E402
+from harness import Client, Ratelimitd, Redis, eventually  # noqa: E402
 
 LIMIT, SLOTS, CONNECTIONS, ROUND_S, KEYS = 60, 4, 3, 5.0, 3
+LEASED_LIMIT, LEASE = 3000, "1s"
 CONFIG = f"""
 defaults: {{deadline: 10s, idempotency_window: 10m, on_failure: error}}
 policies:
@@ -36,6 +40,19 @@ policies:
   slots: {{algorithm: concurrency, limit: {SLOTS}, slot_ttl: 1m}}
 """
 POLICIES = ("fixed", "aligned", "bucket", "leaky", "log", "counter", "year", "several")
+LEASED = {
+    "leased_fixed": f"algorithm: fixed_window, limit: {LEASED_LIMIT}, window: 30d, start: first_hit",
+    "leased_aligned": f"algorithm: fixed_window, limit: {LEASED_LIMIT}, window: 30d",
+    "leased_counter": f"algorithm: sliding_counter, limit: {LEASED_LIMIT}, window: 30d",
+    "leased_year": f"algorithm: calendar_window, limit: {LEASED_LIMIT}, window: year",
+    "leased_bucket": f"algorithm: token_bucket, limit: 1, window: 1d, burst: {LEASED_LIMIT}",
+    "leased_gcra": f"algorithm: gcra, limit: 1, window: 1d, burst: {LEASED_LIMIT}",
+}
+LEASED_BUCKETS = ("leased_bucket", "leased_gcra")
+
+
+def config(lease):
+    return CONFIG + "".join(f"  {name}: {{{settings}{lease}}}\n" for name, settings in LEASED.items())
 
 
 class Account:
@@ -89,14 +106,43 @@ def ask(rng, here, there, account, policy, key):
             here.call("release", slot["slot"])
 
 
-def work(seed, daemons, account, keys, until):
-    rng = random.Random(seed)
+def ask_leased(rng, here, there, account, policy, key, mine):
+    """One random request of a key that may be leased. `mine` is what this connection has used of each key: nobody gives back more
+    than was used, and of a bucket nothing, for both may free units that are leased."""
+    what, used = rng.random(), 0
+    if what < 0.8:
+        answers = here.call("check_many", [[policy, key]] * rng.randint(1, 40))
+        used = sum(answer["allowed"] for answer in answers)
+    elif what < 0.9:
+        units = rng.randint(2, 9)
+        if what < 0.85:
+            used = here.check(policy, key, {"at_most": units}).get("granted", 0)
+        else:
+            used = units if here.check(policy, key, units)["allowed"] else 0
+    elif policy in LEASED_BUCKETS:
+        here.call("peek", policy, key)
+    elif what < 0.95:
+        units = rng.randint(1, 20)
+        reserved = here.call("reserve", policy, key, units)
+        if reserved["allowed"]:
+            used = units - there.call("settle", reserved["reservation"], rng.randint(0, units))["refunded"]
+    else:
+        used = -here.call("refund", policy, key, rng.randint(1, mine[policy, key]))["refunded"] if mine.get((policy, key)) else 0
+    mine[policy, key] = mine.get((policy, key), 0) + used
+    account.charge(policy, key, used)
+
+
+def work(seed, daemons, account, keys, until, is_leased):
+    rng, mine = random.Random(seed), {}
     clients = [Client(daemon.socket, timeout_s=30) for daemon in daemons]
     if seed % 2:
         clients.reverse()
     try:
         while time.monotonic() < until and not account.faults:
-            ask(rng, *clients, account, rng.choice(POLICIES), rng.choice(keys))
+            if is_leased:
+                ask_leased(rng, *clients, account, rng.choice(tuple(LEASED)), rng.choice(keys), mine)
+            else:
+                ask(rng, *clients, account, rng.choice(POLICIES), rng.choice(keys))
     except Exception as error:  # noqa: BLE001: whatever it is, the round has failed
         account.faults.append(repr(error))
     for client in clients:
@@ -105,37 +151,70 @@ def work(seed, daemons, account, keys, until):
 
 def check_account(account, daemons):
     clients = [Client(daemon.socket) for daemon in daemons]
+    lost = 0  # of buckets
     for (policy, key), used in account.used.items():
-        left = {client.call("peek", policy, key)["remaining"] for client in clients}
-        if left != {LIMIT - used} or used > LIMIT:
-            account.faults.append(f"{policy} {key}: {used} of {LIMIT} units were admitted, but the daemon reports {left} remaining")
+        limit = LEASED_LIMIT if policy in LEASED else LIMIT
+        left = [client.call("peek", policy, key)["remaining"] for client in clients]  # the first one gives leased units back
+        if policy in LEASED_BUCKETS:
+            lost += limit - used - left[1]
+            is_wrong = left[1] > limit - used
+        else:
+            is_wrong = left != [limit - used] * 2
+        if is_wrong or used > limit:
+            account.faults.append(f"{policy} {key}: {used} of {limit} units were admitted, but the daemons report {left} remaining")
     if account.most_held > SLOTS:
         account.faults.append(f"{account.most_held} slots were held at once")
     for client in clients:
         client.close()
+    return lost
+
+
+def check_leases(account, daemon, lost):
+    """What is missing of the buckets is what the leasing daemon has lost, once it holds nothing."""
+    with daemon.client() as client:
+        def stats():
+            return client.call("stats")
+
+        if stats()["decided_by_lease"] == 0:
+            account.faults.append("no check was decided by a lease")
+        try:
+            eventually(lambda: stats()["leases_lost"] == lost, f"{lost} units are lost")
+        except AssertionError:
+            account.faults.append(f"{lost} units are missing of the buckets, but leases have lost {stats()['leases_lost']}")
+
+
+def run_round(number, daemons, is_leased, until):
+    """The account of new keys, and how many units leases have lost of them."""
+    account, keys = Account(), [f"{number}-{i}" for i in range(KEYS)]
+    threads = [threading.Thread(target=work, args=(number * 100 + i, daemons, account, keys, until, is_leased))
+               for i in range(2 * CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return account, check_account(account, daemons)
 
 
 def main(other, seconds):
     redis = Redis()
-    here = Ratelimitd(CONFIG, redis=redis)
-    there = Ratelimitd(CONFIG, redis=redis, build=Path(other))
-    daemons, end, n_rounds, n_asked, faults = (here, there), time.monotonic() + seconds, 0, 0, []
-    while time.monotonic() < end and not faults:
-        account, keys = Account(), [f"{n_rounds}-{i}" for i in range(KEYS)]
-        until = time.monotonic() + ROUND_S
-        threads = [threading.Thread(target=work, args=(n_rounds * 100 + i, daemons, account, keys, until))
-                   for i in range(2 * CONNECTIONS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        check_account(account, daemons)
+    here = Ratelimitd(config(f", lease: {LEASE}"), redis=redis)
+    there = Ratelimitd(config(""), redis=redis, build=Path(other))
+    daemons, end, n_rounds, n_asked, n_lost, faults = (here, there), time.monotonic() + seconds, 0, 0, 0, []
+    while (time.monotonic() < end or n_rounds < 2) and not faults:
+        is_leased = n_rounds % 2 == 1
+        account, lost = run_round(n_rounds, daemons, is_leased, time.monotonic() + min(ROUND_S, seconds / 2))
+        n_lost += lost
+        if is_leased and not account.faults:
+            check_leases(account, here, n_lost)
         n_rounds, n_asked, faults = n_rounds + 1, n_asked + account.n_asked, account.faults
+    with here.client() as client:
+        stats = client.call("stats")
     for process in (there, here, redis):
         process.close()
     for fault in faults:
         print(f"two_builds: {fault}")
-    print(f"two_builds: {n_asked} charges in {n_rounds} rounds, {'a difference' if faults else 'all accounted for'}")
+    print(f"two_builds: {n_asked} charges in {n_rounds} rounds, {stats['leases_taken']} leases of {stats['leases_units']} units, "
+          f"{'a difference' if faults else 'all accounted for'}")
     return 1 if faults else 0
 
 

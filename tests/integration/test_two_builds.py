@@ -1,4 +1,5 @@
-"""test_two_builds.py: a short `./dev soak upgrade`, with this build in both roles."""
+"""test_two_builds.py: a short `./dev soak upgrade`, with this build in both roles: one round without leases and one with, in which
+the other daemon knows none."""
 
 import subprocess
 import sys
@@ -6,7 +7,7 @@ import sys
 from harness import ROOT, build_dir
 
 
-def test_two_daemons_on_one_redis_admit_as_much_as_one():
-    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "two_builds.py"), str(build_dir()), "4"], text=True,
+def test_two_daemons_on_one_redis_admit_as_much_as_one_also_if_one_of_them_leases():
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "two_builds.py"), str(build_dir()), "6"], text=True,
                           stdout=subprocess.PIPE)
     assert done.returncode == 0 and "all accounted for" in done.stdout, done.stdout

@@ -7,8 +7,13 @@ half-close, leave in the middle of a message, reset, send garbage, or never read
 off, emptied, filled, made a replica, deprived of rights and filled with invalid values, and the daemons reload good, changed,
 broken and empty files. At the end of a round the second daemon gets SIGTERM with everything in flight; the first one continues.
 
+Every third round is a counted one: a third daemon is killed and started again under load, Redis is stopped, cut off, filled and
+deprived of rights, but not emptied, and clients of all three ask for policies with `lease` and limits that do not come back. The
+other rounds lease as well.
+
 What must hold in every round:
 
+- of a counted key all daemons together admit no more than its limit
 - each complete request on a connection that stayed open got exactly one answer, and there were no other answers
 - a daemon closes a connection only in the cases of PROTOCOL.md
 - every error has a code of the protocol, and the code is never INTERNAL
@@ -39,6 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "asan"))
 sys.path[:0] = [str(ROOT / "tests" / "integration"), str(ROOT / "tests" / "bench")]
 
+import counted  # noqa: E402
 import methods  # noqa: E402
 import soak  # noqa: E402
 from harness import Ratelimitd, Redis, RpcError, eventually  # noqa: E402
@@ -57,6 +63,7 @@ listen:
 drain: {{timeout: 3s}}
 inline: {{allow: true, max_policies: 20}}
 """
+CONFIG = soak.CONFIG.replace("window: 1s}", "window: 1s, lease: 1s}", 1) + counted.POLICIES  # `open` leases, too
 # Freed blocks are reused soon, so that a leak is visible.
 ENVIRONMENT = {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:halt_on_error=1:quarantine_size_mb=4"}
 
@@ -410,6 +417,25 @@ def strange_file(daemons, _redis, pick):
         daemon.reload()
 
 
+def change_lease(daemons, _redis, pick):
+    """Reloads of a file with another age of the leases, or without."""
+    for daemon in daemons:
+        good = daemon.path.read_text()
+        for lease in pick.sample(["0", "100ms", "10s"], 2):
+            daemon.path.write_text(good.replace("lease: 1s", f"lease: {lease}"))
+            daemon.reload()
+            time.sleep(pick.random() * 0.2)
+        daemon.path.write_text(good)
+        daemon.reload()
+
+
+def kill_daemon(daemons, _redis, pick):
+    """The last one."""
+    daemons[-1].kill()
+    time.sleep(pick.random() * 0.1)
+    daemons[-1].start()
+
+
 def as_fault(of_soak):
     def fault(daemons, redis, _pick):
         of_soak(daemons, redis)
@@ -422,6 +448,9 @@ FAULTS = [*map(as_fault, (soak.restart_redis, soak.stop_redis, soak.flush_script
           take_rights, make_replica, plant_nonsense, empty_redis, cut_often, strange_file, strange_file,
           with_setting("min-replicas-to-write", 1, 0), with_setting("maxclients", 1, 10000),
           with_setting("lua-time-limit", 1, 5000)]
+KEEPING_FAULTS = [*map(as_fault, (soak.stop_redis, soak.flush_scripts, soak.cut_connections, soak.fill_redis, soak.reload)),
+                  take_rights, make_replica, cut_often, change_lease, kill_daemon, kill_daemon,
+                  with_setting("min-replicas-to-write", 1, 0), with_setting("maxclients", 1, 10000)]
 
 
 # ---- rounds -------------------------------------------------------------------------------------------------------
@@ -429,7 +458,7 @@ FAULTS = [*map(as_fault, (soak.restart_redis, soak.stop_redis, soak.flush_script
 
 def start(redis, store=""):
     daemon = Ratelimitd(start=False, redis=redis, redis_options={"reconnect": "{refused_max: 300ms}"}, env=ENVIRONMENT)
-    daemon.configure(LIFE.format(socket=daemon.socket) + soak.CONFIG + store)
+    daemon.configure(LIFE.format(socket=daemon.socket) + CONFIG + store)
     daemon.start()
     return daemon
 
@@ -449,43 +478,61 @@ class Trial:
         self.files, self.sizes, self.wrong, self.n_answers = [], [], [], 0
 
     def round(self, number):
+        is_counted = number % 3 == 1
         store, text = (self.redis, "") if number % 3 < 2 else (None, soak.FULL)
-        second = start(store, text)
+        second, third = start(store, text), start(self.redis) if is_counted else None
         try:
-            self.wreck(number, second)
+            self.wreck(number, second, third)
             self.look(number)
         finally:
             second.close()
+            if third is not None:
+                third.expected_exit = [0, -signal.SIGKILL]
+                third.close()
 
-    def wreck(self, number, second):
+    def wreck(self, number, second, third):
         places = [Place(self.first), Place(second)]
+        daemons = [self.first, second] + ([third] if third else [])
         until = time.monotonic() + ROUND_S
         vandals = [Vandal(places, until + 1, f"{self.seed}/{number}/{i}") for i in range(VANDALS)]
-        for vandal in vandals:
-            vandal.start()
-        done = []
+        counters = [counted.Counter(place, PATIENCE_S, f"{self.seed}-{number}", until + 1, f"{self.seed}/{number}/{i}")
+                    for i in range(counted.CONNECTIONS) for place in ([*places, Place(third)] if third else [])]
+        for one in (*vandals, *counters):
+            one.start()
+        done, self.is_emptied = [], False
         try:
-            while time.monotonic() < until and not any(vandal.wrong for vandal in vandals):
+            while time.monotonic() < until and not any(one.wrong for one in (*vandals, *counters)):
                 time.sleep(self.pick.random() * 0.3)
-                fault = self.pick.choice(FAULTS)
+                fault = self.pick.choice(KEEPING_FAULTS if third else FAULTS)
                 done.append(fault.__name__)
-                self.try_fault(fault, [self.first, second])
+                self.try_fault(fault, daemons)
             self.stop(places[1])
         finally:
-            for vandal in vandals:
-                vandal.until = 0
-            for vandal in vandals:
-                vandal.join()
-                self.n_answers += vandal.n_answers
-        print(f"round {number}: {', '.join(done)}; {self.n_answers} answers so far", flush=True)
-        self.wrong += [f"round {number}: {vandal.wrong!r}" for vandal in vandals if vandal.wrong]
+            for one in (*vandals, *counters):
+                one.until = 0
+            for one in (*vandals, *counters):
+                one.join()
+            self.n_answers += sum(vandal.n_answers for vandal in vandals)
+        self.wrong += [f"round {number}: {one.wrong!r}" for one in (*vandals, *counters) if one.wrong]
+        print(f"round {number}: {', '.join(done)}; {self.n_answers} answers so far{self.count(number, counters)}", flush=True)
+
+    def count(self, number, counters):
+        """What was admitted of each counted key; complains if it is above the limit."""
+        if not counters or self.is_emptied:
+            return "; Redis was emptied" if counters else ""
+        admitted = counted.admitted(counters)
+        self.wrong += [f"round {number}: {policy} has admitted {n} of {counted.LIMIT}" for policy, n in admitted.items()
+                       if n > counted.LIMIT]
+        by_lease = sum(counter.n_by_lease for counter in counters)
+        return f"; admitted {', '.join(map(str, admitted.values()))} of {counted.LIMIT}; {by_lease} by lease"
 
     def try_fault(self, fault, daemons):
-        """Redis may be busy or unreachable for this client too. Restore the settings in any case."""
+        """Redis may be busy or unreachable for this client too. Restore the settings in any case, if need be by an empty one."""
         try:
             fault(daemons, self.redis, self.pick)
         except redis_py.RedisError:
             self.redis.restart()
+            self.is_emptied = True
 
     def stop(self, place):
         """SIGTERM with everything in flight, sometimes while Redis is stopped."""

@@ -55,7 +55,7 @@ class Worker(threading.Thread):
         self.counts, self.wrong = {}, None
 
     def request(self):
-        pick, key = self.random.choice, f"k{self.random.randrange(1000)}"
+        pick, key = self.random.choice, f"k{int(1000 * self.random.random() ** 4)}"  # one check in six is of k0
         cost, ident = self.random.randrange(6), f"r{self.random.randrange(5000)}"
         made = {
             "check": lambda: [pick(UNITS), key, cost],

@@ -548,7 +548,7 @@ static inline void count_decision(const struct check *check, bool allowed)
         engine_counters.denied++;
     }
     bool has_sum = atomic_load_explicit(&counts->sum, memory_order_relaxed) != NULL;
-    if (__builtin_expect(!decision->allowed || decision->shadow_denied || has_sum, 0)) count_rarely(check, allowed);
+    if (__builtin_expect(!allowed || decision->shadow_denied || has_sum, 0)) count_rarely(check, allowed);
 }
 
 /* The first of those that came with a read, or a check_all. */

@@ -28,13 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
 
+import counting  # noqa: E402
 import fairness  # noqa: E402
 import keys  # noqa: E402
 import visitors  # noqa: E402
 from certificates import Authority  # noqa: E402
 from harness import Ratelimitd, Redis, eventually, free_port, program  # noqa: E402
 
-SECTIONS = ("redis", "tls", "processes", "memory", "latency", "syscalls", "instructions", "size", "keys", "admin")
+SECTIONS = ("redis", "tls", "processes", "memory", "latency", "syscalls", "instructions", "counting", "size", "keys", "admin")
 APART = ("fairness",)  # only if they are named: they take as long as all others together
 N_KEYS = 100000
 LUA = {"gcra": ROOT / "tests" / "bench" / "gcra.lua", "window": ROOT / "tests" / "bench" / "fixed_window.lua"}
@@ -266,6 +267,12 @@ class Bench:
                 each = (many - few) / 16000
                 self.results.setdefault("instructions", {})[f"{store} {connections}x{depth}"] = each
                 print(f"| {connections}x{depth} | {store} | {each:.0f} |", flush=True)
+
+    def counting_section(self):
+        if shutil.which("valgrind"):
+            self.results["counting"] = counting.table(run_load, CONFIG, self.start_redis())
+        else:
+            print("\nvalgrind is not installed")
 
     def size_section(self):
         print("\n### Memory of the daemon (memory store, no keys)\n\n| state | resident KiB |\n|---|---|")

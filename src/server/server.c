@@ -4,7 +4,7 @@
  * Over max_connections nothing is accepted: the connection waits in the kernel's queue (libuv stops
  * to poll as long as it is not accepted), and server_tick_end() takes it once one has closed. The
  * same holds if the tick's work is done (sessions.h), but for the first ACCEPTS_LEAST; and without memory for
- * a session.
+ * a session. On the control socket, the connection that was idle for longest gives way to the one that waits.
  */
 #include "server/server.h"
 
@@ -126,6 +126,7 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
     for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) {
         server->acceptors[i].server = server;
         server->acceptors[i].group = groups[i];
+        list_init(&server->acceptors[i].group.open);
     }
     set_caps(server, options);
     server->n_open = 3; /* the drain timer, and the two of the sessions */
@@ -156,9 +157,10 @@ static void count_pause(struct acceptor *acceptor)
     acceptor->counted_pause = true;
     ++*acceptor->group.counts->accept_pauses;
     if (acceptor->group.role == ROLE_ADMIN) {
-        log_sampled(LOG_LEVEL_WARNING,
-                    "%zu connections to the control socket are open, as many as it has; new ones wait",
-                    acceptor->group.n);
+        log_sampled(
+            LOG_LEVEL_WARNING,
+            "%zu connections to the control socket are open, as many as it has, and none is idle; new ones wait",
+            acceptor->group.n);
         return;
     }
     bool is_as_set = acceptor->max == acceptor->server->sessions.options.max_connections;
@@ -173,7 +175,8 @@ static void try_accept(struct acceptor *acceptor)
     acceptor->accept_waits = true;
     if (acceptor->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
     if (acceptor->group.n >= acceptor->max) {
-        count_pause(acceptor);
+        bool gives_way = acceptor->group.role == ROLE_ADMIN && session_give_way(sessions, &acceptor->group);
+        if (!gives_way) count_pause(acceptor);
         return;
     }
 

@@ -36,7 +36,7 @@ enum inline_access { INLINE_NOBODY, INLINE_OWN_USER /* whoever the daemon runs a
  * drain. */
 enum server_endpoint { SERVER_DATA, SERVER_CONTROL, N_SERVER_ENDPOINTS };
 
-enum { CONTROL_CONNECTIONS = 16 }; /* of the control socket, at once */
+enum { CONTROL_CONNECTIONS = 16 }; /* of the control socket, at once; beyond, the longest idle gives way */
 
 struct server_options {
     uint32_t max_key;   /* bytes */

@@ -40,6 +40,7 @@ enum {
     MESSAGE_BYTES = 256,   /* of a message cost a unit of work (sessions.h) */
     READ_BYTES = 1024,     /* the same of what is read, whole messages or not */
     CONNECTION_UNITS = 64, /* to accept one, and again to close it: some system calls each */
+    GIVE_WAY_US = 1000000, /* idle for this time, it may be closed for a new one */
 };
 
 static struct peer peer_of(const uv_pipe_t *pipe)
@@ -126,12 +127,51 @@ void session_close(struct session *session, const char *why)
     late_answers_drop(session);
 
     list_remove(&session->link);
+    list_remove(&session->group_link);
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);
     list_remove(&session->stall_link);
     session_update_unread(session);
     access_end(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
+}
+
+/* Bytes of it that the next tick would read. */
+static bool has_input(const struct session *session)
+{
+    uv_os_fd_t fd;
+    char byte;
+    return uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* Nobody waits for anything of it, and for some time. Half a message does not count as one. */
+static bool may_give_way(const struct session *session)
+{
+    int64_t idle_us = session->sessions->clock->mono_us - session->asked_us;
+    return idle_us >= GIVE_WAY_US && !session_is_busy(session) && session->slots.n == 0 && !has_input(session);
+}
+
+bool session_give_way(struct sessions *sessions, struct session_group *group)
+{
+    struct session *idlest = NULL;
+    size_t n_open = 0;
+    LIST_FOREACH (link, &group->open) {
+        struct session *session = LIST_ITEM(link, struct session, group_link);
+        n_open++;
+        if (may_give_way(session) && (idlest == NULL || session->asked_us < idlest->asked_us)) idlest = session;
+    }
+    if (n_open < group->n) return true; /* its close callback is still to come */
+    if (idlest == NULL) return false;
+
+    log_sampled(
+        LOG_LEVEL_WARNING,
+        "all %zu connections to the control socket are in use: closing that of uid %u pid %d, which asked nothing "
+        "for %" PRId64 " s, for a new one",
+        group->n, (unsigned)idlest->peer.uid, (int)idlest->peer.pid,
+        (sessions->clock->mono_us - idlest->asked_us) / 1000000);
+    ++*group->counts->closed_idle;
+    session_close(idlest, "it asked nothing for longest, and another one waited");
+    return true;
 }
 
 /* No more input is taken. */
@@ -447,6 +487,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     buffer_init(&session->writing, 0);
     scanner_init(&session->scanner, sessions->options.max_frame, (uint8_t)sessions->options.max_depth);
     list_push_back(&sessions->all, &session->link);
+    list_push_back(&group->open, &session->group_link);
     sessions->n++;
     group->n++;
     ++*group->counts->open;

@@ -68,7 +68,8 @@ struct session {
     bool is_refused;             /* beyond its user's quota, or for nobody */
     bool is_draining;            /* the drain ends it */
     enum session_state state;
-    struct list link; /* in sessions->all */
+    struct list link;       /* in sessions->all */
+    struct list group_link; /* in group->open */
     struct list dirty_link;
     struct list run_link;
     struct list stall_link;
@@ -111,6 +112,8 @@ struct session {
 /* Accept the connection that waits on `listener`, into a group. 0, or a libuv error: with UV_ENOMEM it still waits. */
 int session_accept(struct sessions *sessions, struct session_group *group, uv_stream_t *listener);
 void session_close(struct session *session, const char *why); /* `why` is for the log */
+/* Close the longest idle of a group that is full, for the connection that waits. True: one closes, or already does. */
+bool session_give_way(struct sessions *sessions, struct session_group *group);
 void session_drain(struct session *session);    /* takes no more bytes, refuses the messages that wait, and closes once
                                                    every request is answered */
 void session_run(struct session *session);      /* it was woken: take messages that waited, or end */

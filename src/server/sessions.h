@@ -69,6 +69,7 @@ struct session_group {
     bool
         outlives_drain; /* connections are served until the daemon ends; only what is decided in the store is refused */
     size_t n;           /* whose memory is not yet freed */
+    struct list open;   /* struct session: those of them that are not closed */
     const struct connection_counts *counts; /* not owned */
 };
 

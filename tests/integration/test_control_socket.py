@@ -1,6 +1,7 @@
 """test_control_socket.py: the daemon's second socket: where it is, who may open it, and that it answers while the first does not."""
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -143,6 +144,23 @@ def test_it_answers_while_the_data_socket_is_full(ratelimitd, connect):
     assert done.returncode == 0 and "control_connections" in done.stdout
     first.close()
     assert second.answer(waiting) == "pong"
+
+
+def test_the_17th_administrator_takes_the_place_of_the_one_that_was_idle_longest(ratelimitd, connect):
+    daemon = ratelimitd(POLICIES + "  jobs: {algorithm: concurrency, limit: 5, slot_ttl: 1h}\n")
+    first = connect(control_of(daemon))
+    assert first.call("acquire", "jobs", "k")["allowed"]  # its slot would be lost
+    idle = connect(control_of(daemon))
+    assert idle.call("ping") == "pong"
+    others = [connect(control_of(daemon)) for _ in range(14)]
+    for other in others:
+        assert other.call("ping") == "pong"
+
+    assert connect(control_of(daemon)).call("ping") == "pong"
+    assert idle.at_end()
+    assert first.call("ping") == "pong" and all(other.call("ping") == "pong" for other in others)
+    line = daemon.wait_for_log("all 16 connections to the control socket are in use: closing that of uid ")
+    assert re.search(rf"uid {os.getuid()} pid {os.getpid()}, which asked nothing for [0-9]+ s, for a new one$", line), line
 
 
 def overfull(client, control):

@@ -96,6 +96,64 @@ static void the_17th_connection_waits_and_takes_nobodys_place(void **state)
     assert_int_equal(control_counters.control_connections_accepted, CONTROL_CONNECTIONS + 1);
 }
 
+static void fill_with_admins(void)
+{
+    for (int i = 0; i < CONTROL_CONNECTIONS; i++) {
+        client_open_control(&admins[i], &fixture);
+        assert_served(&admins[i]);
+    }
+}
+
+static void sixteen_idle_administrators_keep_nobody_out(void **state)
+{
+    (void)state;
+    fill_with_admins();
+    fixture.engine.clock.mono_us += 500000;
+    assert_served(&admins[0]); /* admins[1] is now the longest idle */
+    fixture.engine.clock.mono_us += 600000;
+
+    client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
+    assert_served(&admins[CONTROL_CONNECTIONS]);
+    assert_true(client_is_closed(&admins[1]));
+    for (int i = 0; i < N_CLIENTS; i++)
+        if (i != 1) assert_served(&admins[i]);
+    assert_int_equal(control_counters.control_connections, CONTROL_CONNECTIONS);
+    assert_int_equal(control_counters.control_connections_closed, 1);
+    assert_int_equal(control_counters.control_accept_pauses, 0);
+}
+
+static void who_waits_for_an_answer_does_not_give_way(void **state)
+{
+    (void)state;
+    fill_with_admins();
+    for (int i = 0; i < CONTROL_CONNECTIONS; i++)
+        client_ask(&admins[i], 2, "check", 3, "ss{si", "api", "k", 1, "deadline_ms", 60000);
+    server_fixture_ticks(&fixture, 2);
+    fixture.engine.clock.mono_us += 2000000;
+    client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
+    client_ask(&admins[CONTROL_CONNECTIONS], 1, "ping", 0, "");
+    assert_int_equal(client_hear(&admins[CONTROL_CONNECTIONS], &heard), 0);
+    assert_int_equal(control_counters.control_accept_pauses, 1);
+
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    for (int i = 0; i < CONTROL_CONNECTIONS; i++) client_answer(&admins[i], &heard);
+    assert_int_equal(client_hear(&admins[CONTROL_CONNECTIONS], &heard), 1); /* they asked long ago */
+    assert_int_equal(control_counters.control_connections, CONTROL_CONNECTIONS);
+}
+
+static void half_a_message_keeps_nobody_out(void **state)
+{
+    (void)state;
+    fill_with_admins();
+    client_send(&admins[0], "\x94\x00\x01", 3);
+    server_fixture_ticks(&fixture, 2);
+    fixture.engine.clock.mono_us += 2000000;
+    for (int i = 1; i < CONTROL_CONNECTIONS; i++) assert_served(&admins[i]);
+    client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
+    assert_served(&admins[CONTROL_CONNECTIONS]);
+    assert_true(client_is_closed(&admins[0]));
+}
+
 static void its_connections_are_not_counted_as_clients(void **state)
 {
     (void)state;
@@ -237,10 +295,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(it_answers_while_the_data_socket_is_full),      TEST(the_17th_connection_waits_and_takes_nobodys_place),
-        TEST(its_connections_are_not_counted_as_clients),    TEST(it_is_bounded_as_the_data_socket_is),
-        TEST(a_peer_that_does_not_read_is_closed_there_too), TEST(it_answers_while_the_daemon_drains),
-        TEST(in_a_drain_nothing_is_decided_for_it),          TEST(a_drain_waits_for_its_checks),
+        TEST(it_answers_while_the_data_socket_is_full),
+        TEST(the_17th_connection_waits_and_takes_nobodys_place),
+        TEST(sixteen_idle_administrators_keep_nobody_out),
+        TEST(who_waits_for_an_answer_does_not_give_way),
+        TEST(half_a_message_keeps_nobody_out),
+        TEST(its_connections_are_not_counted_as_clients),
+        TEST(it_is_bounded_as_the_data_socket_is),
+        TEST(a_peer_that_does_not_read_is_closed_there_too),
+        TEST(it_answers_while_the_daemon_drains),
+        TEST(in_a_drain_nothing_is_decided_for_it),
+        TEST(a_drain_waits_for_its_checks),
         TEST(a_drain_with_admins_alone_ends_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -431,11 +431,11 @@ int main(int argc, char **argv)
                                                    &admin_counter_group,
                                                    NULL};
     process_open_standard_descriptors();
+    service_init();
     log_open();
     static const struct counter_family *const families[] = {&methods_asked, &session_errors, NULL};
     counters_groups = groups;
     counters_families = families;
-    service_init();
     daemon.random_seed = process_set_up();
 
     int status = arguments_read(argc, argv, &daemon.arguments);

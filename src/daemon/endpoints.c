@@ -34,10 +34,11 @@ static struct listener_options control_options(struct daemon *daemon, struct end
 {
     const struct config *config = daemon->started;
     const char *data = daemon->endpoints[ENDPOINT_DATA].listener.path; /* "" of an abstract one that was passed */
-    endpoint->is_required = config->control_socket != NULL;
-    endpoint->is_used = endpoint->is_required || data[0] != '\0' || service_listen_fd(SERVICE_CONTROL) != -1;
+    const char *path = config->control_socket;
+    endpoint->is_required = path != NULL || service_listen_fd(SERVICE_CONTROL) != SERVICE_FD_NONE;
+    endpoint->is_used = endpoint->is_required || data[0] != '\0';
     snprintf(endpoint->path, sizeof endpoint->path, "%s" CONTROL_SUFFIX, data);
-    return (struct listener_options){.path = endpoint->is_required ? config->control_socket : endpoint->path,
+    return (struct listener_options){.path = path != NULL ? path : endpoint->path,
                                      .mode = (unsigned)config->control_mode};
 }
 
@@ -104,10 +105,18 @@ static int open_ip(const struct listen_address *address, const char *text, char 
 static int open_listener(struct daemon *daemon, enum endpoint_id id, char reason[REASON_MAX])
 {
     struct endpoint *endpoint = &daemon->endpoints[id];
-    int passed = rows[id].passed >= 0 ? service_listen_fd((enum service_socket)rows[id].passed) : -1;
-    endpoint->is_own = passed == -1 && endpoint->options.path != NULL;
+    int passed = rows[id].passed >= 0 ? service_listen_fd((enum service_socket)rows[id].passed) : SERVICE_FD_NONE;
+    endpoint->is_own = passed == SERVICE_FD_NONE && endpoint->options.path != NULL;
     if (passed >= 0) return listener_adopt(&endpoint->listener, passed, reason, REASON_MAX);
-    if (passed == -2) {
+    if (passed == SERVICE_FD_CLOSED) {
+        snprintf(
+            reason, REASON_MAX,
+            "socket activation: LISTEN_FDS promises a socket%s that is not open; let the service manager pass it, or "
+            "unset LISTEN_FDS",
+            id == ENDPOINT_CONTROL ? " named control" : "");
+        return LISTENER_FAULT;
+    }
+    if (passed == SERVICE_FD_SEVERAL) {
         snprintf(reason, REASON_MAX, "the service manager passed several sockets %s; let it pass one",
                  id == ENDPOINT_CONTROL ? "named control" : "that are not named control");
         return LISTENER_FAULT;

@@ -224,7 +224,8 @@ static void take_effect(struct daemon *daemon)
     log_changes(&reload->changes);
     apply(daemon, next);
     reload_counters.reloads++;
-    log_info("reload: %s read again, %zu policies", file, next->policies->n);
+    size_t n = next->policies->n;
+    log_info("reload: %s read again, %zu %s", file, n, n == 1 ? "policy" : "policies");
 }
 
 /* The next task may begin within: all that is asked of the one that has ended is asked before. */

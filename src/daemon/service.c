@@ -81,8 +81,8 @@ static void take_listen_fds(int n, const char *names)
         size_t len = names != NULL ? strcspn(names, ":") : 0;
         enum service_socket which = SERVICE_DATA;
         if (len == strlen("control") && memcmp(names, "control", len) == 0) which = SERVICE_CONTROL;
-        service.listen_fds[which] = service.listen_fds[which] == -1 ? fd : -2;
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        int claimed = fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : SERVICE_FD_CLOSED;
+        service.listen_fds[which] = service.listen_fds[which] == SERVICE_FD_NONE ? claimed : SERVICE_FD_SEVERAL;
         if (names != NULL) names = names[len] == ':' ? names + len + 1 : NULL;
     }
 }
@@ -93,11 +93,10 @@ void service_init(void)
                                         "LISTEN_FDS",    "LISTEN_PID",    "LISTEN_FDNAMES"};
     enum { LISTEN_FDS_MAX = 1000 };
     uint64_t n = 0;
-    open_notify();
-
-    for (size_t i = 0; i < N_SERVICE_SOCKETS; i++) service.listen_fds[i] = -1;
+    for (size_t i = 0; i < N_SERVICE_SOCKETS; i++) service.listen_fds[i] = SERVICE_FD_NONE;
     if (is_for_us("LISTEN_PID") && number_of("LISTEN_FDS", &n) && n <= LISTEN_FDS_MAX)
         take_listen_fds((int)n, getenv("LISTEN_FDNAMES"));
+    open_notify();
 
     service.watchdog_us = 0;
     if (getenv("WATCHDOG_PID") == NULL || is_for_us("WATCHDOG_PID")) number_of("WATCHDOG_USEC", &service.watchdog_us);

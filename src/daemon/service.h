@@ -7,13 +7,14 @@
 
 #include <stdint.h>
 
+enum { SERVICE_FD_NONE = -1, SERVICE_FD_SEVERAL = -2, SERVICE_FD_CLOSED = -3 };
 enum service_socket { SERVICE_DATA, SERVICE_CONTROL, N_SERVICE_SOCKETS };
 
-/* Read and unset NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID, LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES. Call once, first
- * thing. */
+/* Read and unset NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID, LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES. Call once,
+ * before anything opens a descriptor that lasts: it could get the number of one that was promised and not passed. */
 void service_init(void);
 /* The activation descriptor (close-on-exec set) that LISTEN_FDNAMES calls `control`, or the one of any other name or
- * none; -1: there is none; -2: several. */
+ * none; else one of SERVICE_FD_*. */
 int service_listen_fd(enum service_socket which);
 /* Half the watchdog's interval in ms, or 0 without one. */
 uint64_t service_watchdog_ms(void);

@@ -313,6 +313,27 @@ def test_two_of_a_kind_end_the_start_with_4(place, listening, names, complaint):
     assert process.returncode == 4 and complaint in err
 
 
+@pytest.mark.parametrize("names, which", [("control", "promises a socket named control that is not open"),
+                                          ("ratelimitd", "promises a socket that is not open")])
+def test_a_promised_socket_that_is_not_open_ends_the_start_with_4(place, names, which):
+    """Its number could go to a descriptor of the daemon's own: the data socket's, say, as the control socket, by which every client
+    would have been an administrator."""
+    env = {**os.environ, "LISTEN_FDS": "1", "LISTEN_FDNAMES": names}
+    done = subprocess.run(["bash", "-c", 'export LISTEN_PID=$$; exec 3>&-; exec "$@"', "bash", program("ratelimitd"), "-s", place / "d"],
+                          env=env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 4 and f"LISTEN_FDS {which}; let the service manager pass it, or unset" in done.stderr
+    assert not (place / "d").exists()
+
+
+@pytest.mark.parametrize("names", ["control", "ratelimitd"])
+def test_a_passed_descriptor_that_is_no_listener_ends_the_start_with_4(place, names):
+    env = {**os.environ, "LISTEN_FDS": "1", "LISTEN_FDNAMES": names}
+    done = subprocess.run(["bash", "-c", 'export LISTEN_PID=$$; exec 3</dev/null; exec "$@"', "bash", program("ratelimitd"), "-s", place / "d"],
+                          env=env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 4 and "descriptor 3 is no listening Unix stream socket" in done.stderr
+    assert not (place / "d").exists()
+
+
 def configured(place):
     path = place / "ratelimitd.yaml"
     path.write_text(f"control: {{socket: {place / 'c'}}}\n{POLICIES}")

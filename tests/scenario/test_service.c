@@ -216,12 +216,34 @@ static void descriptors_for_another_process_are_left_alone(void **state)
     assert_int_equal(service_listen_fd(SERVICE_DATA), -1);
 }
 
+enum { N_PASSED = 3, FIRST_PASSED = 3, OUT_OF_THE_WAY = 20 };
+
+/* The descriptors 3 to 5 are open, as if passed; who has them gets them back. */
+static void pass_descriptors(int saved[N_PASSED])
+{
+    int null_fd = open("/dev/null", O_RDWR);
+    for (int i = 0; i < N_PASSED; i++) {
+        saved[i] = fcntl(FIRST_PASSED + i, F_DUPFD, OUT_OF_THE_WAY);
+        if (FIRST_PASSED + i != null_fd) assert_true(dup2(null_fd, FIRST_PASSED + i) >= 0);
+    }
+    if (null_fd >= FIRST_PASSED + N_PASSED) close(null_fd);
+}
+
+static void give_back(const int saved[N_PASSED])
+{
+    for (int i = 0; i < N_PASSED; i++) {
+        close(FIRST_PASSED + i);
+        if (saved[i] < 0) continue;
+        dup2(saved[i], FIRST_PASSED + i);
+        close(saved[i]);
+    }
+}
+
 static void one_descriptor_is_taken_and_several_are_too_many(void **state)
 {
     (void)state;
-    int saved = dup(3); /* whoever has it, gets it back */
-    int fd = open("/dev/null", O_RDWR);
-    assert_int_equal(dup2(fd, 3), 3);
+    int saved[N_PASSED];
+    pass_descriptors(saved);
     set_number("LISTEN_PID", getpid());
     set_number("LISTEN_FDS", 1);
     service_init();
@@ -230,13 +252,28 @@ static void one_descriptor_is_taken_and_several_are_too_many(void **state)
     set_number("LISTEN_PID", getpid());
     set_number("LISTEN_FDS", 2);
     service_init();
-    assert_int_equal(service_listen_fd(SERVICE_DATA), -2);
-    if (fd != 3) close(fd);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), SERVICE_FD_SEVERAL);
+    give_back(saved);
+}
+
+/* Earlier, the connection to the service manager was opened first, and could get the number. */
+static void a_promised_descriptor_that_is_not_open_is_nobody_elses(void **state)
+{
+    (void)state;
+    int saved[N_PASSED];
+    char path[96];
+    snprintf(path, sizeof path, "%s/notify", directory);
+    start_manager(path);
+    pass_descriptors(saved);
     close(3);
-    if (saved >= 0) {
-        dup2(saved, 3);
-        close(saved);
-    }
+    set_number("LISTEN_PID", getpid());
+    set_number("LISTEN_FDS", 2);
+    setenv("LISTEN_FDNAMES", "control:ratelimitd", 1);
+    service_init();
+    assert_int_equal(service_listen_fd(SERVICE_CONTROL), SERVICE_FD_CLOSED);
+    assert_int_equal(service_listen_fd(SERVICE_DATA), 4);
+    service_init(); /* forgets the manager, whose socket may be 3 */
+    give_back(saved);
 }
 
 static int pass(int n, const char *fd_names, enum service_socket which)
@@ -248,7 +285,7 @@ static int pass(int n, const char *fd_names, enum service_socket which)
     return service_listen_fd(which);
 }
 
-/* Their order is the service manager's. The descriptors need not exist for this. */
+/* Their order is the service manager's. */
 static void a_descriptor_named_control_is_the_control_socket(void **state)
 {
     (void)state;
@@ -264,12 +301,15 @@ static void a_descriptor_named_control_is_the_control_socket(void **state)
         {2, "control:control", -1, -2},  {3, "a:control:b", -2, 4},
         {3, "control:a:control", 4, -2}, {0, "control", -1, -1},
     };
+    int saved[N_PASSED];
+    pass_descriptors(saved);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int data = pass(cases[i].n, cases[i].names, SERVICE_DATA);
         int control = pass(cases[i].n, cases[i].names, SERVICE_CONTROL);
         assert_int_equal(data, cases[i].data);
         assert_int_equal(control, cases[i].control);
     }
+    give_back(saved);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -289,6 +329,7 @@ int main(void)
         TEST(half_the_watchdogs_interval_is_returned),
         TEST(descriptors_for_another_process_are_left_alone),
         TEST(one_descriptor_is_taken_and_several_are_too_many),
+        TEST(a_promised_descriptor_that_is_not_open_is_nobody_elses),
         TEST(a_descriptor_named_control_is_the_control_socket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

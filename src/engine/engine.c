@@ -328,13 +328,19 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
 }
 
 /* What was asked for, else the shortest of the policies'. */
-static uint32_t deadline_ms_of(const struct check *check)
+static int64_t deadline_us_of(const struct check *check)
 {
     uint32_t shortest_ms = UINT32_MAX;
-    if (check->deadline_ms > 0) return check->deadline_ms;
+    if (check->deadline_ms > 0) return check->deadline_ms * INT64_C(1000);
     CHECK_FOREACH (one, check)
         if (one->plan->deadline_ms < shortest_ms) shortest_ms = one->plan->deadline_ms;
-    return shortest_ms;
+    return shortest_ms * INT64_C(1000);
+}
+
+/* May one more check wait for the store? Then deadlines_set() cannot fail. */
+static bool may_wait(struct engine *engine)
+{
+    return engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
 }
 
 static void ask_store(struct check *check)
@@ -342,7 +348,7 @@ static void ask_store(struct check *check)
     struct engine *engine = check->engine;
     struct op *op = &check->op;
     int64_t now_us = engine->clock->mono_us;
-    int64_t deadline_us = deadline_ms_of(check) * INT64_C(1000);
+    int64_t deadline_us = deadline_us_of(check);
     enum submit status = SUBMIT_OVERLOAD;
     if (check->slot != NULL) check->slot->n_out++;
     if (op->kind == OP_RESERVE) reservations_ask(check);
@@ -351,8 +357,7 @@ static void ask_store(struct check *check)
     bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->client == 0);
     if (!must_be_sent) op->deadline_us = now_us + deadline_us;
     op->done = on_op_done;
-    bool is_ready = engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
-    if (is_ready) status = store_submit(&engine->store, op);
+    if (may_wait(engine)) status = store_submit(&engine->store, op);
 
     if (status == SUBMIT_PENDING) {
         engine->work += op->n_members;
@@ -371,10 +376,9 @@ static void ask_store(struct check *check)
 /* A check_all whose counters lie in several places. */
 static void submit_split(struct engine *engine, struct check *check)
 {
-    int64_t now_us = engine->clock->mono_us, deadline_us = deadline_ms_of(check) * INT64_C(1000);
+    int64_t now_us = engine->clock->mono_us, deadline_us = deadline_us_of(check);
     engine_counters.split_checks++;
-    bool is_ready = engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
-    if (!is_ready || split_make(&engine->splits, check) < 0) {
+    if (!may_wait(engine) || split_make(&engine->splits, check) < 0) {
         fail(check, REASON_OVERLOAD);
         return;
     }

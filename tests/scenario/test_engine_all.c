@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
+#include "fakes/check_all.h"
 #include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -32,75 +33,14 @@ static const struct policy_spec specs[] = {
      .limits = {{.name = "never", .limit = 0, .window_us = SECOND_US},
                 {.name = "ever", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = SECOND_US}}},
 };
-enum { MEMBERS_MAX = 8 };
-
-struct member {
-    const char *policy;
-    const char *key;
-    int64_t cost;
-};
-
 static struct engine_fixture fixture;
-static int n_done;
-static bool keeps; /* the caller does not release within done */
-static struct check *asked;
-static enum error_code error;
-static struct decision whole;
-static struct decision members[MEMBERS_MAX];
+static struct check_all all;
 
-/* As a request does: each of them. */
-static void release_all(struct check *check)
-{
-    for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
-}
-
-static void on_done(struct check *check)
-{
-    n_done++;
-    error = check->error;
-    if (error == ERROR_NONE) {
-        const struct check *all[MEMBERS_MAX];
-        size_t n = 0;
-        CHECK_FOREACH (one, check) {
-            members[n] = one->decision;
-            all[n++] = one;
-        }
-        check_combine(all, n, &whole);
-    }
-    if (!keeps) release_all(check);
-}
-
-static bool ask_all(const struct member *wanted, size_t n)
-{
-    asked = NULL;
-    for (size_t i = 0; i < n; i++) {
-        struct check *check = engine_check_new(fixture.engine, OP_CHECK, 0);
-        if (check == NULL) goto err;
-        check->plan = &policies_get(engine_policies(fixture.engine), wanted[i].policy)->plan;
-        check->key = slice_of(wanted[i].key);
-        check->cost = wanted[i].cost;
-        if (i == 0)
-            asked = check;
-        else
-            check_join(asked, check);
-    }
-    asked->done = on_done;
-    if (check_seal(asked) < 0) goto err;
-    engine_submit(fixture.engine, asked);
-    return true;
-
-err:
-    if (asked != NULL) release_all(asked);
-    return false;
-}
-
-#define ASK_ALL(...)                                                                                                   \
-    ask_all((const struct member[]){__VA_ARGS__}, sizeof((const struct member[]){__VA_ARGS__}) / sizeof(struct member))
+#define ASK_ALL(...) CHECK_ALL_ASK(&all, fixture.engine, __VA_ARGS__)
 
 static void start(void)
 {
-    n_done = 0;
-    keeps = false;
+    all = (struct check_all){0};
 }
 
 static const struct engine_suite suite = {
@@ -110,37 +50,37 @@ static void all_are_charged_or_none(void **state)
 {
     (void)state;
     ASK_ALL({"local", "a", 3}, {"several", "a", 1}, {"allow", "b", 5});
-    assert_true(whole.allowed);
-    assert_int_equal(whole.remaining, 0);
-    assert_int_equal(whole.limit, 5);
-    assert_int_equal(whole.granted, 9);
-    assert_null(whole.bound_by);
-    assert_int_equal(whole.source, SOURCE_MEMORY);
-    assert_int_equal(members[0].remaining, 2);
-    assert_int_equal(members[1].remaining, 2);
-    assert_int_equal(members[2].granted, 5);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.remaining, 0);
+    assert_int_equal(all.whole.limit, 5);
+    assert_int_equal(all.whole.granted, 9);
+    assert_null(all.whole.bound_by);
+    assert_int_equal(all.whole.source, SOURCE_MEMORY);
+    assert_int_equal(all.members[0].remaining, 2);
+    assert_int_equal(all.members[1].remaining, 2);
+    assert_int_equal(all.members[2].granted, 5);
     ASK_ALL({"local", "a", 2}, {"several", "a", 3}, {"allow", "c", 5});
-    assert_false(whole.allowed);
-    assert_string_equal(whole.bound_by->name, "second");
-    assert_int_equal(whole.granted, 0);
-    assert_true(members[0].allowed && members[0].granted == 0 && members[0].remaining == 2);
-    assert_false(members[1].allowed);
-    assert_true(members[2].allowed && members[2].remaining == 5);
+    assert_false(all.whole.allowed);
+    assert_string_equal(all.whole.bound_by->name, "second");
+    assert_int_equal(all.whole.granted, 0);
+    assert_true(all.members[0].allowed && all.members[0].granted == 0 && all.members[0].remaining == 2);
+    assert_false(all.members[1].allowed);
+    assert_true(all.members[2].allowed && all.members[2].remaining == 5);
     ASK_ALL({"local", "a", 2}, {"allow", "c", 5});
-    assert_true(whole.allowed);
-    assert_int_equal(n_done, 3);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.n_done, 3);
 }
 
 static void the_whole_is_bound_by_a_policy_where_its_limit_has_no_name(void **state)
 {
     (void)state;
     ASK_ALL({"local", "a", 1}, {"allow", "a", 6});
-    assert_false(whole.allowed);
-    assert_int_equal(whole.retry_after_ms, RETRY_NEVER);
-    assert_string_equal(whole.bound_by->policy->name, "allow");
-    assert_null(members[1].bound_by);
-    uint32_t version = members[0].policy_version * 31 + members[1].policy_version;
-    assert_int_equal(whole.policy_version, version);
+    assert_false(all.whole.allowed);
+    assert_int_equal(all.whole.retry_after_ms, RETRY_NEVER);
+    assert_string_equal(all.whole.bound_by->policy->name, "allow");
+    assert_null(all.members[1].bound_by);
+    uint32_t version = all.members[0].policy_version * 31 + all.members[1].policy_version;
+    assert_int_equal(all.whole.policy_version, version);
 }
 
 static void a_member_of_cost_0_charges_nothing_and_denies_nothing(void **state)
@@ -148,13 +88,13 @@ static void a_member_of_cost_0_charges_nothing_and_denies_nothing(void **state)
     (void)state;
     ASK_ALL({"local", "a", 5});
     ASK_ALL({"local", "a", 0}, {"allow", "a", 2}, {"zero", "a", 0});
-    assert_true(whole.allowed);
-    assert_int_equal(whole.granted, 2);
-    assert_int_equal(members[0].remaining, 0);
-    assert_int_equal(members[1].remaining, 3);
-    assert_true(members[2].allowed && members[2].limit == 0);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.granted, 2);
+    assert_int_equal(all.members[0].remaining, 0);
+    assert_int_equal(all.members[1].remaining, 3);
+    assert_true(all.members[2].allowed && all.members[2].limit == 0);
     ASK_ALL({"zero", "a", 0}, {"half", "a", 0});
-    assert_true(whole.allowed);
+    assert_true(all.whole.allowed);
 }
 
 static void a_limit_of_0_denies_all_and_asks_no_store(void **state)
@@ -162,13 +102,13 @@ static void a_limit_of_0_denies_all_and_asks_no_store(void **state)
     (void)state;
     ASK_ALL({"local", "a", 1}, {"half", "a", 1}, {"several", "a", 1});
     assert_int_equal(fixture.scripted.n_submitted, 0);
-    assert_false(whole.allowed);
-    assert_int_equal(whole.retry_after_ms, RETRY_NEVER);
-    assert_int_equal(whole.limit, 0);
-    assert_string_equal(whole.bound_by->name, "never");
-    assert_true(members[0].allowed && members[0].granted == 0 && members[0].limit == 5);
-    assert_false(members[1].allowed);
-    assert_true(members[2].allowed && members[2].limit == 3);
+    assert_false(all.whole.allowed);
+    assert_int_equal(all.whole.retry_after_ms, RETRY_NEVER);
+    assert_int_equal(all.whole.limit, 0);
+    assert_string_equal(all.whole.bound_by->name, "never");
+    assert_true(all.members[0].allowed && all.members[0].granted == 0 && all.members[0].limit == 5);
+    assert_false(all.members[1].allowed);
+    assert_true(all.members[2].allowed && all.members[2].limit == 3);
 }
 
 static void all_are_one_op_of_the_store(void **state)
@@ -183,7 +123,7 @@ static void all_are_one_op_of_the_store(void **state)
     assert_true(slice_is(op->members[6].key, "c") && op->members[6].cost == 4);
     assert_int_equal(engine_n_live(fixture.engine), 3);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
-    assert_int_equal(n_done, 1);
+    assert_int_equal(all.n_done, 1);
     assert_int_equal(engine_n_live(fixture.engine), 0);
 }
 
@@ -192,22 +132,23 @@ static void the_strictest_failure_answer_is_that_of_all(void **state)
     (void)state;
     fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
     ASK_ALL({"allow", "a", 1}, {"allow", "b", 9});
-    assert_true(whole.allowed && whole.source == SOURCE_ALLOW && members[1].granted == 9);
+    assert_true(all.whole.allowed && all.whole.source == SOURCE_ALLOW && all.members[1].granted == 9);
     ASK_ALL({"allow", "a", 1}, {"local", "b", 5}, {"allow", "c", 1});
-    assert_true(whole.allowed && whole.source == SOURCE_LOCAL && whole.reason == REASON_DOWN);
+    assert_true(all.whole.allowed && all.whole.source == SOURCE_LOCAL && all.whole.reason == REASON_DOWN);
     ASK_ALL({"allow", "a", 1}, {"local", "b", 1});
-    assert_false(whole.allowed);
-    assert_string_equal(whole.bound_by->policy->name, "local");
-    assert_true(members[0].source == SOURCE_LOCAL && members[0].allowed && members[0].granted == 0);
+    assert_false(all.whole.allowed);
+    assert_string_equal(all.whole.bound_by->policy->name, "local");
+    assert_true(all.members[0].source == SOURCE_LOCAL && all.members[0].allowed && all.members[0].granted == 0);
     ASK_ALL({"allow", "a", 1}, {"local", "b", 1}, {"deny", "b", 1}, {"deny", "c", 0});
-    assert_true(!whole.allowed && whole.source == SOURCE_DENY && whole.retry_after_ms == 1000);
-    assert_null(whole.bound_by);
-    assert_int_equal(whole.reset_after_ms, 0); /* as its members say */
-    assert_true(!members[0].allowed && members[0].source == SOURCE_DENY && members[0].reason == REASON_DOWN);
-    assert_true(members[3].allowed);
+    assert_true(!all.whole.allowed && all.whole.source == SOURCE_DENY && all.whole.retry_after_ms == 1000);
+    assert_null(all.whole.bound_by);
+    assert_int_equal(all.whole.reset_after_ms, 0); /* as its members say */
+    assert_true(!all.members[0].allowed && all.members[0].source == SOURCE_DENY &&
+                all.members[0].reason == REASON_DOWN);
+    assert_true(all.members[3].allowed);
     ASK_ALL({"deny", "a", 1}, {"error", "b", 1}, {"allow", "c", 1});
-    assert_int_equal(error, ERROR_STORE_UNAVAILABLE);
-    assert_int_equal(n_done, 5);
+    assert_int_equal(all.error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(all.n_done, 5);
 }
 
 static void the_shortest_deadline_is_that_of_all(void **state)
@@ -215,10 +156,10 @@ static void the_shortest_deadline_is_that_of_all(void **state)
     (void)state;
     ASK_ALL({"deny", "a", 1}, {"allow", "b", 1}, {"local", "c", 1});
     fixture_advance_ms(&fixture, 29);
-    assert_int_equal(n_done, 0);
+    assert_int_equal(all.n_done, 0);
     fixture_advance_ms(&fixture, 1);
-    assert_int_equal(n_done, 1);
-    assert_true(!whole.allowed && whole.reason == REASON_DEADLINE);
+    assert_int_equal(all.n_done, 1);
+    assert_true(!all.whole.allowed && all.whole.reason == REASON_DEADLINE);
     assert_int_equal(engine_n_live(fixture.engine), 3);
     assert_int_equal(fixture_n_inflight(&fixture), 0);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
@@ -230,13 +171,13 @@ static void an_owner_may_leave_before_the_reply(void **state)
 {
     (void)state;
     ASK_ALL({"several", "a", 1}, {"local", "b", 1});
-    release_all(asked);
+    check_all_release(&all);
     assert_int_equal(engine_n_live(fixture.engine), 2);
     scripted_end_all(&fixture.scripted, OP_DECIDED);
-    assert_int_equal(n_done, 0);
+    assert_int_equal(all.n_done, 0);
     assert_int_equal(engine_n_live(fixture.engine), 0);
     ASK_ALL({"several", "a", 1}, {"local", "b", 1});
-    release_all(asked); /* and the engine may be closed with its reply still to come */
+    check_all_release(&all); /* and the engine may be closed with its reply still to come */
 }
 
 static void each_member_is_counted(void **state)
@@ -316,9 +257,9 @@ static void any_failed_allocation_is_answered(void **state)
     for (uint64_t n = 1; n < 20; n++) {
         engine_suite_open_memory(&suite);
         mem_fail_nth(n);
-        bool made = ask_all((const struct member[]){{"several", "a", 1}, {"several", "b", 1}}, 2);
+        bool made = ASK_ALL({"several", "a", 1}, {"several", "b", 1});
         mem_fail_nth(0);
-        assert_int_equal(n_done, made);
+        assert_int_equal(all.n_done, made);
         assert_int_equal(engine_n_live(fixture.engine), 0);
         fixture_close(&fixture);
     }

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
+#include "fakes/check_all.h"
 #include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -279,27 +280,11 @@ static void stuck_ones_are_bounded_and_take_nothing_from_the_checks(void **state
     ASSERT_COUNTED(5, 0, 0, 0, 15);
 }
 
-static void release_all(struct check *check)
-{
-    for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
-}
-
 static void each_member_of_a_check_all_has_its_own(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tighter", "plain", "looser"};
-    struct check *checks[3];
-    for (size_t i = 0; i < 3; i++) {
-        checks[i] = engine_check_new(fixture.engine, OP_CHECK, 0);
-        assert_non_null(checks[i]);
-        checks[i]->plan = &policies_get(engine_policies(fixture.engine), names[i])->plan;
-        checks[i]->key = slice_of("k");
-        checks[i]->cost = 3;
-        if (i > 0) check_join(checks[0], checks[i]);
-    }
-    checks[0]->done = release_all;
-    assert_int_equal(check_seal(checks[0]), 0);
-    engine_submit(fixture.engine, checks[0]);
+    struct check_all all = {0};
+    assert_true(CHECK_ALL_ASK(&all, fixture.engine, {"tighter", "k", 3}, {"plain", "k", 3}, {"looser", "k", 3}));
     ASSERT_COUNTED(1, 1, 1, 1, 0);
     assert_int_equal(counts_of("tighter")->candidate_only_denied, 1);
     assert_int_equal(counts_of("looser")->candidate_only_allowed, 1);

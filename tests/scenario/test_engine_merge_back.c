@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "engine/engine_counters.h"
 #include "engine/merge_back.h"
+#include "fakes/check_all.h"
 #include "fakes/engine_suite.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -310,18 +311,9 @@ static void a_candidate_is_charged_nothing(void **state)
 static void a_check_all_charges_each_of_its_limits(void **state)
 {
     (void)state;
-    struct check *first = fixture_check_new(&fixture, "alice"), *second = fixture_check_new(&fixture, "bob");
-    const struct policy_set *set = engine_policies(fixture.engine);
-    first->plan = &policies_get(set, "day")->plan;
-    second->plan = &policies_get(set, "several")->plan;
-    first->cost = 4;
-    second->cost = 6;
-    check_join(first, second);
-    assert_int_equal(check_seal(first), 0);
-    first->done = check_release;
+    struct check_all all = {0};
     fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    engine_submit(fixture.engine, first);
-    check_release(second);
+    assert_true(CHECK_ALL_ASK(&all, fixture.engine, {"day", "alice", 4}, {"several", "bob", 6}));
     assert_counts(0, 0, 3);
     come_back(0);
     assert_int_equal(units_of(0) + units_of(1) + units_of(2), 16);
@@ -414,16 +406,9 @@ static void a_check_that_the_store_denied_late_is_charged(void **state)
 static void a_check_all_whose_first_cost_is_0_and_that_the_store_charged_late_is_not_charged_again(void **state)
 {
     (void)state;
-    struct check *first = fixture_check_new(&fixture, "alice"), *second = fixture_check_new(&fixture, "bob");
-    first->plan = second->plan = &policies_get(engine_policies(fixture.engine), "day")->plan;
-    first->cost = 0;
-    second->cost = 6;
-    check_join(first, second);
-    assert_int_equal(check_seal(first), 0);
-    first->done = check_release;
+    struct check_all all = {0};
     fixture.scripted.mode = SCRIPTED_HOLD;
-    engine_submit(fixture.engine, first);
-    check_release(second);
+    assert_true(CHECK_ALL_ASK(&all, fixture.engine, {"day", "alice", 0}, {"day", "bob", 6}));
     fixture_advance_ms(&fixture, 20);
     assert_int_equal(engine_counters.failure_local, 1);
 

@@ -12,6 +12,7 @@
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
 #include "fakes/all_counters.h"
+#include "fakes/check_all.h"
 #include "fakes/placed_store.h"
 #include "fakes/policies.h"
 
@@ -44,24 +45,12 @@ static const struct policy_spec specs[] = {
      .limits = {WINDOW(5)},
      .candidate = {{.algo = ALGO_FIXED_WINDOW, .limit = 1, .window_us = 10 * SECOND_US}}},
 };
-enum { MEMBERS_MAX = 8 };
-
-struct member {
-    const char *policy;
-    const char *key;
-    int64_t cost;
-};
 
 static struct clock clock_;
 static struct placed_store placed;
 static struct engine *engine;
 static bool is_closed;
-
-static int n_done;
-static struct check *asked; /* not answered and not left */
-static enum error_code error;
-static struct decision whole;
-static struct decision members[MEMBERS_MAX];
+static struct check_all all;
 
 static void on_closed(void *arg)
 {
@@ -81,8 +70,7 @@ static int set_up(void **state)
         engine_new(&clock_, placed_handle(&placed), policies_make(specs, sizeof specs / sizeof specs[0]), &options);
     assert_non_null(engine);
     is_closed = false;
-    asked = NULL;
-    n_done = 0;
+    all = (struct check_all){0};
     return 0;
 }
 
@@ -93,57 +81,7 @@ static int tear_down(void **state)
     return is_closed && placed.n_held == 0 ? 0 : -1;
 }
 
-static void release_all(struct check *check)
-{
-    for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
-}
-
-static void on_done(struct check *check)
-{
-    n_done++;
-    error = check->error;
-    if (error == ERROR_NONE) {
-        const struct check *all[MEMBERS_MAX];
-        size_t n = 0;
-        CHECK_FOREACH (one, check) {
-            members[n] = one->decision;
-            all[n++] = one;
-        }
-        check_combine(all, n, &whole);
-    }
-    asked = NULL;
-    release_all(check);
-}
-
-static bool ask_all(const struct member *wanted, size_t n)
-{
-    struct check *first = NULL;
-    whole = (struct decision){0};
-    for (size_t i = 0; i < n; i++) {
-        struct check *check = engine_check_new(engine, OP_CHECK, 7);
-        if (check == NULL) goto err;
-        check->plan = &policies_get(engine_policies(engine), wanted[i].policy)->plan;
-        check->key = slice_of(wanted[i].key);
-        check->cost = wanted[i].cost;
-        if (i == 0)
-            first = check;
-        else
-            check_join(first, check);
-    }
-    first->done = on_done;
-    if (check_seal(first) < 0) goto err;
-    asked = first;
-    engine_submit(engine, first);
-    return true;
-
-err:
-    if (first != NULL) release_all(first);
-    return false;
-}
-
-#define ASK_ALL(...)                                                                                                   \
-    assert_true(ask_all((const struct member[]){__VA_ARGS__},                                                          \
-                        sizeof((const struct member[]){__VA_ARGS__}) / sizeof(struct member)))
+#define ASK_ALL(...) assert_true(CHECK_ALL_ASK(&all, engine, __VA_ARGS__))
 
 static void advance_ms(int64_t ms)
 {
@@ -173,8 +111,8 @@ static void counted(uint64_t n_checks, uint64_t n_refunds, uint64_t n_lost)
     assert_int_equal(engine_counters.split_refunds, n_refunds);
     assert_int_equal(engine_counters.split_refunds_lost, n_lost);
     engine_update_counters(engine);
-    assert_int_equal(engine_counters.inflight, asked != NULL ? asked->n_all : 0);
-    if (asked == NULL && placed.n_held == 0) assert_int_equal(engine_n_live(engine), 0);
+    assert_int_equal(engine_counters.inflight, all.asked != NULL ? all.asked->n_all : 0);
+    if (all.asked == NULL && placed.n_held == 0) assert_int_equal(engine_n_live(engine), 0);
 }
 
 /* ---- with the store -------------------------------------------------------------------------------------------- */
@@ -187,13 +125,13 @@ static void each_place_is_asked_in_the_same_tick_and_all_are_charged(void **stat
     assert_int_equal(placed_held(&placed, 0)->n_members, 2);
     placed_reply(&placed, 2);
     placed_reply(&placed, 0);
-    assert_int_equal(n_done, 0);
+    assert_int_equal(all.n_done, 0);
     placed_reply(&placed, 0);
-    assert_int_equal(n_done, 1);
-    assert_true(whole.allowed);
-    assert_int_equal(whole.granted, 7);
-    assert_int_equal(whole.source, SOURCE_REDIS);
-    assert_int_equal(members[2].remaining, 2);
+    assert_int_equal(all.n_done, 1);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.granted, 7);
+    assert_int_equal(all.whole.source, SOURCE_REDIS);
+    assert_int_equal(all.members[2].remaining, 2);
     assert_int_equal(left_of("allow", "a"), 3);
     assert_int_equal(left_of("one", "c"), 0);
     assert_int_equal(engine_counters.checks, 4);
@@ -207,7 +145,7 @@ static void one_place_is_one_op(void **state)
     ASK_ALL({"allow", "a", 2}, {"deny", "abc", 1});
     assert_int_equal(placed.n_held, 1);
     placed_reply_all(&placed);
-    assert_true(whole.allowed);
+    assert_true(all.whole.allowed);
     counted(0, 0, 0);
 }
 
@@ -222,12 +160,12 @@ static void if_one_part_denies_the_others_are_given_back_and_the_answer_does_not
     placed_reply(&placed, 0);
     assert_int_equal(left_of("several", "a"), 1);
     placed_reply(&placed, 0);
-    assert_int_equal(n_done, 2);
-    assert_false(whole.allowed);
-    assert_string_equal(whole.bound_by->policy->name, "one");
-    assert_int_equal(whole.granted, 0);
-    assert_true(members[0].allowed && members[0].granted == 0 && members[0].remaining == 3);
-    assert_true(members[2].allowed && members[2].granted == 0 && members[2].remaining == 5);
+    assert_int_equal(all.n_done, 2);
+    assert_false(all.whole.allowed);
+    assert_string_equal(all.whole.bound_by->policy->name, "one");
+    assert_int_equal(all.whole.granted, 0);
+    assert_true(all.members[0].allowed && all.members[0].granted == 0 && all.members[0].remaining == 3);
+    assert_true(all.members[2].allowed && all.members[2].granted == 0 && all.members[2].remaining == 5);
     assert_int_equal(engine_counters.denied, 3);
 
     assert_int_equal(placed.n_held, 2); /* the two refunds, of the same client and without a deadline */
@@ -250,9 +188,9 @@ static void what_others_are_charged_meanwhile_stays(void **state)
     placed_reply(&placed, 0);
     ASK_ALL({"several", "a", 1});
     placed_reply(&placed, 1);
-    assert_true(whole.allowed);
+    assert_true(all.whole.allowed);
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     assert_int_equal(left_of("several", "a"), 2);
     counted(1, 1, 0);
 }
@@ -264,8 +202,8 @@ static void a_limit_that_counts_denials_keeps_the_charge(void **state)
     placed_reply_all(&placed);
     ASK_ALL({"counts", "a", 2}, {"one", "c", 1});
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
-    assert_true(members[0].allowed && members[0].granted == 0 && members[0].remaining == 3);
+    assert_false(all.whole.allowed);
+    assert_true(all.members[0].allowed && all.members[0].granted == 0 && all.members[0].remaining == 3);
     assert_int_equal(left_of("counts", "a"), 3);
     counted(1, 0, 0);
 }
@@ -292,7 +230,7 @@ static void a_limit_of_0_denies_before_any_place_is_asked(void **state)
     (void)state;
     ASK_ALL({"allow", "a", 1}, {"zero", "b", 1}, {"deny", "c", 1});
     assert_int_equal(placed.n_submitted, 0);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     counted(0, 0, 0);
 }
 
@@ -301,8 +239,8 @@ static void a_peek_is_only_combined(void **state)
     (void)state;
     ASK_ALL({"allow", "a", 0}, {"one", "b", 0}, {"zero", "c", 0});
     placed_reply_all(&placed);
-    assert_true(whole.allowed);
-    assert_int_equal(whole.granted, 0);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.granted, 0);
     counted(1, 0, 0);
 }
 
@@ -311,7 +249,7 @@ static void the_candidate_learns_the_verdict_of_the_whole(void **state)
     (void)state;
     ASK_ALL({"tried", "a", 1}, {"deny", "b", 9});
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     assert_int_equal(engine_counters.candidate_allowed, 1);
     assert_int_equal(engine_counters.candidate_only_allowed, 0); /* its own limit would have allowed, too */
     counted(1, 1, 0);
@@ -325,21 +263,21 @@ static void a_server_that_is_down_does_not_switch_off_the_limits_on_the_others(v
     placed.is_down[1] = true;
     ASK_ALL({"one", "a", 1}, {"allow", "b", 1});
     placed_reply_all(&placed);
-    assert_true(whole.allowed);
-    assert_int_equal(whole.granted, 2);
-    assert_int_equal(whole.source, SOURCE_ALLOW);
-    assert_int_equal(whole.reason, REASON_DOWN);
-    assert_int_equal(members[0].source, SOURCE_REDIS);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.granted, 2);
+    assert_int_equal(all.whole.source, SOURCE_ALLOW);
+    assert_int_equal(all.whole.reason, REASON_DOWN);
+    assert_int_equal(all.members[0].source, SOURCE_REDIS);
     assert_int_equal(left_of("one", "a"), 0);
 
     ASK_ALL({"one", "a", 1}, {"allow", "b", 1});
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
-    assert_int_equal(whole.source, SOURCE_REDIS);
-    assert_int_equal(whole.reason, REASON_NONE);
-    assert_string_equal(whole.bound_by->policy->name, "one");
-    assert_int_equal(members[1].source, SOURCE_ALLOW);
-    assert_int_equal(members[1].granted, 0);
+    assert_false(all.whole.allowed);
+    assert_int_equal(all.whole.source, SOURCE_REDIS);
+    assert_int_equal(all.whole.reason, REASON_NONE);
+    assert_string_equal(all.whole.bound_by->policy->name, "one");
+    assert_int_equal(all.members[1].source, SOURCE_ALLOW);
+    assert_int_equal(all.members[1].granted, 0);
     counted(2, 0, 0);
 }
 
@@ -349,17 +287,17 @@ static void each_part_is_answered_by_its_own_policies(void **state)
     placed.is_down[1] = true;
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 1});
     placed_reply_all(&placed);
-    assert_true(whole.allowed);
+    assert_true(all.whole.allowed);
     ASK_ALL({"allow", "a", 2}, {"deny", "b", 1});
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
-    assert_int_equal(whole.source, SOURCE_DENY);
-    assert_int_equal(whole.retry_after_ms, 1000);
+    assert_false(all.whole.allowed);
+    assert_int_equal(all.whole.source, SOURCE_DENY);
+    assert_int_equal(all.whole.retry_after_ms, 1000);
     assert_int_equal(left_of("allow", "a"), 5);
     ASK_ALL({"allow", "a", 2}, {"error", "b", 1});
     placed_reply_all(&placed);
-    assert_int_equal(n_done, 3);
-    assert_int_equal(error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(all.n_done, 3);
+    assert_int_equal(all.error, ERROR_STORE_UNAVAILABLE);
     assert_int_equal(left_of("allow", "a"), 5);
     counted(3, 2, 0);
 }
@@ -369,8 +307,8 @@ static void all_places_are_down(void **state)
     (void)state;
     placed.is_down[0] = placed.is_down[1] = true;
     ASK_ALL({"allow", "a", 1}, {"allow", "b", 1});
-    assert_int_equal(n_done, 1);
-    assert_true(whole.allowed);
+    assert_int_equal(all.n_done, 1);
+    assert_true(all.whole.allowed);
     assert_int_equal(engine_counters.failure_down, 2);
     counted(1, 0, 0);
 }
@@ -384,18 +322,18 @@ static void what_the_failure_table_was_charged_comes_back_there(void **state)
     for (int i = 0; i < 3; i++) {
         ASK_ALL({"one", "a", 1}, {"local", "b", 5});
         placed_reply_all(&placed);
-        assert_false(whole.allowed);
-        assert_true(members[1].allowed && members[1].granted == 0);
+        assert_false(all.whole.allowed);
+        assert_true(all.members[1].allowed && all.members[1].granted == 0);
     }
     assert_int_equal(engine_counters.merge_back_waiting, 0); /* and nothing is charged in the store later */
     ASK_ALL({"allow", "a", 1}, {"local", "b", 5});
     placed_reply_all(&placed);
-    assert_true(whole.allowed);
-    assert_int_equal(whole.source, SOURCE_LOCAL);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.source, SOURCE_LOCAL);
     assert_int_equal(engine_counters.merge_back_waiting, 1);
     ASK_ALL({"allow", "a", 1}, {"local", "b", 1});
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     counted(5, 1, 0);
 }
 
@@ -405,9 +343,9 @@ static void a_late_reply_of_a_denied_check_gives_back_what_it_says_was_charged(v
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
     placed_reply(&placed, 1);
     advance_ms(60);
-    assert_int_equal(n_done, 1);
-    assert_false(whole.allowed);
-    assert_int_equal(whole.reason, REASON_DEADLINE);
+    assert_int_equal(all.n_done, 1);
+    assert_false(all.whole.allowed);
+    assert_int_equal(all.whole.reason, REASON_DEADLINE);
     assert_int_equal(placed.n_held, 2); /* the late one, and the refund of the other */
     placed_reply_all(&placed);
     assert_int_equal(left_of("deny", "a"), 5);
@@ -422,8 +360,8 @@ static void a_late_reply_of_an_allowed_check_stays_charged(void **state)
     ASK_ALL({"local", "a", 2}, {"allow", "b", 3});
     placed_reply(&placed, 1);
     advance_ms(60);
-    assert_true(whole.allowed);
-    assert_int_equal(whole.source, SOURCE_LOCAL);
+    assert_true(all.whole.allowed);
+    assert_int_equal(all.whole.source, SOURCE_LOCAL);
     placed_reply_all(&placed);
     assert_int_equal(left_of("local", "a"), 3);
     assert_int_equal(engine_counters.merge_back_waiting, 0); /* the store has it */
@@ -436,14 +374,14 @@ static void a_late_reply_after_a_local_answer_gives_back_twice(void **state)
     (void)state;
     ASK_ALL({"local", "a", 2}, {"deny", "b", 3});
     advance_ms(60);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     placed_reply_all(&placed);
     assert_int_equal(left_of("local", "a"), 5);
     assert_int_equal(left_of("deny", "b"), 5);
     assert_int_equal(engine_counters.merge_back_waiting, 0);
     placed.is_down[0] = true;
     ASK_ALL({"local", "a", 5});
-    assert_true(whole.allowed);
+    assert_true(all.whole.allowed);
     counted(1, 2, 0);
 }
 
@@ -454,7 +392,7 @@ static void what_was_not_sent_by_the_deadline_is_not_done(void **state)
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
     placed_reply(&placed, 1);
     advance_ms(60);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     assert_int_equal(placed.n_held, 1);
     placed_reply_all(&placed);
     assert_int_equal(left_of("deny", "a"), 5);
@@ -469,7 +407,7 @@ static void a_charge_without_a_reply_stays_and_is_counted(void **state)
     placed_decide(&placed, 0);
     placed_end(&placed, 0, OP_DOWN);
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     assert_int_equal(left_of("deny", "a"), 3);
     assert_int_equal(left_of("allow", "b"), 5);
     counted(1, 1, 1);
@@ -481,7 +419,7 @@ static void a_refund_is_sent_once(void **state)
     ASK_ALL({"deny", "a", 6}, {"allow", "b", 3});
     placed_reply(&placed, 0);
     placed_reply(&placed, 0);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     placed_decide(&placed, 0);
     placed_end(&placed, 0, OP_DOWN);
     assert_int_equal(placed.n_held, 0);
@@ -502,30 +440,24 @@ static void a_client_that_leaves_is_charged_for_all_or_nothing(void **state)
 {
     (void)state;
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
-    struct check *left = asked;
-    asked = NULL;
-    release_all(left);
+    check_all_release(&all);
     placed_reply_all(&placed);
     assert_int_equal(left_of("deny", "a"), 3);
     assert_int_equal(left_of("allow", "b"), 2);
 
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
     placed_reply(&placed, 0);
-    left = asked;
-    asked = NULL;
-    release_all(left);
+    check_all_release(&all);
     placed_reply_all(&placed);
     assert_int_equal(left_of("deny", "a"), 3);
 
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 1});
-    left = asked;
-    asked = NULL;
-    release_all(left);
+    check_all_release(&all);
     placed_end(&placed, 0, OP_EXPIRED);
     placed_reply_all(&placed);
     assert_int_equal(left_of("deny", "a"), 3);
     assert_int_equal(left_of("allow", "b"), 2);
-    assert_int_equal(n_done, 0);
+    assert_int_equal(all.n_done, 0);
     counted(3, 2, 0);
 }
 
@@ -536,7 +468,7 @@ static void a_reload_in_between_changes_nothing(void **state)
     placed_reply(&placed, 1);
     engine_set_policies(engine, policies_make(specs, 1)); /* "deny" is gone */
     placed_reply_all(&placed);
-    assert_false(whole.allowed);
+    assert_false(all.whole.allowed);
     assert_int_equal(left_of("allow", "b"), 5);
     counted(1, 1, 0);
 }
@@ -549,8 +481,8 @@ static void a_daemon_that_stops_answers_and_lets_go(void **state)
     size_t n_flushed = placed.n_flushed;
     engine_close(engine, on_closed, NULL);
     assert_true(is_closed);
-    assert_int_equal(n_done, 1);
-    assert_false(whole.allowed);
+    assert_int_equal(all.n_done, 1);
+    assert_false(all.whole.allowed);
     assert_true(placed.n_flushed > n_flushed);               /* the refund of "b" is sent before the store closes */
     assert_int_equal(engine_counters.split_refunds_lost, 2); /* whether it is done is not known, nor about "a" */
 }
@@ -560,12 +492,10 @@ static void a_daemon_that_stops_lets_go_of_those_without_an_owner(void **state)
     (void)state;
     ASK_ALL({"deny", "a", 2}, {"allow", "b", 3});
     placed_reply(&placed, 1);
-    struct check *left = asked;
-    asked = NULL;
-    release_all(left);
+    check_all_release(&all);
     engine_close(engine, on_closed, NULL);
     assert_true(is_closed);
-    assert_int_equal(n_done, 0);
+    assert_int_equal(all.n_done, 0);
 }
 
 static void parts_take_nothing_from_other_checks_and_are_capped(void **state)
@@ -573,15 +503,15 @@ static void parts_take_nothing_from_other_checks_and_are_capped(void **state)
     (void)state;
     for (int i = 0; i < 50; i++) ASK_ALL({"allow", "a", 0}, {"allow", "b", 0});
     assert_int_equal(placed.n_held, 100);
-    assert_false(ask_all((const struct member[]){{"allow", "a", 0}, {"allow", "b", 0}}, 2)); /* max_inflight */
+    assert_false(CHECK_ALL_ASK(&all, engine, {"allow", "a", 0}, {"allow", "b", 0})); /* max_inflight */
     advance_ms(60); /* all are answered, and the store still has their parts */
-    assert_int_equal(n_done, 50);
-    n_done = 0;
+    assert_int_equal(all.n_done, 50);
+    all.n_done = 0;
     ASK_ALL({"allow", "a", 0}, {"allow", "b", 0});
-    assert_int_equal(n_done, 1);
-    assert_int_equal(whole.reason, REASON_OVERLOAD);
+    assert_int_equal(all.n_done, 1);
+    assert_int_equal(all.whole.reason, REASON_OVERLOAD);
     placed_reply_all(&placed);
-    asked = NULL;
+    all.asked = NULL;
     counted(51, 0, 0);
 }
 
@@ -590,13 +520,13 @@ static void any_failed_allocation_is_answered_and_charges_nothing(void **state)
     (void)state;
     bool was_answered = false;
     for (uint64_t n = 1; n < 40; n++) {
-        n_done = 0;
+        all.n_done = 0;
         mem_fail_nth(n);
-        bool was_asked = ask_all((const struct member[]){{"deny", "a", 1}, {"deny", "b", 6}, {"several", "c", 1}}, 3);
+        bool was_asked = CHECK_ALL_ASK(&all, engine, {"deny", "a", 1}, {"deny", "b", 6}, {"several", "c", 1});
         mem_fail_nth(0);
         if (was_asked) placed_reply_all(&placed);
-        assert_int_equal(n_done, was_asked);
-        was_answered |= was_asked && whole.reason == REASON_OVERLOAD;
+        assert_int_equal(all.n_done, was_asked);
+        was_answered |= was_asked && all.whole.reason == REASON_OVERLOAD;
         assert_int_equal(left_of("deny", "a"), 5);
         assert_int_equal(left_of("several", "c"), 3);
         assert_int_equal(engine_n_live(engine), 0);

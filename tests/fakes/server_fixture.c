@@ -312,6 +312,14 @@ void client_answer(struct client *client, struct heard *ret)
     CHECK(ret->has_msgid);
 }
 
+void client_assert_served(struct client *client)
+{
+    static struct heard heard;
+    client_ask(client, 5, "ping", 0, "");
+    client_answer(client, &heard);
+    CHECK(heard.msgid == 5 && heard.error[0] == '\0');
+}
+
 bool client_is_closed(struct client *client)
 {
     static struct heard heard;

@@ -76,7 +76,8 @@ void client_build(struct buffer *out, uint64_t msgid, const char *method, uint32
 int client_hear(struct client *client, struct heard *ret);
 /* The only answer to the last request; fails the test if there is none. */
 void client_answer(struct client *client, struct heard *ret);
-bool client_is_closed(struct client *client); /* the connection ended without further bytes */
+void client_assert_served(struct client *client); /* asks `ping`, and gets a result */
+bool client_is_closed(struct client *client);     /* the connection ended without further bytes */
 
 /* A decision in map form, read field by field. */
 struct heard_decision {

@@ -39,14 +39,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void assert_served(struct client *client)
-{
-    client_ask(client, 5, "ping", 0, "");
-    client_answer(client, &heard);
-    assert_int_equal(heard.msgid, 5);
-    assert_string_equal(heard.error, "");
-}
-
 static void assert_refused(struct client *client, const char *code)
 {
     client_answer(client, &heard);
@@ -57,14 +49,14 @@ static void it_answers_while_the_data_socket_is_full(void **state)
 {
     (void)state;
     client_open(&clients[0], &fixture);
-    assert_served(&clients[0]);
+    client_assert_served(&clients[0]);
     client_open(&clients[1], &fixture);
     client_ask(&clients[1], 1, "ping", 0, "");
     assert_int_equal(client_hear(&clients[1], &heard), 0);
     assert_int_equal(server_counters.accept_pauses, 1);
 
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     client_ask(&admins[0], 2, "check", 2, "ss", "api", "k"); /* as every method of the data socket */
     server_fixture_ticks(&fixture, 2);
     scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
@@ -80,15 +72,15 @@ static void the_17th_connection_waits_and_takes_nobodys_place(void **state)
     (void)state;
     for (int i = 0; i < CONTROL_CONNECTIONS; i++) {
         client_open_control(&admins[i], &fixture);
-        assert_served(&admins[i]);
+        client_assert_served(&admins[i]);
     }
     client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
     client_ask(&admins[CONTROL_CONNECTIONS], 1, "ping", 0, "");
     assert_int_equal(client_hear(&admins[CONTROL_CONNECTIONS], &heard), 0);
     assert_int_equal(control_counters.control_accept_pauses, 1);
     client_open(&clients[0], &fixture); /* the data socket is not full */
-    assert_served(&clients[0]);
-    assert_served(&admins[0]);
+    client_assert_served(&clients[0]);
+    client_assert_served(&admins[0]);
 
     client_close(&admins[0]);
     assert_int_equal(client_hear(&admins[CONTROL_CONNECTIONS], &heard), 1);
@@ -158,7 +150,7 @@ static void its_connections_are_not_counted_as_clients(void **state)
 {
     (void)state;
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     client_send(&admins[0], "GET / HTTP/1.1\r\n\r\n", 18);
     assert_int_equal(client_hear(&admins[0], &heard), 1); /* the final error */
     assert_int_equal(control_counters.control_connections_closed, 1);
@@ -178,14 +170,14 @@ static void it_is_bounded_as_the_data_socket_is(void **state)
     options.idle_timeout_ms = 1000;
     server_set_options(fixture.server, &options);
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     client_send(&admins[0], "\x94\x00\x01\xa4ping\xdb\x7f\xff\xff\xff", 13); /* a string of 2 GiB begins */
     assert_int_equal(client_hear(&admins[0], &heard), 1);
     assert_int_equal(strncmp(heard.error, "TOO_LARGE: ", 11), 0);
     assert_int_equal(client_hear(&admins[0], &heard), -1);
 
     client_open_control(&admins[1], &fixture);
-    assert_served(&admins[1]);
+    client_assert_served(&admins[1]);
     fixture.engine.clock.mono_us += 2 * 1000000;
     server_sweep(fixture.server);
     assert_true(client_is_closed(&admins[1]));
@@ -197,7 +189,7 @@ static void a_peer_that_does_not_read_is_closed_there_too(void **state)
 {
     (void)state;
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     admins[0].is_reading = false;
     while (server_counters.unread_bytes == 0) {
         client_ask(&admins[0], 1, "stats", 0, "");
@@ -215,15 +207,15 @@ static void it_answers_while_the_daemon_drains(void **state)
 {
     (void)state;
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     client_open(&clients[0], &fixture);
     client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
     server_fixture_ticks(&fixture, 2);
     server_fixture_drain(&fixture, 1000);
 
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     client_open_control(&admins[1], &fixture); /* new ones are, too */
-    assert_served(&admins[1]);
+    client_assert_served(&admins[1]);
     static const char *const answered[] = {"stats", "version", "policies", "hello"};
     for (size_t i = 0; i < sizeof answered / sizeof answered[0]; i++) {
         client_ask(&admins[1], 1, answered[i], 0, "");
@@ -236,7 +228,7 @@ static void it_answers_while_the_daemon_drains(void **state)
     client_answer(&clients[0], &heard);
     assert_true(client_is_closed(&clients[0]));
     assert_int_equal(fixture.n_drained, 1);
-    assert_served(&admins[0]); /* until the server closes */
+    client_assert_served(&admins[0]); /* until the server closes */
 }
 
 /* The store closes behind the drain, so what came later would get no answer. */
@@ -244,7 +236,7 @@ static void in_a_drain_nothing_is_decided_for_it(void **state)
 {
     (void)state;
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     client_open(&clients[0], &fixture);
     client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
     server_fixture_ticks(&fixture, 2);
@@ -259,7 +251,7 @@ static void in_a_drain_nothing_is_decided_for_it(void **state)
     client_ask(&admins[0], 4, "reset", 2, "ss", "api", "k");
     assert_refused(&admins[0], "SHUTTING_DOWN: ");
     assert_int_equal(fixture.engine.scripted.n_held, 1);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
 }
 
@@ -284,11 +276,11 @@ static void a_drain_with_admins_alone_ends_at_once(void **state)
 {
     (void)state;
     client_open_control(&admins[0], &fixture);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
     server_fixture_drain(&fixture, 1000000);
     server_fixture_ticks(&fixture, 3);
     assert_int_equal(fixture.n_drained, 1);
-    assert_served(&admins[0]);
+    client_assert_served(&admins[0]);
 }
 
 int main(void)

@@ -1,6 +1,18 @@
 /* test_redis_cluster_maps.c: nodes of a cluster that come and go, and hash slots that a fresh map moves. */
 #include "fakes/cluster_fixture.h"
 
+static struct {
+    int from, to; /* the node that has the hash slot of "k", and the one that gets it */
+    struct ask *ask;
+    struct call *call;
+} moved;
+
+/* On all its connections. */
+static void hang_up(int node)
+{
+    while (nodes[node].fake.clients != NULL) fake_hang_up(nodes[node].fake.clients);
+}
+
 static bool one_is_down(void *arg)
 {
     (void)arg;
@@ -12,7 +24,7 @@ static void a_node_that_is_down_fails_only_its_own_hash_slots(void **state)
     (void)state;
     set_map(0, HASH_SLOTS / 2, 1);
     open_cluster();
-    while (nodes[1].fake.clients != NULL) fake_hang_up(nodes[1].fake.clients);
+    hang_up(1);
     fake_redis_close(&nodes[1].fake);
     store_fixture_until(one_is_down);
     store_fixture_check_many("key", 100, 100);
@@ -36,7 +48,7 @@ static void a_node_that_no_map_names_any_more_is_left(void **state)
     set_map(0, HASH_SLOTS / 2, 1);
     open_cluster();
     set_map(0, HASH_SLOTS, 0);
-    while (nodes[1].fake.clients != NULL) fake_hang_up(nodes[1].fake.clients); /* it asks for a map then */
+    hang_up(1); /* it asks for a map then */
     store_fixture_until(a_node_has_left);
     store_fixture_until(store_is_ready);
     store_fixture_check_many("key", 50, 50);
@@ -51,30 +63,44 @@ static bool has_told_new_map(void *arg)
     return n_told > 0;
 }
 
-static void a_fresh_map_moves_a_slot_once_its_calls_are_answered(void **state)
+/* Of two nodes, the one that has the hash slot does not answer the first call. */
+static void open_with_a_call_under_way(void)
 {
-    (void)state;
     set_map(0, HASH_SLOTS / 2, 1);
     open_cluster();
-    int from = place_of("k") < HASH_SLOTS / 2 ? 0 : 1, to = 1 - from;
-    nodes[from].manner = NOT_AT_ALL;
-    struct ask *first = check_and_send("k");
-    struct call *call = until_call(from, 1);
+    moved.from = place_of("k") < HASH_SLOTS / 2 ? 0 : 1;
+    moved.to = 1 - moved.from;
+    nodes[moved.from].manner = NOT_AT_ALL;
+    moved.ask = check_and_send("k");
+    moved.call = until_call(moved.from, 1);
     n_told = 0;
-    set_map(to, HASH_SLOTS, to);
-    while (nodes[to].fake.clients != NULL) fake_hang_up(nodes[to].fake.clients); /* it asks for a map then */
-    store_fixture_until(has_told_new_map);
-    patient_loop_ticks(&store_fixture->patient, 50);
+}
 
+/* The map has moved the slot: the next check waits until the call to the old node is answered. */
+static void assert_order_is_kept(void)
+{
+    size_t n_before = nodes[moved.to].n_calls;
     struct ask *second = check_and_send("k");
     patient_loop_ticks(&store_fixture->patient, 20);
     assert_int_equal(second->n_done, 0);
-    size_t n_before = nodes[to].n_calls;
-    answer(call);
+    assert_int_equal(nodes[moved.to].n_calls, n_before);
+
+    answer(moved.call);
     store_fixture_settle();
-    assert_int_equal(first->outcome, OP_DECIDED);
+    assert_int_equal(moved.ask->outcome, OP_DECIDED);
     assert_int_equal(second->outcome, OP_DECIDED);
-    assert_int_equal(nodes[to].n_calls, n_before + 1);
+    assert_int_equal(nodes[moved.to].n_calls, n_before + 1);
+}
+
+static void a_fresh_map_moves_a_slot_once_its_calls_are_answered(void **state)
+{
+    (void)state;
+    open_with_a_call_under_way();
+    set_map(moved.to, HASH_SLOTS, moved.to);
+    hang_up(moved.to); /* it asks for a map then */
+    store_fixture_until(has_told_new_map);
+    patient_loop_ticks(&store_fixture->patient, 50);
+    assert_order_is_kept();
 }
 
 static bool has_told_both_maps(void *arg)
@@ -86,35 +112,20 @@ static bool has_told_both_maps(void *arg)
 static void a_slot_that_nobody_had_for_a_while_keeps_its_order(void **state)
 {
     (void)state;
-    set_map(0, HASH_SLOTS / 2, 1);
-    open_cluster();
-    int from = place_of("k") < HASH_SLOTS / 2 ? 0 : 1, to = 1 - from;
-    nodes[from].manner = NOT_AT_ALL;
-    struct ask *first = check_and_send("k");
-    struct call *call = until_call(from, 1);
-    n_told = 0;
-    set_map_of_half(from == 0 ? HASH_SLOTS / 2 : 0, to);
-    while (nodes[to].fake.clients != NULL) fake_hang_up(nodes[to].fake.clients); /* it asks for a map then */
+    open_with_a_call_under_way();
+    set_map_of_half(moved.from == 0 ? HASH_SLOTS / 2 : 0, moved.to);
+    hang_up(moved.to); /* it asks for a map then */
     store_fixture_until(has_told_new_map);
     patient_loop_ticks(&store_fixture->patient, 50);
     assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
     store_fixture_until(store_is_ready);
 
-    set_map(to, HASH_SLOTS, to);
-    while (nodes[to].fake.clients != NULL) fake_hang_up(nodes[to].fake.clients);
+    set_map(moved.to, HASH_SLOTS, moved.to);
+    hang_up(moved.to);
     store_fixture_until(has_told_both_maps);
     store_fixture_until(store_is_ready);
     patient_loop_ticks(&store_fixture->patient, 50);
-    size_t n_before = nodes[to].n_calls;
-    struct ask *second = check_and_send("k");
-    patient_loop_ticks(&store_fixture->patient, 20);
-    assert_int_equal(second->n_done, 0);
-    assert_int_equal(nodes[to].n_calls, n_before);
-    answer(call);
-    store_fixture_settle();
-    assert_int_equal(first->outcome, OP_DECIDED);
-    assert_int_equal(second->outcome, OP_DECIDED);
-    assert_int_equal(nodes[to].n_calls, n_before + 1);
+    assert_order_is_kept();
 }
 
 static void without_a_map_nothing_is_sent(void **state)

@@ -46,13 +46,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void assert_served(struct client *client)
-{
-    client_ask(client, 5, "ping", 0, "");
-    client_answer(client, &heard);
-    assert_int_equal(heard.msgid, 5);
-}
-
 static void over_max_connections_clients_wait_and_are_served_later(void **state)
 {
     (void)state;
@@ -88,7 +81,7 @@ static void the_listener_is_armed_again_after_a_pause(void **state)
         server_fixture_ticks(&fixture, 8);
         assert_int_equal(server_counters.connections, 0);
         client_open(&clients[0], &fixture);
-        assert_served(&clients[0]);
+        client_assert_served(&clients[0]);
         client_close(&clients[0]);
         server_fixture_ticks(&fixture, 3);
     }
@@ -102,8 +95,8 @@ static void a_client_that_left_while_waiting_is_no_harm(void **state)
     client_close(&clients[2]);
     client_close(&clients[0]);
     server_fixture_ticks(&fixture, 8);
-    assert_served(&clients[1]);
-    assert_served(&clients[3]);
+    client_assert_served(&clients[1]);
+    client_assert_served(&clients[3]);
 }
 
 static void raising_the_cap_lets_those_in_who_wait(void **state)
@@ -113,7 +106,7 @@ static void raising_the_cap_lets_those_in_who_wait(void **state)
     for (int i = 0; i < 4; i++) client_open(&clients[i], &fixture);
     server_fixture_ticks(&fixture, 3);
     server_set_options(fixture.server, &options);
-    for (int i = 0; i < 4; i++) assert_served(&clients[i]);
+    for (int i = 0; i < 4; i++) client_assert_served(&clients[i]);
 }
 
 /* The server learns of a limit of open files, which does not hold for the test itself. */
@@ -143,7 +136,7 @@ static void a_low_limit_of_open_files_leaves_some_for_clients(void **state)
         for (unsigned n = 0; n < N_CLIENTS; n++) client_open(&clients[n], &fixture);
         server_fixture_ticks(&fixture, N_CLIENTS + 1); /* libuv may accept one a tick */
         assert_int_equal(server_counters.connections, cases[i].allowed);
-        assert_served(&clients[0]);
+        client_assert_served(&clients[0]);
 
         for (unsigned n = 0; n < N_CLIENTS; n++) client_close(&clients[n]);
         server_fixture_ticks(&fixture, 3 * N_CLIENTS);
@@ -187,7 +180,7 @@ static void a_drain_answers_what_is_in_flight(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) client_open(&clients[i], &fixture);
     client_ask(&clients[0], 1, "check", 2, "ss", "api", "k");
-    assert_served(&clients[1]);
+    client_assert_served(&clients[1]);
     server_fixture_drain(&fixture, 1000);
     assert_true(client_is_closed(&clients[1])); /* it waited for nothing */
     assert_int_equal(fixture.n_drained, 0);

@@ -56,13 +56,6 @@ static void go_deaf(struct client *client)
     server_fixture_ticks(&fixture, 100);
 }
 
-static void assert_served(struct client *client)
-{
-    client_ask(client, 1, "ping", 0, "");
-    client_answer(client, &heard);
-    assert_int_equal(heard.msgid, 1);
-}
-
 static size_t take_all(struct client *client)
 {
     static uint8_t bytes[65536];
@@ -79,7 +72,7 @@ static void unread_answers_of_all_connections_are_bounded_together(void **state)
     assert_true(server_counters.unread_bytes > MAX_TOTAL / 2);
     assert_true(server_counters.unread_bytes <= MAX_TOTAL + 2 * SHARE + N_DEAF * ONE_ROUND);
     uint64_t unread = server_counters.unread_bytes;
-    assert_served(&reader);
+    client_assert_served(&reader);
     server_fixture_ticks(&fixture, 100);
     assert_int_equal(server_counters.unread_bytes, unread);
 }
@@ -100,7 +93,7 @@ static void beyond_the_total_the_longest_stalled_is_closed(void **state)
     assert_true(server_counters.unread_bytes <= MAX_TOTAL);
     take_all(&deaf[0]);
     assert_true(client_is_closed(&deaf[0]));
-    assert_served(&reader);
+    client_assert_served(&reader);
 
     fixture.engine.clock.mono_us += 1000000; /* below the total only write_stall closes */
     server_fixture_ticks(&fixture, 2);

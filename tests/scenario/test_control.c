@@ -67,13 +67,18 @@ static void it_answers_while_the_data_socket_is_full(void **state)
     assert_int_equal(client_hear(&clients[1], &heard), 1);
 }
 
-static void the_17th_connection_waits_and_takes_nobodys_place(void **state)
+static void fill_with_admins(void)
 {
-    (void)state;
     for (int i = 0; i < CONTROL_CONNECTIONS; i++) {
         client_open_control(&admins[i], &fixture);
         client_assert_served(&admins[i]);
     }
+}
+
+static void the_17th_connection_waits_and_takes_nobodys_place(void **state)
+{
+    (void)state;
+    fill_with_admins();
     client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
     client_ask(&admins[CONTROL_CONNECTIONS], 1, "ping", 0, "");
     assert_int_equal(client_hear(&admins[CONTROL_CONNECTIONS], &heard), 0);
@@ -88,27 +93,19 @@ static void the_17th_connection_waits_and_takes_nobodys_place(void **state)
     assert_int_equal(control_counters.control_connections_accepted, CONTROL_CONNECTIONS + 1);
 }
 
-static void fill_with_admins(void)
-{
-    for (int i = 0; i < CONTROL_CONNECTIONS; i++) {
-        client_open_control(&admins[i], &fixture);
-        assert_served(&admins[i]);
-    }
-}
-
 static void sixteen_idle_administrators_keep_nobody_out(void **state)
 {
     (void)state;
     fill_with_admins();
     fixture.engine.clock.mono_us += 500000;
-    assert_served(&admins[0]); /* admins[1] is now the longest idle */
+    client_assert_served(&admins[0]); /* admins[1] is now the longest idle */
     fixture.engine.clock.mono_us += 600000;
 
     client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
-    assert_served(&admins[CONTROL_CONNECTIONS]);
+    client_assert_served(&admins[CONTROL_CONNECTIONS]);
     assert_true(client_is_closed(&admins[1]));
     for (int i = 0; i < N_CLIENTS; i++)
-        if (i != 1) assert_served(&admins[i]);
+        if (i != 1) client_assert_served(&admins[i]);
     assert_int_equal(control_counters.control_connections, CONTROL_CONNECTIONS);
     assert_int_equal(control_counters.control_connections_closed, 1);
     assert_int_equal(control_counters.control_accept_pauses, 0);
@@ -140,9 +137,9 @@ static void half_a_message_keeps_nobody_out(void **state)
     client_send(&admins[0], "\x94\x00\x01", 3);
     server_fixture_ticks(&fixture, 2);
     fixture.engine.clock.mono_us += 2000000;
-    for (int i = 1; i < CONTROL_CONNECTIONS; i++) assert_served(&admins[i]);
+    for (int i = 1; i < CONTROL_CONNECTIONS; i++) client_assert_served(&admins[i]);
     client_open_control(&admins[CONTROL_CONNECTIONS], &fixture);
-    assert_served(&admins[CONTROL_CONNECTIONS]);
+    client_assert_served(&admins[CONTROL_CONNECTIONS]);
     assert_true(client_is_closed(&admins[0]));
 }
 

@@ -1,33 +1,15 @@
 """test_fault_daemon.py: what happens to the daemon's own process and clocks."""
 
-import mmap
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from fault_matrix import proves
 from harness import Notices, eventually
+from stepped_clock import Clock
 
 PATIENT_S = 10  # a deadline that even a busy machine keeps
 HOUR_S = 3600
-
-
-class Clock:
-    """What CLOCK_REALTIME a process sees; its monotonic clock stays."""
-
-    def __init__(self, folder):
-        library, file = folder / "stepped_clock.so", folder / "ahead"
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, Path(__file__).parent / "stepped_clock.c"], check=True)
-        file.write_bytes(bytes(8))
-        with open(file, "r+b") as both:
-            self.ahead_s = memoryview(mmap.mmap(both.fileno(), 8)).cast("q")
-        self.env = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(file),
-                    "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
-
-    def step(self, ahead_s):
-        self.ahead_s[0] = ahead_s
 
 
 @proves(29)

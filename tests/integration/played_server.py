@@ -1,0 +1,52 @@
+"""played_server.py: a plain server whose replies to calls of the script are changed on their way, as a test wants them."""
+
+import contextlib
+import re
+import socket
+import threading
+
+from played_node import reply_of, words_of
+
+
+class PlayedServer:
+    """In front of `server`. forge: None, or a function that gets the integers of such a reply and gives the reply's bytes."""
+
+    def __init__(self, server):
+        self.server, self.forge, self.n_forged = server, None, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _accept(self):
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                peer, _ = self._listener.accept()
+                self._sockets.append(peer)
+                threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+
+    def _serve(self, peer):
+        with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as behind, peer:
+            behind.connect(self.server.socket)
+            commands, replies = peer.makefile("rb"), behind.makefile("rb")
+            while command := reply_of(commands):
+                behind.sendall(command)
+                words, reply = words_of(command), reply_of(replies)
+                if self.forge is not None and words[0].upper() == b"EVALSHA" and words[2] != b"0":
+                    reply = self.forge([int(number) for number in re.findall(rb"^:(-?\d+)\r$", reply, re.M)])
+                    self.n_forged += 1
+                peer.sendall(reply)
+
+    def close(self):
+        self._listener.close()
+        for peer in self._sockets:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+
+
+def integers(numbers):
+    """A reply of these."""
+    return b"*%d\r\n" % len(numbers) + b"".join(b":%d\r\n" % number for number in numbers)

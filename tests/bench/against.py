@@ -1,6 +1,7 @@
 """against.py: this build of the daemon and another one, in paired rounds.
 
     ./dev bench against OTHER_BUILD [--rounds N] [--seconds S] [WORD...]
+    ./dev bench against OTHER_BUILD --instructions [--most PERCENT]     see instructions.py
 
 OTHER_BUILD is a folder with bin/ratelimitd, such as the build/release of a clone at an older commit. Every round runs both
 builds in shuffled order, over Redis each with a Redis of its own. The table has the medians of both, and the median and the
@@ -13,6 +14,7 @@ import statistics
 from pathlib import Path
 
 import bench
+import instructions
 
 FIGURES = [("decisions/s", "per_second"), ("p99 us", "p99_us"), ("daemon CPU us", "daemon_us"), ("Redis CPU us", "redis_us")]
 
@@ -45,12 +47,18 @@ def main():
     parser.add_argument("other", metavar="OTHER_BUILD", type=Path)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=1, help="per build and round")
+    parser.add_argument("--instructions", action="store_true", help="count instructions of a check, and nothing else")
+    parser.add_argument("--most", metavar="PERCENT", type=float, default=1, help="more than so many more instructions are an error")
     parser.add_argument("words", metavar="WORD", nargs="*")
     options = parser.parse_intermixed_args()
     if options.rounds < 2:
         parser.error("--rounds: 2 or more")
     if not (options.other / "bin" / "ratelimitd").is_file():
         parser.error(f"{options.other} has no bin/ratelimitd; name a build, such as build/release of another clone")
+
+    if options.instructions:
+        instructions.compare(options.other, options.most)
+        return
 
     builds = {"new": None, "old": options.other.resolve()}
     print(f"{bench.machine()}\n{options.other} → this build: this one's figure over the other's, median (quartiles) of "

@@ -260,11 +260,11 @@ class Bench:
         if not shutil.which("valgrind"):
             print("valgrind is not installed")
             return
-        redis = self.start_redis()
-        for store, options in (("redis", {"redis": redis}), ("memory", {})):
-            for connections, depth in ((1, 1), (16, 16)):
-                few, many = (count_instructions(options, connections, depth, n) for n in (4000, 20000))
-                each = (many - few) / 16000
+        import instructions  # it imports this module
+
+        for store in instructions.STORES:
+            for connections, depth in instructions.SHAPES:
+                each = sum(instructions.of_a_check(None, store, (connections, depth)).values())
                 self.results.setdefault("instructions", {})[f"{store} {connections}x{depth}"] = each
                 print(f"| {connections}x{depth} | {store} | {each:.0f} |", flush=True)
 
@@ -344,22 +344,6 @@ def count_syscalls(daemon, connections, depth, n_requests):
     _, summary = tracer.communicate()
     rows = re.findall(r"^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\d+)?\s+(\w+)$", summary, re.M)
     return {name: int(calls) for calls, name in rows if name != "total"}
-
-
-class CountedDaemon(Ratelimitd):
-    """Runs under callgrind, which prints the number of instructions at the end."""
-
-    def argv(self):
-        return ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", *super().argv()]
-
-
-def count_instructions(options, connections, depth, n_requests):
-    daemon = CountedDaemon(CONFIG, **options)
-    run_load(["-s", daemon.socket, "-p", "open", "-a", "-c", connections, "-d", depth, "-n", n_requests])
-    daemon.stop(60)
-    counted = re.search(r"Collected : (\d+)", daemon.text())
-    daemon.close()
-    return int(counted.group(1))
 
 
 def render(values):

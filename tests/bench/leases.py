@@ -1,10 +1,11 @@
 """leases.py: checks with units taken from Redis ahead (`lease: 1s`) and without, in paired rounds.
 
-    ./dev bench leases [--rounds N] [--seconds S] [WORD...]     WORDs select rows by a part of their names, such as hot or 1x1
+    ./dev bench leases [--rounds N] [--seconds S] [WORD...]     WORDs select rows by a part of their names, such as hot, 1x1 or open
 
 Every row runs with a lease and without in every round, in shuffled order, each with daemons and keys of its own. Redis is on
 this host, over its Unix socket, and then behind a proxy that delays what goes to it by a millisecond. Two daemons share
-the load and its keys. "Calls a check" are the EVALSHA calls of the daemons. It ends with an error if a hot key needs more than
+the load and its keys. In an open loop checks are due at a steady rate, and their latency counts from then. "Calls a check" are
+the EVALSHA calls of the daemons. It ends with an error if a hot key needs more than
 one call in a thousand checks with a lease.
 """
 
@@ -30,11 +31,12 @@ policies:
   hot: {{algorithm: token_bucket, limit: 8640000000, window: 10d{lease}}}
 """
 SIDES = {"off": "", "lease: 1s": ", lease: 1s"}
-SHAPES = [(c, d) for c, d in ((1, 1), (64, 16))]
-LOADS = [loads for c, d in SHAPES for loads in (
-    Loads(f"hot {c}x{d}", c, d, ["hot"], keys=1),
-    Loads(f"Zipf 1.1 {c}x{d}", c, d, zipf=1.1),
-    Loads(f"uniform {c}x{d}", c, d))]
+OPEN = 20000  # checks a second of the open loop, on 64 connections
+SHAPES = ((1, 1, 0, "1x1"), (64, 16, 0, "64x16"), (64, 64, OPEN, f"open, {OPEN}/s"))
+LOADS = [loads for c, d, per_second, how in SHAPES for loads in (
+    Loads(f"hot {how}", c, d, ["hot"], keys=1, per_second=per_second),
+    Loads(f"Zipf 1.1 {how}", c, d, zipf=1.1, per_second=per_second),
+    Loads(f"uniform {how}", c, d, per_second=per_second))]
 
 
 def round_trip_us(redis, address):
@@ -92,8 +94,8 @@ def measure(place, n_daemons, wanted, options):
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench leases", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1, help="per side and round")
-    parser.add_argument("words", metavar="WORD", nargs="*", help="of the rows to run: hot, Zipf, uniform, 1x1, 64x16")
+    parser.add_argument("--seconds", type=float, default=0.8, help="per side and round")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="of the rows to run: hot, Zipf, uniform, 1x1, 64x16, open")
     options = parser.parse_intermixed_args()
     wanted = [loads for loads in LOADS if not options.words or any(word in loads.name for word in options.words)]
     if not wanted:

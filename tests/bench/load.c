@@ -1,12 +1,15 @@
 /*
- * load.c: closed-loop load on the daemon, or on Redis directly, for bench.py.
+ * load.c: load on the daemon, or on Redis directly, for bench.py.
  *
  *   load -s SOCKET  -p POLICY [-a]          check requests in MessagePack-RPC (-a: decisions as arrays)
  *   load -r ADDRESS -e SHA -g "A B C"       EVALSHA SHA 1 KEY A B C on Redis; ADDRESS is a path or host:port
  *   both: -c CONNECTIONS -d DEPTH -t SECONDS | -n REQUESTS  -k KEYS  -z EXPONENT (Zipf; 0 = uniform)  -x PREFIX  -i
  * SEED -f   CONNECTIONS forked processes, one blocking call at a time each; -r then uses hiredis' blocking API
+ *   -s: -o CHECKS_PER_SECOND   an open loop
  *
- * One line of JSON comes out. Every connection keeps DEPTH requests under way; a reply releases the next request.
+ * One line of JSON comes out. Every connection keeps DEPTH requests under way; a reply releases the next request. In an
+ * open loop checks are due at a steady rate, on one connection after another, and a check is measured from then, also
+ * if it waits because DEPTH of its connection are under way.
  * Requests are patched into a template, replies are skipped over rather than decoded, and keys come from a table
  * drawn before the start, so that the generator costs as little as it can: it shares the machine with what it measures.
  */
@@ -18,6 +21,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +49,7 @@ struct options {
     unsigned depth;
     unsigned n_keys;
     double seconds;
+    double per_second;   /* of an open loop; 0 = a closed one */
     uint64_t n_requests; /* 0 = until the seconds are over */
     double zipf;
     uint64_t seed;
@@ -66,8 +71,10 @@ struct connection {
     uint8_t *out; /* owned; space for DEPTH requests */
     size_t out_len;
     int64_t *sent_ns; /* owned; by msgid, or in order for Redis */
-    unsigned oldest;  /* Redis answers in order: the slot of the next reply */
-    uint32_t draw;    /* the index of the next key in `drawn` */
+    uint32_t *idle;   /* owned; slots for the next requests of an open loop */
+    unsigned n_idle;
+    unsigned oldest; /* Redis answers in order: the slot of the next reply */
+    uint32_t draw;   /* the index of the next key in `drawn` */
 };
 
 static struct options opt = {.n_connections = 1, .depth = 1, .n_keys = 100000, .seconds = 1, .prefix = "k", .seed = 1};
@@ -239,7 +246,9 @@ static void connection_open(struct connection *c, unsigned number)
     c->in = malloc(READ_SIZE);
     c->out = malloc(opt.depth * template_len);
     c->sent_ns = calloc(opt.depth, sizeof *c->sent_ns);
-    if (!c->in || !c->out || !c->sent_ns) wire_die("malloc");
+    c->idle = malloc(opt.depth * sizeof *c->idle);
+    if (!c->in || !c->out || !c->sent_ns || !c->idle) wire_die("malloc");
+    while (c->n_idle < opt.depth) c->idle[c->n_idle] = c->n_idle, c->n_idle++;
     if (opt.arrays) wire_hello(c->fd);
 }
 
@@ -248,7 +257,14 @@ static bool may_send(int64_t now, int64_t end)
     return opt.n_requests ? n_sent < opt.n_requests : now < end;
 }
 
-/* Reads once, counts every complete reply, and sends a new request for each. */
+static void write_out(struct connection *c)
+{
+    wire_write(c->fd, c->out, c->out_len);
+    c->out_len = 0;
+}
+
+/* Reads once, counts every complete reply, and in a closed loop sends a new request for each. Returns how many fewer
+ * are under way. */
 static unsigned exchange(struct connection *c, struct tally *tally, int64_t end)
 {
     ssize_t n = read(c->fd, c->in + c->in_len, READ_SIZE - c->in_len);
@@ -263,21 +279,21 @@ static unsigned exchange(struct connection *c, struct tally *tally, int64_t end)
         at += len;
         note(tally, outcome, now - c->sent_ns[slot]);
         n_replies++;
-        if (may_send(now, end)) {
+        if (opt.per_second > 0) {
+            c->idle[c->n_idle++] = slot;
+        } else if (may_send(now, end)) {
             add_request(c, slot, now);
             n_new++;
         }
     }
     memmove(c->in, c->in + at, c->in_len - at);
     c->in_len -= at;
-    wire_write(c->fd, c->out, c->out_len);
-    c->out_len = 0;
+    write_out(c);
     return n_replies - n_new;
 }
 
-static void run_multiplexed(struct tally *tally)
+static struct connection *open_all(int epoll)
 {
-    int epoll = epoll_create1(0);
     struct connection *connections = calloc(opt.n_connections, sizeof *connections);
     if (epoll < 0 || !connections) wire_die("epoll");
     for (unsigned i = 0; i < opt.n_connections; i++) {
@@ -285,27 +301,82 @@ static void run_multiplexed(struct tally *tally)
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &connections[i]};
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &event) != 0) wire_die("epoll_ctl");
     }
+    return connections;
+}
+
+static void close_all(struct connection *connections)
+{
+    for (unsigned i = 0; i < opt.n_connections; i++) {
+        close(connections[i].fd);
+        free(connections[i].in);
+        free(connections[i].out);
+        free(connections[i].sent_ns);
+        free(connections[i].idle);
+    }
+    free(connections);
+}
+
+static void run_closed(int epoll, struct connection *connections, struct tally *tally)
+{
     int64_t start = wire_now_ns(), end = start + (int64_t)(opt.seconds * 1e9);
     uint64_t n_flying = 0;
     for (unsigned i = 0; i < opt.n_connections; i++) {
         for (unsigned slot = 0; slot < opt.depth && may_send(start, end); slot++, n_flying++)
             add_request(&connections[i], slot, wire_now_ns());
-        wire_write(connections[i].fd, connections[i].out, connections[i].out_len);
-        connections[i].out_len = 0;
+        write_out(&connections[i]);
     }
+
     struct epoll_event events[64];
     while (n_flying > 0) {
         int n = epoll_wait(epoll, events, 64, 10000);
         if (n == 0) wire_die("no reply for ten seconds");
         for (int i = 0; i < n; i++) n_flying -= exchange(events[i].data.ptr, tally, end);
     }
-    for (unsigned i = 0; i < opt.n_connections; i++) {
-        close(connections[i].fd);
-        free(connections[i].in);
-        free(connections[i].out);
-        free(connections[i].sent_ns);
+}
+
+/* What is due now, as far as its connection has a slot. Returns when the next one is due; INT64_MAX = after a reply. */
+static int64_t send_due(struct connection *connections, int64_t start, uint64_t n_checks)
+{
+    int64_t now = wire_now_ns(), due = INT64_MAX;
+    uint64_t first = n_sent;
+    while (n_sent < n_checks) {
+        struct connection *c = &connections[n_sent % opt.n_connections];
+        due = c->n_idle > 0 ? start + (int64_t)((double)n_sent * 1e9 / opt.per_second) : INT64_MAX;
+        if (due > now) break;
+        add_request(c, c->idle[--c->n_idle], due);
     }
-    free(connections);
+
+    uint64_t n_used = n_sent - first < opt.n_connections ? n_sent - first : opt.n_connections;
+    for (uint64_t i = 0; i < n_used; i++) write_out(&connections[(first + i) % opt.n_connections]);
+    return n_sent < n_checks ? due : INT64_MAX;
+}
+
+static void run_open(int epoll, struct connection *connections, struct tally *tally)
+{
+    uint64_t n_checks = (uint64_t)(opt.per_second * opt.seconds);
+    int64_t start = wire_now_ns();
+    struct epoll_event events[64];
+    while (tally->n_done < n_checks) {
+        int64_t due = send_due(connections, start, n_checks), wait = due - wire_now_ns();
+        if (wait < 0) wait = 0;
+        if (due == INT64_MAX) wait = INT64_C(10000000000);
+        struct timespec most = {.tv_sec = wait / 1000000000, .tv_nsec = wait % 1000000000};
+        int n = epoll_pwait2(epoll, events, 64, &most, NULL);
+        if (n == 0 && due == INT64_MAX) wire_die("no reply for ten seconds");
+        for (int i = 0; i < n; i++) exchange(events[i].data.ptr, tally, 0);
+    }
+}
+
+static void run_multiplexed(struct tally *tally)
+{
+    int epoll = epoll_create1(0);
+    struct connection *connections = open_all(epoll);
+    prctl(PR_SET_TIMERSLACK, 1UL); /* else a timer may be 50 us late */
+    if (opt.per_second > 0)
+        run_open(epoll, connections, tally);
+    else
+        run_closed(epoll, connections, tally);
+    close_all(connections);
     close(epoll);
 }
 
@@ -355,8 +426,7 @@ static void daemon_worker(struct tally *tally, unsigned number)
     connection_open(&c, number);
     int64_t end = wire_now_ns() + (int64_t)(opt.seconds * 1e9);
     add_request(&c, 0, wire_now_ns());
-    wire_write(c.fd, c.out, c.out_len);
-    c.out_len = 0;
+    write_out(&c);
     while (exchange(&c, tally, end) == 0) {
     }
     close(c.fd);
@@ -397,7 +467,7 @@ static void run_forked(struct tally *tally)
 static void parse(int argc, char **argv)
 {
     int option;
-    while ((option = getopt(argc, argv, "s:r:e:g:p:x:ac:d:k:t:n:z:i:f")) != -1) {
+    while ((option = getopt(argc, argv, "s:r:e:g:p:x:ac:d:k:t:n:z:i:fo:")) != -1) {
         switch (option) {
         case 's': opt.socket = optarg; break;
         case 'r': opt.redis = optarg; break;
@@ -414,12 +484,15 @@ static void parse(int argc, char **argv)
         case 'z': opt.zipf = atof(optarg); break;
         case 'i': opt.seed = strtoull(optarg, NULL, 10); break;
         case 'f': opt.forked = true; break;
+        case 'o': opt.per_second = atof(optarg); break;
         default: exit(2);
         }
     }
     bool daemon = opt.socket && opt.policy && strlen(opt.policy) < 128;
     bool redis = opt.redis && opt.sha && opt.script_args;
-    if (daemon == redis || !opt.n_connections || !opt.depth || !opt.n_keys || strlen(opt.prefix) > 32) {
+    bool is_open = opt.per_second > 0;
+    if (daemon == redis || (is_open && (redis || opt.forked || opt.n_requests > 0)) || !opt.n_connections ||
+        !opt.depth || !opt.n_keys || strlen(opt.prefix) > 32) {
         fprintf(stderr, "load: see the top of tests/bench/load.c\n");
         exit(2);
     }

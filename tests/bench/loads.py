@@ -16,17 +16,20 @@ COUNTED = {"calls": "redis_batches", "keys": "redis_batch_keys"}  # of `stats`, 
 
 
 class Loads:
-    """What is asked: C connections with D checks under way on each, divided among the daemons and the policies."""
+    """What is asked: C connections with D checks under way on each, divided among the daemons and the policies; with `per_second`
+    so many checks a second, due at a steady rate, whether others are answered or not."""
 
-    def __init__(self, name, connections, depth, policies=("open",), keys=N_KEYS, zipf=0.0):
-        self.name, self.connections, self.depth, self.policies = name, connections, depth, policies
+    def __init__(self, name, connections, depth, policies=("open",), keys=N_KEYS, zipf=0.0, per_second=0):
+        self.name, self.connections, self.depth, self.policies, self.per_second = name, connections, depth, policies, per_second
         self.keys = ["-k", keys, "-z", zipf]
 
     def arguments(self, daemons, prefix, seed, seconds):
         """Of rl_load, for each of the programs that run at once."""
-        each = max(1, self.connections // len(daemons) // len(self.policies))
+        n = len(daemons) * len(self.policies)
+        each = max(1, self.connections // n)
+        pace = ["-o", self.per_second / n] if self.per_second else []
         return [["-s", daemon.socket, "-p", policy, "-a", "-c", each, "-d", self.depth, *self.keys, "-x", prefix, "-i", seed + n,
-                 "-t", seconds]
+                 "-t", seconds, *pace]
                 for n, (daemon, policy) in enumerate((daemon, policy) for daemon in daemons for policy in self.policies)]
 
 
@@ -78,7 +81,8 @@ def compare(sides, loads, rounds, seconds):
     return found
 
 
-COLUMNS = {"decisions/s": "per_second", "p50 us": "p50_us", "p99 us": "p99_us", "calls a check": "calls", "keys a call": "keys_a_call",
+COLUMNS = {"decisions/s": "per_second", "p50 us": "p50_us", "p99 us": "p99_us", "calls a check": "calls", "keys a check": "keys",
+           "keys a call": "keys_a_call",
            "Redis CPU us": "redis_us", "daemon CPU us": "daemon_us"}
 
 

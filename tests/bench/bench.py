@@ -310,12 +310,23 @@ class Bench:
         self.seconds = seconds
 
         print(f"\n### Ticks while a page is asked for {visitors.N_PAGES} times, memory store\n\n"
-              "| over | lines | ticks a page | p50 us | p99 us | p999 us |\n|---|---|---|---|---|---|")
+              "| over | lines | ticks a page | p50 us | p99 us | p999 us | longer than 250 us |\n|---|---|---|---|---|---|---|")
         for way in (visitors.over_http, visitors.by_method):
             daemon = self.start_daemon(visitors.CONFIG + CONFIG + visitors.POLICIES)
+            is_alone = visitors.take_its_processor(daemon)
             row = self.results.setdefault("ticks of pages", {})[way.__name__] = visitors.ticks_of(daemon, way)
-            print(f"| {way.__doc__} | {row['lines']} | {row['ticks']:.0f} | {row['p50_us']} | {row['p99_us']} | {row['p999_us']} |",
-                  flush=True)
+            print(f"| {way.__doc__} | {row['lines']} | {row['ticks']:.0f} | {row['p50_us']} | {row['p99_us']} | {row['p999_us']} | "
+                  f"{row['long']} |", flush=True)
+        if not is_alone:
+            print("\nNot as root: a tick in which another process has had the daemon's processor is as much longer.")
+
+        print("\n### Private memory of the daemon\n\n| daemon | KiB |\n|---|---|")
+        for name, config, build in (("of a build without HTTP", "", ROOT / "build" / "no-http"), ("with `admin` off", "", None),
+                                    ("with `admin.listen`", visitors.CONFIG, None)):
+            if build is None or (build / "bin" / "ratelimitd").exists():
+                kib = visitors.private_kib(self.start_daemon(config + CONFIG, build=build))
+                self.results.setdefault("private KiB", {})[name] = kib
+                print(f"| {name} | {kib} |", flush=True)
 
     def fairness_section(self):
         self.results["fairness"] = fairness.tables(self.rounds, self.seconds, self.rows)

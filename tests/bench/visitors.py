@@ -3,9 +3,11 @@
 The daemon ends an idle connection after admin.timeout, or for a newer one; another one follows within 0.5 s.
 """
 
+import os
 import re
 import select
 import threading
+from pathlib import Path
 
 from http_client import ask, connect
 
@@ -75,15 +77,36 @@ def by_method(_, client):
     return text
 
 
+def take_its_processor(daemon):
+    """No other process may have a processor instead of the daemon in the middle of a tick: such a tick would be as long as the
+    other one ran, most often the client that reads the page. False: only root may ask for that."""
+    try:
+        os.sched_setscheduler(daemon.pid, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    return True
+
+
 def ticks_of(daemon, way):
     """The daemon's ticks while a page is asked for again and again: how many a page, and how long they were."""
-    def n_ticks():
-        return int(re.search(r"^ratelimitd_loop_tick_seconds_count (\d+)", by_method(daemon, client), re.M)[1])
+    def n_ticks(series):
+        return int(re.search(rf"^ratelimitd_loop_tick_seconds_{series} (\d+)$", by_method(daemon, client), re.M)[1])
+
+    def n_long_ticks():
+        return n_ticks("count") - n_ticks(r'bucket\{le="0.00025"\}')
 
     with daemon.client() as client:
-        before = n_ticks()
+        before, before_long = n_ticks("count"), n_long_ticks()  # the start has a long one
         pages = [way(daemon, client) for _ in range(N_PAGES)]
         stats = client.call("stats")  # of the last minute: nothing else has happened
         lines = min(page.count("\n") for page in pages)
-        return {"lines": lines, "ticks": (n_ticks() - before) / N_PAGES,
+        return {"lines": lines, "ticks": (n_ticks("count") - before) / N_PAGES, "long": n_long_ticks() - before_long,
                 **{f"{name}_us": stats[f"tick_{name}_us"] for name in ("p50", "p99", "p999")}}
+
+
+# ---- memory -------------------------------------------------------------------------------------------------------
+
+
+def private_kib(daemon):
+    """Memory that is the daemon's alone: neither program nor library, which all processes share as they are in the file."""
+    return int(re.search(r"^Anonymous:\s+(\d+) kB", Path(f"/proc/{daemon.pid}/smaps_rollup").read_text(), re.M)[1])

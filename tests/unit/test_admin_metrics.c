@@ -13,7 +13,7 @@
 #include "fakes/all_counters.h"
 #include "fakes/policies.h"
 
-enum { PAGE_MAX = 256 * 1024, PIECE = 4096 };
+enum { PAGE_MAX = 256 * 1024, PIECE = 4096, PIECE_LINES_MAX = 100 };
 
 static const struct policy_spec specs[] = {
     {.name = "login", .limits = {{.algo = ALGO_BUCKET, .limit = 5, .window_us = 1000000}}},
@@ -122,6 +122,41 @@ static void in_parts_it_is_the_same_page_without_the_process(void **state)
     policy_set_unref(set);
 }
 
+static size_t n_lines(const char *text, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) n += text[i] == '\n';
+    return n;
+}
+
+/* The loop goes on between two pieces, so this is how much of a page it waits for, whatever the machine. */
+static void no_piece_of_a_long_page_has_many_lines(void **state)
+{
+    (void)state;
+    static char names[POLICIES_MAX][16], piece[PIECE];
+    struct policy_spec many[POLICIES_MAX];
+    for (int i = 0; i < POLICIES_MAX; i++) {
+        const struct limit_spec limit = {.algo = ALGO_BUCKET, .limit = 5, .window_us = 1000000};
+        snprintf(names[i], sizeof names[i], "p%d", i);
+        many[i] = (struct policy_spec){.name = names[i], .limits = {limit, limit, limit, limit}};
+        for (int j = 0; j < SPEC_LIMITS_MAX; j++) many[i].limits[j].name = (const char *[]){"a", "b", "c", "d"}[j];
+    }
+    struct policy_set *set = policies_make(many, POLICIES_MAX);
+    const struct admin_view view = {.store = "memory", .policies = set, .n_named = POLICIES_MAX};
+    struct metrics *metrics = metrics_new(&view, &clock_at_rest, "1.2");
+    size_t lines = 0;
+    int64_t n;
+    assert_non_null(metrics);
+    while ((n = metrics_read(metrics, piece, PIECE)) >= 0) {
+        assert_in_range(n_lines(piece, (size_t)n), 0, PIECE_LINES_MAX);
+        lines += n_lines(piece, (size_t)n);
+    }
+    assert_int_equal(n, METRICS_OVER);
+    assert_in_range(lines, 1200, 2000);
+    metrics_free(metrics);
+    policy_set_unref(set);
+}
+
 int main(void)
 {
     all_counters_reset();
@@ -129,6 +164,7 @@ int main(void)
         cmocka_unit_test(without_memory_a_page_fails_and_no_family_lacks_its_head),
         cmocka_unit_test(a_page_ends_with_a_whole_line_however_it_is_read),
         cmocka_unit_test(in_parts_it_is_the_same_page_without_the_process),
+        cmocka_unit_test(no_piece_of_a_long_page_has_many_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,6 +101,26 @@ static int open_ip(const struct listen_address *address, const char *text, char 
     return -1;
 }
 
+static bool is_same_file(const char *path, const char *other)
+{
+    struct stat a, b;
+    return lstat(path, &a) == 0 && lstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Another endpoint has this path, perhaps written in another way: the lock would say that another daemon has it. */
+static bool is_taken(const struct daemon *daemon, enum endpoint_id id, char reason[REASON_MAX])
+{
+    const char *path = daemon->endpoints[id].options.path;
+    for (int other = 0; other < N_ENDPOINTS; other++) {
+        const struct endpoint *endpoint = &daemon->endpoints[other];
+        if (other == (int)id || !endpoint->is_open || !is_same_file(path, endpoint->listener.path)) continue;
+        snprintf(reason, REASON_MAX, "%s (%s) and %s (%s) are the same file; write another path for one of them",
+                 rows[id].setting, path, rows[other].setting, endpoint->listener.path);
+        return true;
+    }
+    return false;
+}
+
 /* 0, LISTENER_FAULT or LISTENER_LATER; the last two with the reason. */
 static int open_listener(struct daemon *daemon, enum endpoint_id id, char reason[REASON_MAX])
 {
@@ -121,6 +141,7 @@ static int open_listener(struct daemon *daemon, enum endpoint_id id, char reason
                  id == ENDPOINT_CONTROL ? "named control" : "that are not named control");
         return LISTENER_FAULT;
     }
+    if (endpoint->is_own && is_taken(daemon, id, reason)) return LISTENER_FAULT;
     if (endpoint->is_own) return listener_open(&endpoint->listener, &endpoint->options, reason, REASON_MAX);
 
     struct listen_address address;

@@ -112,7 +112,7 @@ def place():
     directory = short_directory()
     yield directory
     for path in sorted(directory.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     directory.rmdir()
 
 

@@ -117,6 +117,26 @@ def test_one_that_is_set_and_cannot_be_made_ends_the_start_with_4(place):
     assert not (place / "s").exists()
 
 
+@pytest.mark.parametrize("written", ["/./s", "//s", "/../FOLDER/s", "/link/s"])
+def test_the_path_of_the_data_socket_in_another_way_is_refused_with_both_names(place, written):
+    """It read: in use by another ratelimitd."""
+    (place / "link").symlink_to(place)
+    path = place / "ratelimitd.yaml"
+    control = f"{place}{written.replace('FOLDER', place.name)}"
+    path.write_text(f"listen: {{socket: {place / 's'}}}\ncontrol: {{socket: {control}}}\n{POLICIES}")
+    status, _, err = run_ratelimitd("-c", path)
+    assert status == 4
+    assert f"control.socket ({control}) and listen.socket ({place / 's'}) are the same file; write another path for one of them" in err
+    assert not (place / "s").exists()
+
+
+def test_so_is_the_path_of_the_command_line(place):
+    path = place / "ratelimitd.yaml"
+    path.write_text(f"control: {{socket: {place / 's'}}}\n{POLICIES}")
+    status, _, err = run_ratelimitd("-c", path, "-s", place / "s")
+    assert status == 4 and "are the same file" in err
+
+
 def test_a_reload_names_it_as_what_needs_a_restart(ratelimitd, connect):
     daemon = ratelimitd(POLICIES)
     daemon.configure(f"control: {{socket: {daemon.directory}/elsewhere, mode: \"0666\"}}\n{POLICIES}")

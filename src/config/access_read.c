@@ -167,6 +167,15 @@ static void check_entries(struct access_reading *reading, size_t setting, const 
     for (const struct tree_node *entry = list->first; entry != NULL; entry = entry->next) check(reading, entry, at++);
 }
 
+/* Could what stands behind the user's name or number be more of it? Then the keys of user 11 begin as those of user 1.
+ */
+static bool goes_on(char behind, bool is_name)
+{
+    bool is_digit = behind >= '0' && behind <= '9';
+    bool is_letter = (behind >= 'a' && behind <= 'z') || (behind >= 'A' && behind <= 'Z');
+    return behind == '\0' || is_digit || (is_name && (is_letter || strchr("_-.$", behind) != NULL));
+}
+
 /* One place for the user at most, and no other brace: what looks like a third one would be part of the keys. */
 static void check_prefix(struct access_reading *reading, const struct access_rule *rule)
 {
@@ -177,7 +186,8 @@ static void check_prefix(struct access_reading *reading, const struct access_rul
     const char *brace = strpbrk(text, "{}");
     if (brace == NULL) return;
     bool is_user = strncmp(brace, "{user}", 6) == 0, is_uid = strncmp(brace, "{uid}", 5) == 0;
-    bool is_one = (is_user || is_uid) && strpbrk(brace + (is_user ? 6 : 5), "{}") == NULL;
+    const char *behind = brace + (is_user ? 6 : 5);
+    bool is_one = (is_user || is_uid) && strpbrk(behind, "{}") == NULL;
     path_of(reading, "key_prefix", -1);
     if (!is_one)
         faults_add(reading->faults, node->line, reading->path,
@@ -186,6 +196,15 @@ static void check_prefix(struct access_reading *reading, const struct access_rul
         faults_add(reading->faults, node->line, reading->path,
                    "has {user}, which is the name in a rule for one user; write {uid}, the number of the user who "
                    "connects");
+    else if (goes_on(*behind, is_user) && rule->user == NULL)
+        faults_add(reading->faults, node->line, reading->path,
+                   "has no separator behind {uid}, so user 1 could use the keys of user 11; write one, such as {uid}:");
+    else if (goes_on(*behind, is_user))
+        faults_warn(reading->faults, node->line, reading->path,
+                    "has no separator behind %s, so this user can use the keys of those whose %s begins with the same "
+                    "%s; write one, such as %s:",
+                    is_user ? "{user}" : "{uid}", is_user ? "name" : "number", is_user ? "letters" : "digits",
+                    is_user ? "{user}" : "{uid}");
 }
 
 static void read_rule(struct access_reading *reading, struct access_rule *rule)

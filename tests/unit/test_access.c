@@ -166,12 +166,14 @@ static void a_prefix_confines_keys(void **state)
         {"a:", "a:", true},        {"a:", "a:b", true},       {"a:", "a", false},         {"a:", "b:", false},
         {"{user}:", "1:x", true},  {"{user}:", "2:x", false}, {"x{uid}y", "x77y", true},  {"x{uid}y", "x77yz", true},
         {"x{uid}y", "x77", false}, {"x{uid}y", "x7", false},  {"x{uid}y", "x78y", false}, {"{uid}", "77", true},
-        {"{uid}", "771", true}, /* hence the advice to end a prefix with a separator */
+        {"{uid}", "771", true}, /* hence the warning */
     };
     for (size_t i = 0; i < N_OF(table); i++) {
         char text[512];
         snprintf(text, sizeof text, "access: {rules: [{user: 1, key_prefix: \"%s\"}]}\n" POLICIES, table[i].prefix);
-        struct config *config = config_of(text);
+        struct faults faults; /* warnings */
+        struct config *config = config_from(text, &faults);
+        faults_fini(&faults);
         assert_int_equal(access_rule_takes_key(match(config, 1, 1), "77", slice_of(table[i].key)), table[i].takes);
         config_free(config);
     }
@@ -250,6 +252,11 @@ static void what_is_wrong_is_refused_with_its_line_and_the_way_out(void **state)
         {RULES("    - {group: root, key_prefix: \"{user}:\"}\n"), 3,
          "access.rules[0].key_prefix: has {user}, which is the name in a rule for one user; write {uid}"},
         {"access: {default: {key_prefix: \"{user}:\"}}\n", 1, "access.default.key_prefix: has {user}, which"},
+        {RULES("    - {group: root, key_prefix: \"u{uid}\"}\n"), 3,
+         "access.rules[0].key_prefix: has no separator behind {uid}, so user 1 could use the keys of user 11; write "
+         "one"},
+        {"access: {default: {key_prefix: \"{uid}0:\"}}\n", 1,
+         "access.default.key_prefix: has no separator behind {uid}"},
         {RULES("    - {user: root}\n  rules: []\n"), 4, "access.rules"},
         {RULES("    - {user: root, user: root}\n"), 3, "user"},
     };
@@ -292,13 +299,20 @@ static void too_many_rules_and_entries_are_refused(void **state)
     faults_fini(&faults);
 }
 
-static void what_allows_nothing_is_a_warning(void **state)
+static void what_allows_nothing_or_too_much_is_a_warning(void **state)
 {
     (void)state;
     static const char *const table[][2] = {
         {"    - {user: root, policies: [\"apl*\"]}\n", "access.rules[0].policies[0]: 'apl*' fits no policy"},
         {"    - {user: root, policies: [\"(inline)\"]}\n",
          "access.rules[0].policies[0]: allows nothing as long as inline.allow"},
+        {"    - {user: root, key_prefix: \"{user}\"}\n", "access.rules[0].key_prefix: has no separator behind {user}, "
+                                                         "so this user can use the keys of those whose name "
+                                                         "begins with the same letters"},
+        {"    - {user: root, key_prefix: \"{user}-\"}\n", "has no separator behind {user}"},
+        {"    - {user: root, key_prefix: \"{uid}7\"}\n",
+         "no separator behind {uid}, so this user can use the keys of those "
+         "whose number begins with the same digits"},
     };
     for (size_t i = 0; i < N_OF(table); i++) {
         char text[1024];
@@ -365,7 +379,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_refused_with_its_line_and_the_way_out),
         cmocka_unit_test(all_faults_of_all_rules_are_found),
         cmocka_unit_test(too_many_rules_and_entries_are_refused),
-        cmocka_unit_test(what_allows_nothing_is_a_warning),
+        cmocka_unit_test(what_allows_nothing_or_too_much_is_a_warning),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same_rules),
         cmocka_unit_test(without_memory_there_is_no_configuration),
     };

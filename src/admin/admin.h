@@ -7,7 +7,7 @@
  *   pages.c     health, status.json, the page of links
  *   metrics.c   the page of metrics, from the counters' rows
  *
- * No key of a client is shown, and nothing can be changed: a page that some browser was led to must harm nobody. So
+ * No key of a client is shown, and nothing can be changed: a page that some browser was led to must do no harm. So
  * methods other than GET and HEAD are refused, and names in Host that are not known.
  *
  * A connection is for one request. It ends admin.timeout after it was accepted, whatever it does, and a new one takes

@@ -353,7 +353,7 @@ static void put_durations(struct metrics *metrics, size_t step)
         histogram->n, name, histogram->sum_us / 1000000, (unsigned)(histogram->sum_us % 1000000), name, histogram->n);
 }
 
-/* Bytes of memory that are in it; 0: the kernel does not say. */
+/* Bytes of memory that are in it; 0: the kernel does not report it. */
 static uint64_t resident_bytes(void)
 {
     char text[64] = "";

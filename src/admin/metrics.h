@@ -25,9 +25,10 @@ enum { METRICS_OVER = -1, METRICS_FAILED = -2 };
  * memory. */
 int64_t metrics_read(struct metrics *metrics, char *to, size_t max);
 
-/* Appends a part of the page to `text`, whole lines, about METRICS_PART_BYTES; without process_*, because whoever puts
- * it next to the page of another process has these from there. *from is the step that it begins with, 0 at first, and
- * then that of the next part. 1: there is more; 0: there is not; -1: no memory. A reload makes other steps. */
+/* Appends a part of the page to `text`, whole lines, about METRICS_PART_BYTES; without process_*, because the caller
+ * that puts it next to the page of another process has these from there. *from is the step that it begins with, 0 at
+ * first, and then that of the next part. 1: there is more; 0: there is not; -1: no memory. A reload makes other steps.
+ */
 enum { METRICS_PART_BYTES = 8192 };
 int metrics_part(const struct admin_view *view, const struct clock *clock, const char *hiredis_version, uint64_t *from,
                  struct buffer *text);

@@ -13,7 +13,7 @@ const struct latency_row latency_rows[N_LATENCY_STAGES] = {
                        "from the read that brought a check until its batch was sent to Redis"},
     [LATENCY_STORE] = {"store", "store_duration_seconds", "from sending a batch to Redis until its reply"},
     [LATENCY_TICK] = {"tick", "loop_tick_seconds",
-                      "work of one tick of the event loop: so long a client may wait before it is read"},
+                      "work of one tick of the event loop: a client may wait that long before it is read"},
 };
 struct histogram latencies[N_LATENCY_STAGES];
 

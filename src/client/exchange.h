@@ -31,7 +31,7 @@ struct ratelimit_async {
     struct list sent;
     struct list repeats;   /* answered by what is remembered; they end in the next tick */
     struct list ending;    /* calls that one event ends, while their callbacks run */
-    struct list orphans;   /* sent, and nobody waits any more, but a late grant must be undone or abandoned */
+    struct list orphans;   /* sent, and no caller waits any more, but a late grant must be undone or abandoned */
     struct map by_msgid;   /* the calls in `sent` and `orphans` */
     struct heap deadlines; /* of the calls in flight */
     struct request_pool pool;

@@ -38,7 +38,7 @@
  * Then one call is tried, while others still end so. Any answer ends this. Calls that end what is held (release,
  * settle, cancel) are always tried.
  *
- * Late yes: an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client tells the
+ * Late yes: an acquire or reserve that ended as RATELIMIT_TIMEOUT may still be granted later. The client reports to the
  * daemon at the timeout that it has given up the call (`abandon`), and the daemon gives back what it grants. A daemon
  * that is older does not know this. With such a one the client undoes a late yes itself: when the answer comes, it
  * sends the release or cancel before anything else that waits. The blocking client reads such an answer in its next

@@ -83,7 +83,7 @@ static enum exit_code cannot_write(const char *path, const char *why)
     return EXIT_OUTPUT;
 }
 
-/* Readable by all: whoever collects it is another user. 0, or -1 with errno. */
+/* Readable by all, because its collector is another user. 0, or -1 with errno. */
 static int fill(int fd, const struct buffer *page)
 {
     size_t done = 0;

@@ -10,9 +10,9 @@
  * still has that is about to end, is reported once and tried again each second: clients are served meanwhile, and a
  * successor starts while its predecessor drains.
  *
- * The file of a socket of our own may be deleted or replaced while the daemon runs. Then nobody could connect any more,
- * and nothing would report it. So this looks once a second: it makes a deleted file again, leaves a replaced one alone,
- * and logs either once.
+ * The file of a socket of our own may be deleted or replaced while the daemon runs. Then no client could connect any
+ * more, and nothing would report it. So this looks once a second: it makes a deleted file again, leaves a replaced one
+ * alone, and logs either once.
  */
 #ifndef RL_DAEMON_ENDPOINTS_H
 #define RL_DAEMON_ENDPOINTS_H

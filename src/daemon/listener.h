@@ -35,7 +35,8 @@ enum { LISTENER_FAULT = -1, LISTENER_LATER = -2 };
 int listener_open(struct listener *ret, const struct listener_options *options, char *text, size_t size);
 /* Take descriptor `fd` (from socket activation) after checking that it is a listening AF_UNIX stream socket. */
 int listener_adopt(struct listener *ret, int fd, char *text, size_t size);
-/* The path stays ours until listener_close(), but not for long: whoever is refused it meanwhile gets LISTENER_LATER. */
+/* The path stays ours until listener_close(), but not for long: a daemon that is refused it meanwhile gets
+ * LISTENER_LATER. */
 void listener_leave(const struct listener *listener);
 /* Remove the path if it is still ours (same inode), release the lock, close fd if not handed over. */
 void listener_close(struct listener *listener);

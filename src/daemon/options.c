@@ -22,7 +22,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,
-        .n_buckets = (uint32_t)config->store_redis_buckets,
+        .n_shards = (uint32_t)config->store_redis_buckets,
         .tls = config->redis_tls,
         .master_name = is_sentinel ? config->store_redis_master_name : NULL,
         .sentinel_username = config->store_redis_sentinel_username,
@@ -91,7 +91,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .configured_us = config->read_us,
         .config_path = arguments->config_path,
         .config_hash = config->hash,
-        .n_buckets = (uint32_t)config->store_redis_buckets,
+        .n_shards = (uint32_t)config->store_redis_buckets,
     };
     if (arguments->config_path == NULL) options.inline_access = INLINE_OWN_USER;
     snprintf(options.key_prefix, sizeof options.key_prefix, "%s", config->store_redis_key_prefix);

@@ -16,7 +16,7 @@
  * has a lock).
  *
  * A file with a fault changes nothing. A setting that only a start can change stays as it was started with, and the log
- * says so. What is wanted while one is under way is done after it, once for all that want it: whoever asked gets the
+ * says so. What is wanted while one is under way is done after it, once for all that want it: each that asked gets the
  * report of a reading that began after the question (server/late_answer.h). READY=1 comes after the last.
  */
 #ifndef RL_DAEMON_RELOAD_H

@@ -14,7 +14,7 @@
     COUNTER(candidate_denied, "checks that the candidate of their policy would have denied")                           \
     COUNTER(candidate_only_allowed, "of those it would have allowed, checks that the enforced limits denied")          \
     COUNTER(candidate_only_denied, "of those it would have denied, checks that the enforced limits allowed")           \
-    COUNTER(candidate_skipped, "checks that the candidate of their policy did not judge: the store gave it no "        \
+    COUNTER(candidate_skipped, "checks that the candidate of their policy did not decide: the store gave it no "       \
                                "answer, or space or memory was short")                                                 \
     COUNTER(decided_unlimited, "decisions answered by policy without a store: unlimited, or limit 0")                  \
     COUNTER(failure_allow, "failure answers of on_failure: allow", "failure_choices", "answer=\"allow\"")              \

@@ -98,7 +98,8 @@ static void name_limit(struct op_member *member, const struct limit *limit)
     member->limit = limit;
 }
 
-/* The policy's part of the table begins anew, if the store has decided and it has had no failure answer for so long. */
+/* The policy's part of the table begins anew, if the store has decided and it has had no failure answer for that long.
+ */
 static void begin_anew(struct failure *failure, struct policy_counts *counts)
 {
     int64_t now_us = failure->clock->mono_us;

@@ -6,7 +6,7 @@
  * memory table of its own, by this daemon's share of the same policy (local_share), on the monotonic clock. A cost that
  * is above the share but not above the limit is denied as by `deny`: it may pass once the store is back. The table is
  * made at first need. A policy's part of it begins anew when the store has decided the policy again and it had
- * no failure answer for 10 s, so that nobody is punished twice; but at most once a minute. Else a connection that is
+ * no failure answer for 10 s, so that no client is punished twice; but at most once a minute. Else a connection that is
  * lost and made again and again would hand out the whole limit each time. Entries of an earlier part have another
  * epoch. The table as a whole is emptied when this holds for all of them. Peeks, resets, refunds and settlements are
  * errors: only the store could answer them. What was reserved locally is settled locally; a release needs no answer of

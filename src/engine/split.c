@@ -289,7 +289,7 @@ static void take_answer(struct split_part *part, enum reason reason)
         failure_answer(splits->failure, check, reason);
         if (check->error != ERROR_NONE) return;
     } else {
-        return; /* nobody needs a failure answer */
+        return; /* no owner needs a failure answer */
     }
 
     part->is_allowed = true;

@@ -4,7 +4,7 @@
  *
  * A check of a busy key that goes to the store anyway asks for more than its own unit, as an at_most does: no other op,
  * no other script. What is granted beyond one is the key's lease. A later plain check takes its cost from it, and its
- * answer is made from the state that the store had after the grant less the units that nobody has used yet: by the
+ * answer is made from the state that the store had after the grant less the units that are not used yet: by the
  * arithmetic of every store.
  *
  * Never above the limit. A unit was charged before it is used, and it is used only while it still counts, by a clock

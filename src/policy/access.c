@@ -77,7 +77,7 @@ static void deny_method(void *arg, struct slice name)
 {
     struct access_rule *rule = arg;
     enum method method = method_find(name);
-    CHECK(method < N_METHODS); /* whoever read it has refused others */
+    CHECK(method < N_METHODS); /* access_read.c has refused others */
     rule->may &= ~((method_set)1 << method);
 }
 

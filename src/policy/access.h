@@ -27,7 +27,7 @@ enum {
 
 /* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
 struct access_peer {
-    uid_t uid; /* (uid_t)-1 if the kernel does not say */
+    uid_t uid; /* (uid_t)-1 if the kernel does not report it */
     gid_t gid;
     const gid_t *groups; /* the other ones; not owned */
     size_t n_groups;
@@ -68,7 +68,7 @@ bool access_rule_seal(struct access_rule *rule, const struct policy_set *policie
 
 struct access *access_ref(struct access *access);
 void access_unref(struct access *access); /* the last one frees it; NULL is fine */
-/* Other rules are in force: these allow nothing from now on, so that whoever goes by them looks again. */
+/* Other rules are in force: these allow nothing from now on, so that sessions that go by them look again. */
 void access_replace(struct access *access);
 
 struct access_rule *access_default(struct access *access);

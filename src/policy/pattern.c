@@ -59,7 +59,7 @@ struct anchor {
     uint64_t hash;
 };
 
-/* Not keyed: whoever writes the patterns could at most make their own search as slow as trying them all. */
+/* Not keyed: an author of patterns could at most make the search as slow as trying them all. */
 static const uint64_t hash_start[] = {
     [PLACE_START] = UINT64_C(0x9e3779b97f4a7c15),
     [PLACE_END] = UINT64_C(0xc2b2ae3d27d4eb4f),

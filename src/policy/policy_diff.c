@@ -167,7 +167,7 @@ static void compare_all_limits(struct changes *changes, const struct policy *bef
         struct change added = change_of(limit, CHANGE_ADDED);
         if (old != NULL)
             compare_limits(changes, old, limit);
-        else if (before->n_limits > 0) /* else it was unlimited, which is said already */
+        else if (before->n_limits > 0) /* else it was unlimited, which is reported already */
             changes_add(changes, &added);
     }
     for (uint16_t i = 0; i < before->n_limits; i++) {

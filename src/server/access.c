@@ -13,7 +13,7 @@
 enum {
     USERS_EXPECTED = 1024,
     GROUPS_USUAL = 64,
-    REFUSED_MAX = 16, /* connections of one user that wait to be told so */
+    REFUSED_MAX = 16, /* connections of one user that wait for their refusal */
 };
 
 /* ---- the rules in force ---- */
@@ -63,7 +63,7 @@ static gid_t *groups_of(const struct session *session, gid_t usual[GROUPS_USUAL]
     return groups;
 }
 
-/* Rules that no reload replaces: of whoever came by the control socket, and of a refused connection. */
+/* Rules that no reload replaces: of the control socket's connections, and of a refused one. */
 static struct access fixed = {.n_refs = 1};
 static const struct access_rule of_control = {
     .access = &fixed, .subject = ACCESS_OTHERS, .role = ROLE_ADMIN, .grants_inline = true, .may = ~(method_set)0};
@@ -200,8 +200,8 @@ static struct refused refused(const struct session *session)
     return refused;
 }
 
-/* The connection is one too many, or for nobody: a request learns so, and ends it. Not hello, whose error clients take
- * for that of an old daemon: what they ask behind it would be lost without a reason. */
+/* The connection is one too many, or allowed nothing: a request learns so, and ends it. Not hello, whose error clients
+ * take for that of an old daemon: what they ask behind it would be lost without a reason. */
 static void end_refused(struct session *session, enum method method, struct request_fault *fault)
 {
     const struct refused who = refused(session);

@@ -5,7 +5,7 @@
  * allow no method, so nothing looks for them on the way of a check. What a user has is counted over all its
  * connections, whether a rule has a cap or not, so that a reload may bring one.
  *
- * Whoever opens the control socket is admin, by no rule and without quotas.
+ * A peer on the control socket is admin, by no rule and without quotas.
  */
 #ifndef RL_SERVER_ACCESS_H
 #define RL_SERVER_ACCESS_H

@@ -30,7 +30,7 @@ enum { LATE_ANSWERS_MAX = 16 }; /* of one connection */
 int late_answer_begin(struct params *params, enum late_kind kind);
 
 /* Answers all with this ticket by the bytes of the result; if there are none, memory was short. If that were too many
- * bytes for one tick, the last ones are told to ask again. */
+ * bytes for one tick, the last ones get OVERLOADED, to ask again. */
 void late_answers_end(struct sessions *sessions, uint64_t ticket, const struct buffer *result);
 /* Answers all of them: the daemon is stopping. */
 void late_answers_refuse(struct sessions *sessions);

@@ -342,7 +342,7 @@ static int run_version(struct params *params)
     const struct sessions *sessions = session->sessions;
     int64_t now_us = sessions->clock->mono_us;
 
-    bool shows_file = session->group->role == ROLE_ADMIN; /* of the control socket: paths are nobody else's business */
+    bool shows_file = session->group->role == ROLE_ADMIN; /* of the control socket: no other peer may see paths */
     struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, shows_file ? 9 : 7);
     pack_text_field(packer, "version", RL_VERSION);

@@ -1,7 +1,7 @@
 /*
  * policies.c: policies and limits as maps.
  *
- * Overrides are listed with what they change. There may be more of them than anybody wants in one answer, so the list
+ * Overrides are listed with what they change. There may be more of them than a client wants in one answer, so the list
  * ends where the answer's space for them does; their number is always there.
  */
 #include "server/policies.h"

@@ -178,7 +178,7 @@ static struct explain_options explain_options_of(const struct request *request)
     const struct sessions *sessions = request->session->sessions;
     return (struct explain_options){
         .decision = request->decisions,
-        .keys = {sessions->options.key_prefix, sessions->options.n_buckets},
+        .keys = {sessions->options.key_prefix, sessions->options.n_shards},
         .keys_are_bin = request->key_is_bin,
         .share = failure_share(engine_failure(sessions->engine), request->first->plan->policy),
     };

@@ -143,7 +143,7 @@ void server_set_options(struct server *server, const struct server_options *opti
     struct server_options next = *options;
     next.n_store_files = server->sessions.options.n_store_files;                          /* the store stays as it is */
     memcpy(next.key_prefix, server->sessions.options.key_prefix, sizeof next.key_prefix); /* the store's, which stays */
-    next.n_buckets = server->sessions.options.n_buckets;
+    next.n_shards = server->sessions.options.n_shards;
     if (next.max_connections != server->sessions.options.max_connections) set_caps(server, &next);
     server->sessions.options = next;
     access_set_rules(&server->sessions, next.access);
@@ -312,8 +312,8 @@ void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)
     server->on_drained_arg = arg;
     stop_listening(&server->acceptors[SERVER_DATA]);
     sessions_drain(&server->sessions);
-    bool nobody = server->sessions.n_draining == 0; /* then the timer, because on_drained never runs within this call */
-    uv_timer_start(&server->drain_timer, on_drain_timeout, nobody ? 0 : timeout_ms, 0);
+    bool is_drained = server->sessions.n_draining == 0; /* the timer reports it, never this call */
+    uv_timer_start(&server->drain_timer, on_drain_timeout, is_drained ? 0 : timeout_ms, 0);
 }
 
 void server_close(struct server *server, void (*on_closed)(void *arg), void *arg)

@@ -30,7 +30,7 @@ struct inline_policies;
 struct server;
 
 /* Who may write a policy out in place of its name. */
-enum inline_access { INLINE_NOBODY, INLINE_OWN_USER /* whoever the daemon runs as */, INLINE_EVERYBODY };
+enum inline_access { INLINE_NOBODY, INLINE_OWN_USER /* the user that the daemon runs as */, INLINE_EVERYBODY };
 
 /* Where it listens. The control socket's connections are served while the others are as many as may be, and during the
  * drain. */
@@ -62,7 +62,7 @@ struct server_options {
     uint64_t config_hash;        /* of the configuration in force */
     struct late_source late;     /* who makes the answers of reload and config */
     char key_prefix[65];         /* of the keys in Redis, without the colon, for `explain` */
-    uint32_t n_buckets;          /* likewise */
+    uint32_t n_shards;           /* likewise */
 };
 
 /* Appends a part of the page of metrics to `text`, from *from on, which is 0 at first; *from is then where the next

@@ -275,7 +275,7 @@ static void note_work(struct session *session, uint32_t before)
 }
 
 /* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). Returns the number of bytes
- * handled; the new state tells what the rest waits for. */
+ * handled; the new state shows what the rest waits for. */
 static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len)
 {
     static const struct {

@@ -56,7 +56,7 @@ struct policy_list;
 
 /* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
 struct peer {
-    uid_t uid; /* (uid_t)-1 if the kernel does not say */
+    uid_t uid; /* (uid_t)-1 if the kernel does not report it */
     gid_t gid;
     pid_t pid; /* 0 if it is in a namespace of processes that we do not see */
 };
@@ -65,7 +65,7 @@ struct session {
     struct sessions *sessions;   /* not owned */
     struct session_group *group; /* not owned */
     enum role role;              /* what it may ask for */
-    bool is_refused;             /* beyond its user's quota, or for nobody */
+    bool is_refused;             /* beyond its user's quota, or allowed nothing */
     bool is_draining;            /* the drain ends it */
     enum session_state state;
     struct list link;       /* in sessions->all */

@@ -4,7 +4,7 @@
  *
  *   dirty     answers wait in the output buffer: written once, at the end of the tick
  *   fresh, waiting, runnable   to be looked at in the next tick: input that the tick or a pause left over, or what it
- *             waited for came; which of them is said below
+ *             waited for came; which of them is listed below
  *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
@@ -78,7 +78,7 @@ struct access_user {
     struct map_node node;
     uid_t uid;
     uint32_t n_connections;
-    uint32_t n_refused;              /* connections that it may not have, and that wait to be told so */
+    uint32_t n_refused;              /* connections that it may not have, and that wait for their refusal */
     uint64_t n_inflight;             /* checks */
     char text[ACCESS_USER_TEXT_MAX]; /* uid */
 };
@@ -88,7 +88,7 @@ struct sessions {
     struct clock *clock;
     struct engine *engine;
     struct server_options options;
-    metrics_part_fn *metrics_part; /* NULL: nobody makes the page */
+    metrics_part_fn *metrics_part; /* NULL: the page is never made */
     void *metrics_arg;             /* of it; not owned */
     struct access *access;         /* one reference; the rules in force */
     struct map users;              /* owned; struct access_user, by number */

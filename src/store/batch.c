@@ -35,7 +35,7 @@ struct batch *batch_new(const struct store_key_scheme *scheme, uint32_t max_keys
     }
 
     batch->prefix_len = strlen(scheme->prefix);
-    batch->n_buckets = scheme->n_buckets;
+    batch->n_shards = scheme->n_shards;
     list_init(&batch->ops);
     buffer_init(&batch->bytes, 0);
     batch_set_merge(batch, max_keys, merge);
@@ -216,7 +216,7 @@ static size_t key_len(const struct batch *batch, const struct op_member *member)
     return batch->prefix_len + STORE_TAG_LEN + member->limit->key_head_len + member->key.len;
 }
 
-/* If the whole key decides the bucket, the bucket follows from this hash, too. A compat policy's name is no part of it,
+/* If the whole key decides the shard, the shard follows from this hash, too. A compat policy's name is no part of it,
  * because two of them may name the same key. */
 uint64_t batch_key_hash(struct op_member *member)
 {
@@ -296,7 +296,7 @@ static uint16_t find_or_add_op_key(struct batch *batch, const struct op *op, boo
     struct batch_op_key wanted = {
         .head = is_record ? "" : first->limit->policy->name,
         .name = is_record ? op->record : first->reservations_key,
-        .bucket = (uint16_t)(store_key_hash(first) % batch->n_buckets),
+        .shard = (uint16_t)(store_key_hash(first) % batch->n_shards),
         .is_record = is_record,
         .is_of_merges = !is_record && op->reservation != NULL && op->reservation->is_merge,
     };
@@ -307,7 +307,7 @@ static uint16_t find_or_add_op_key(struct batch *batch, const struct op *op, boo
     CHECK(wanted.name.len > 0 || wanted.is_of_merges);
     for (uint32_t i = 0; i < batch->n_op_keys; i++) {
         const struct batch_op_key *key = &batch->op_keys[i];
-        if (key->is_record == is_record && key->bucket == wanted.bucket && slice_eq(key->name, wanted.name) &&
+        if (key->is_record == is_record && key->shard == wanted.shard && slice_eq(key->name, wanted.name) &&
             strcmp(key->head, wanted.head) == 0) /* a limit's head has a colon, a policy's name has none */
             return (uint16_t)(i + 1);
     }

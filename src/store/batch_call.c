@@ -12,8 +12,8 @@ struct batch_call *batch_call_new(struct redis_batches *batches, const struct re
 {
     struct batch_call *call = mem_zalloc(sizeof *call);
     if (call == NULL) return NULL;
-    call->batch = batch_new(&(struct store_key_scheme){options->key_prefix, options->n_buckets},
-                            options->batch_max_keys, options->merge);
+    call->batch = batch_new(&(struct store_key_scheme){options->key_prefix, options->n_shards}, options->batch_max_keys,
+                            options->merge);
     if (call->batch == NULL) {
         mem_free(call);
         return NULL;

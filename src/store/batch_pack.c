@@ -143,7 +143,7 @@ static uint8_t *append_bytes(uint8_t *to, const void *bytes, size_t len)
 static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash)
 {
     to = append_bytes(to, batch->prefix, batch->prefix_len);
-    store_key_tag(hash, batch->n_buckets, (char *)to);
+    store_key_tag(hash, batch->n_shards, (char *)to);
     return to + STORE_TAG_LEN;
 }
 
@@ -176,7 +176,7 @@ static void put_keys(struct packing *packing)
         }
         if (!is_compat) {
             uint64_t hash = member->shard_id.data != NULL ? store_key_hash(member) : key->hash;
-            store_key_tag(hash, batch->n_buckets, (char *)start + batch->prefix_len);
+            store_key_tag(hash, batch->n_shards, (char *)start + batch->prefix_len);
         }
         to = append_bytes(to, member->key.data, member->key.len);
         batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
@@ -185,7 +185,7 @@ static void put_keys(struct packing *packing)
     for (uint32_t i = 0; i < batch->n_op_keys; i++) {
         const struct batch_op_key *key = &batch->op_keys[i];
         uint8_t *start = to;
-        to = append_tag(batch, to, key->bucket);
+        to = append_tag(batch, to, key->shard);
         if (key->is_of_merges)
             to = append_bytes(append_bytes(to, "merge1:", 7), key->head, strlen(key->head));
         else if (!key->is_record)

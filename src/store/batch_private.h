@@ -71,14 +71,14 @@ struct batch_span {
     uint16_t next_index; /* of its keys, in KEYS */
     uint8_t n_integers;  /* of the reply, for each key that is checked directly */
     uint32_t reply_at;   /* of the next of these */
-    struct slice stem;   /* what its keys begin with, but for the bucket */
+    struct slice stem;   /* what its keys begin with, but for the shard */
 };
 
 /* An op key, which belongs to some ops alone: an idempotency record, or a list of reservations or of merges. */
 struct batch_op_key {
     const char *head;  /* of a list: the policy's name, or the limit's head; "" = a record; alive as `name` */
     struct slice name; /* alive as the first op that named it */
-    uint16_t bucket;
+    uint16_t shard;
     bool is_record;
     bool is_of_merges;
     uint16_t keys_index; /* set by packing */
@@ -113,7 +113,7 @@ struct script_op {
 struct batch {
     char *prefix; /* owned */
     size_t prefix_len;
-    uint32_t n_buckets;
+    uint32_t n_shards;
     uint32_t max_keys;
     bool merge;
 

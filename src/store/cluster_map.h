@@ -21,7 +21,7 @@ enum {
 };
 
 struct cluster_map {
-    uint16_t owner[HASH_SLOTS]; /* of each hash slot, the node that has it; CLUSTER_NONE = nobody */
+    uint16_t owner[HASH_SLOTS]; /* of each hash slot, the node that has it; CLUSTER_NONE = none */
     uint32_t n_nodes;           /* masters with a slot at least */
     char address[CLUSTER_NODES_MAX][CLUSTER_ADDRESS_SIZE]; /* of each, as redis_address_parse() takes it */
 };

@@ -15,7 +15,7 @@ struct batch_call;
 struct redis_node;
 
 struct cluster_slot {
-    struct redis_node *owner;     /* NULL = nobody; not owned, as the next two */
+    struct redis_node *owner;     /* NULL = none; not owned, as the next two */
     struct redis_node *new_owner; /* is_held: it has it from then on; NULL: it stays where it is */
     struct batch_call *open;      /* while calls are filled: the one for this hash slot; else NULL */
     uint32_t n_calls;             /* on their way, to any node */

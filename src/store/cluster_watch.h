@@ -1,8 +1,8 @@
 /*
  * cluster_watch.h: the map of a cluster, asked over a connection of its own, so that no check waits behind it.
  *
- * It asks at start, when its owner wants a fresh map (once a second at most, however often it is told to), and every 30
- * to 60 seconds. The servers of `options->address` and the nodes of the last map are asked in turn, 250 ms each, the
+ * It asks at start, when its owner wants a fresh map (once a second at most, however often it is asked to), and every
+ * 30 to 60 seconds. The servers of `options->address` and the nodes of the last map are asked in turn, 250 ms each, the
  * one that answered first the next time.
  */
 #ifndef RL_STORE_CLUSTER_WATCH_H

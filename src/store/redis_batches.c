@@ -583,7 +583,7 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
         .canary = canary_args,
         .is_canary_good = is_canary_good,
     };
-    batches->canary = batch_new(&(struct store_key_scheme){options->key_prefix, options->n_buckets},
+    batches->canary = batch_new(&(struct store_key_scheme){options->key_prefix, options->n_shards},
                                 options->batch_max_keys, options->merge);
     if (batches->canary != NULL) return 0;
     op_queue_fini(&batches->waiting);

@@ -16,8 +16,8 @@ enum {
     TRIES_MAX = UINT8_MAX,
     TRY_AGAIN_MS = 5, /* at least, and at most four times that */
     ALONE_US = 1000000,
-    WANTED_US = 60 * 1000000, /* a node that only redirects name is kept so long */
-    DEAD_US = 1000000,        /* and so long one that cannot be reached, */
+    WANTED_US = 60 * 1000000, /* a node that only redirects name is kept for this time */
+    DEAD_US = 1000000,        /* and one that cannot be reached for this time, */
     OWNER_US = 1000000,       /* or that still has hash slots */
     KEY_SPACE = 65536 + KEY_HEAD_MAX,
     STATUS_SIZE = 768,
@@ -38,7 +38,7 @@ struct redis_cluster {
     uv_timer_t timer;            /* until the first held slot may go on */
     uint64_t random;
     uint64_t n_ops; /* submitted ever */
-    uint16_t slot_of_bucket[STORE_BUCKETS_MAX];
+    uint16_t slot_of_shard[STORE_SHARDS_MAX];
     bool has_map;
     char fault[STATUS_SIZE]; /* why there is no map, printable */
     char status[STATUS_SIZE];
@@ -210,7 +210,7 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
         mem_free(node);
         return NULL;
     }
-    node->bucket = -1;
+    node->shard = -1;
     list_push_back(&cluster->nodes, &node->link_of_nodes);
     cluster->n_nodes++;
     cluster->n_open++;
@@ -242,7 +242,7 @@ static bool is_owner(const struct redis_cluster *cluster, const struct redis_nod
     return false;
 }
 
-/* Those that nobody needs any more. */
+/* Those that are not needed any more. */
 static void close_leaving(struct redis_cluster *cluster)
 {
     if (cluster->n_leaving == 0) return;
@@ -376,7 +376,7 @@ static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, 
     } else if (slot->owner != node) {
         if (node == NULL || (slot->n_calls == 0 && !has_waiting)) {
             slot->owner = node;
-        } else { /* its owner, or the one that it had before it was nobody's, has some of it */
+        } else { /* its owner, or the one that it had before it had none, has some of it */
             cluster_slots_hold(cluster->slots, slot, 0);
             slot->new_owner = node;
         }
@@ -385,10 +385,10 @@ static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, 
 
 static void find_buckets(struct redis_cluster *cluster)
 {
-    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->bucket = -1;
-    for (uint32_t i = 0; i < cluster->options->n_buckets; i++) {
-        struct redis_node *node = cluster->slots->of[cluster->slot_of_bucket[i]].owner;
-        if (node != NULL && node->bucket < 0) node->bucket = (int32_t)i;
+    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->shard = -1;
+    for (uint32_t i = 0; i < cluster->options->n_shards; i++) {
+        struct redis_node *node = cluster->slots->of[cluster->slot_of_shard[i]].owner;
+        if (node != NULL && node->shard < 0) node->shard = (int32_t)i;
     }
 }
 
@@ -402,7 +402,7 @@ static void on_map(void *arg, const struct cluster_map *map)
         if (nodes[i] == NULL) nodes[i] = add_node(cluster, map->address[i]); /* NULL: until the next map */
         if (nodes[i] == NULL) continue;
         nodes[i]->is_in_map = true;
-        nodes[i]->wanted_until_us = 0; /* from now on the maps say whether it is */
+        nodes[i]->wanted_until_us = 0; /* from now on the maps decide whether it is */
     }
 
     bool has_waiting[HASH_SLOTS] = {false};
@@ -432,7 +432,7 @@ static void on_no_map(void *arg, const char *why)
 
 /* ---- ops ---- */
 
-/* A foreign key has no bucket of ours: the whole key decides. */
+/* A foreign key has no shard of ours: the whole key decides. */
 static __attribute__((noinline)) uint16_t slot_of_whole(const struct op_member *member)
 {
     const struct limit *limit = member->limit;
@@ -447,7 +447,7 @@ static __attribute__((noinline)) uint16_t slot_of_whole(const struct op_member *
 uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct op_member *member)
 {
     if (limit_ops(member->limit)->is_compat) return slot_of_whole(member);
-    return cluster->slot_of_bucket[store_key_hash(member) % cluster->options->n_buckets];
+    return cluster->slot_of_shard[store_key_hash(member) % cluster->options->n_shards];
 }
 
 enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op)
@@ -498,7 +498,7 @@ struct list *redis_cluster_nodes(struct redis_cluster *cluster)
 struct redis_node *redis_cluster_first(const struct redis_cluster *cluster)
 {
     if (cluster->is_closing) return NULL; /* it may be gone already */
-    return cluster->slots->of[cluster->slot_of_bucket[0]].owner;
+    return cluster->slots->of[cluster->slot_of_shard[0]].owner;
 }
 
 /* Nodes of the map; *ret_n_ready of them are ready, and *ret_other is one that is not. */
@@ -563,10 +563,10 @@ struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, co
     cluster->events = *events;
     cluster->random = options->random_seed;
     list_init(&cluster->nodes);
-    for (uint32_t i = 0; i < options->n_buckets; i++) {
+    for (uint32_t i = 0; i < options->n_shards; i++) {
         char key[STORE_OWN_KEY_MAX];
         store_key_own(options->key_prefix, i, "", key);
-        cluster->slot_of_bucket[i] = hash_slot_of((const uint8_t *)key, strlen(key));
+        cluster->slot_of_shard[i] = hash_slot_of((const uint8_t *)key, strlen(key));
     }
 
     cluster->slots = cluster_slots_new();

@@ -30,7 +30,7 @@ static bool is_young(const struct redis_daemons *daemons)
     return daemons->clock->mono_us < daemons->since_us + (int64_t)LIVE_MS * MS_US;
 }
 
-/* ---- what the replies say ---- */
+/* ---- what the replies report ---- */
 
 static void take_nothing(struct redis_daemons *daemons, const struct redis_reader *reply)
 {

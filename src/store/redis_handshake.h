@@ -67,7 +67,7 @@ struct redis_handshake {
     bool without_hello;                /* this server does not know HELLO: stays from one connection to the next */
     bool authenticates;                /* HELLO, or AUTH, brings a password */
     bool is_answered;                  /* something has been: it is connected */
-    bool is_replica;                   /* this server has said so */
+    bool is_replica;                   /* this server has reported it */
     bool is_over;
     struct redis_call hello, setname, select, load, canary;
     /* Once, unless the connection is lost before: NULL = good, else what was wrong (valid during the call). */

@@ -19,7 +19,7 @@ struct redis_options {
     const char *username;    /* NULL = the default user */
     const char *password;    /* NULL = none */
     const char *key_prefix;  /* "rl" */
-    uint32_t n_buckets;      /* {bNNN} of the keys: 1 to 1000, usually STORE_BUCKETS */
+    uint32_t n_shards;       /* {bNNN} of the keys: 1 to 1000, usually STORE_SHARDS */
     struct redis_tls *tls;   /* NULL = plain text; a copy has a reference */
     const char *master_name; /* by which the Sentinels know the master; NULL = there are none */
     const char *sentinel_username, *sentinel_password; /* on the Sentinels; NULL as above */

@@ -102,7 +102,7 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
 }
 
 int redis_self_test_start(struct redis_self_test *test, struct redis_link *link, struct clock *clock,
-                          const struct redis_options *options, uint32_t bucket, bool with_compat,
+                          const struct redis_options *options, uint32_t shard, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
 {
     char keys[3][STORE_OWN_KEY_MAX], until[24];
@@ -111,7 +111,7 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
     *test = (struct redis_self_test){.clock = clock, .on_done = on_done, .arg = arg};
     snprintf(test->facts.user, sizeof test->facts.user, "%s",
              options->username != NULL ? options->username : "default");
-    for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, bucket, names[i], keys[i]);
+    for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, shard, names[i], keys[i]);
     snprintf(until, sizeof until, "%lld", (long long)(clock->wall_us / MS_US + SCRATCH_MS));
 
     for (size_t i = 0; i < N_OF(commands); i++) {

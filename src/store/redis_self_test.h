@@ -36,10 +36,10 @@ struct redis_self_test {
     void *arg;
 };
 
-/* 0, or -1: one runs already, the link is not ready, or memory is short; on_done does not run then. bucket: of
+/* 0, or -1: one runs already, the link is not ready, or memory is short; on_done does not run then. shard: of
  * the scratch keys. with_compat: the commands of compat presets, too. */
 int redis_self_test_start(struct redis_self_test *test, struct redis_link *link, struct clock *clock,
-                          const struct redis_options *options, uint32_t bucket, bool with_compat,
+                          const struct redis_options *options, uint32_t shard, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
 
 #endif

@@ -407,9 +407,9 @@ int redis_store_self_test(struct redis_store *redis, bool with_compat,
     if (redis->is_closing) return -1;
     LIST_FOREACH (it, redis->nodes) {
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
-        if (!redis_node_is_ready(node) || node->bucket < 0) continue;
-        return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options,
-                                     (uint32_t)node->bucket, with_compat, on_done, arg);
+        if (!redis_node_is_ready(node) || node->shard < 0) continue;
+        return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options, (uint32_t)node->shard,
+                                     with_compat, on_done, arg);
     }
     return -1;
 }
@@ -424,7 +424,7 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     const char *prefix = copy.key_prefix;
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
-    copy.n_buckets = redis->options.n_buckets;
+    copy.n_shards = redis->options.n_shards;
 
     /* The topology needs a restart; the addresses and passwords of one are none of the other. */
     bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||

@@ -2,8 +2,8 @@
  * redis_tls_session.h: TLS on one connection to Redis: its bytes in and out, through a socket that does not block.
  *
  * The handshake is part of the first reads and writes. Each of the two may have to wait for the other direction, which
- * the two flags say. The error queue of OpenSSL is cleared before each call: it is the thread's, and the error of one
- * connection would end others.
+ * the two flags report. The error queue of OpenSSL is cleared before each call: it is the thread's, and the error of
+ * one connection would end others.
  */
 #ifndef RL_STORE_REDIS_TLS_SESSION_H
 #define RL_STORE_REDIS_TLS_SESSION_H

@@ -173,7 +173,7 @@ struct op {
     uint8_t n_hops;          /* redis_cluster.c: how often it was sent on to another node */
     uint8_t n_tries;         /* redis_cluster.c: how often it was to be sent again */
     bool is_queued;          /* op_queue.c: it waits to be sent */
-    struct list same_key;    /* op_queue.c: while it waits, beside those that it may merge with */
+    struct list same_key;    /* op_queue.c: while it waits, next to those that it may merge with */
     bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
     bool met_noperm;         /* redis_batches.c: it was sent with another policy's ops, and Redis refused them all */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
@@ -241,7 +241,8 @@ static inline bool store_looks_ahead(const struct store *store)
     return store->ops->prefetch != NULL;
 }
 
-/* Are there members that cannot share an op? Whoever submits an op of several then asks for the place of each. */
+/* Are there members that cannot share an op? The engine then asks for the place of each member before it submits an op
+ * of several. */
 static inline bool store_has_places(const struct store *store)
 {
     return store->ops->place_of != NULL;

@@ -12,13 +12,13 @@ uint64_t store_key_hash(const struct op_member *member)
     return hash_stable(member->limit->policy->name_hash, shard_id.data, shard_id.len);
 }
 
-void store_key_tag(uint64_t hash, uint32_t n_buckets, char out[STORE_TAG_LEN])
+void store_key_tag(uint64_t hash, uint32_t n_shards, char out[STORE_TAG_LEN])
 {
-    unsigned bucket = (unsigned)(hash % n_buckets);
+    unsigned shard = (unsigned)(hash % n_shards);
     memcpy(out, ":{b000}:", STORE_TAG_LEN);
-    out[3] = (char)('0' + bucket / 100);
-    out[4] = (char)('0' + bucket / 10 % 10);
-    out[5] = (char)('0' + bucket % 10);
+    out[3] = (char)('0' + shard / 100);
+    out[4] = (char)('0' + shard / 10 % 10);
+    out[5] = (char)('0' + shard % 10);
 }
 
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const struct store_key_scheme *scheme,
@@ -28,7 +28,7 @@ size_t store_key_pieces(const struct op_member *member, const struct view *view,
     const struct algo_ops *ops = limit_ops(limit);
     size_t n = 0;
     if (!ops->is_compat) {
-        store_key_tag(store_key_hash(member), scheme->n_buckets, space->tag);
+        store_key_tag(store_key_hash(member), scheme->n_shards, space->tag);
         ret[n++] = slice_of(scheme->prefix);
         ret[n++] = (struct slice){(const uint8_t *)space->tag, sizeof space->tag};
     }
@@ -40,10 +40,10 @@ size_t store_key_pieces(const struct op_member *member, const struct view *view,
     return n;
 }
 
-const char *store_key_own(const char *prefix, uint32_t bucket, const char *name, char out[STORE_OWN_KEY_MAX])
+const char *store_key_own(const char *prefix, uint32_t shard, const char *name, char out[STORE_OWN_KEY_MAX])
 {
     char tag[STORE_TAG_LEN];
-    store_key_tag(bucket, STORE_BUCKETS_MAX, tag);
+    store_key_tag(shard, STORE_SHARDS_MAX, tag);
     snprintf(out, STORE_OWN_KEY_MAX, "%s%.*s%s", prefix, STORE_TAG_LEN, tag, name);
     return out;
 }

@@ -7,19 +7,19 @@
 
 #include "store/store.h"
 
-enum { STORE_BUCKETS = 256, STORE_BUCKETS_MAX = 1000, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5, STORE_OWN_KEY_MAX = 96 };
+enum { STORE_SHARDS = 256, STORE_SHARDS_MAX = 1000, STORE_TAG_LEN = 8, STORE_KEY_PIECES = 5, STORE_OWN_KEY_MAX = 96 };
 
 /* What all keys of a store have in common. */
 struct store_key_scheme {
     const char *prefix;
-    uint32_t n_buckets;
+    uint32_t n_shards;
 };
 
-/* What decides the bucket of a member's key: it spreads a policy's keys over a cluster's hash slots, and keeps together
+/* What decides the shard of a member's key: it spreads a policy's keys over a cluster's hash slots, and keeps together
  * what one check asks for. */
 uint64_t store_key_hash(const struct op_member *member);
-/* ":{b017}:", the tag of a hash's bucket, of so many (1 to 1000). */
-void store_key_tag(uint64_t hash, uint32_t n_buckets, char out[STORE_TAG_LEN]);
+/* ":{b017}:", the tag of a hash's shard, of so many (1 to 1000). */
+void store_key_tag(uint64_t hash, uint32_t n_shards, char out[STORE_TAG_LEN]);
 
 /* Space for the pieces of a key that must be formatted. */
 struct store_key_space {
@@ -32,8 +32,8 @@ struct store_key_space {
 size_t store_key_pieces(const struct op_member *member, const struct view *view, const struct store_key_scheme *scheme,
                         struct store_key_space *space, struct slice ret[STORE_KEY_PIECES]);
 
-/* A key that the daemons have for themselves: `prefix:{bNNN}:name`, of a bucket below STORE_BUCKETS_MAX. Returns
+/* A key that the daemons have for themselves: `prefix:{bNNN}:name`, of a shard below STORE_SHARDS_MAX. Returns
  * `out`. */
-const char *store_key_own(const char *prefix, uint32_t bucket, const char *name, char out[STORE_OWN_KEY_MAX]);
+const char *store_key_own(const char *prefix, uint32_t shard, const char *name, char out[STORE_OWN_KEY_MAX]);
 
 #endif

@@ -284,7 +284,7 @@ int main(int argc, char **argv)
     char name[128];
     if (argc != 2) die("usage: rl_script SOCKET");
     redis = script_connect(argv[1]);
-    batch = batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, BATCH_KEYS_MAX, true);
+    batch = batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, BATCH_KEYS_MAX, true);
     if (batch == NULL) die("no memory");
     make_policies();
     while (fgets(name, sizeof name, stdin) != NULL) {

@@ -50,7 +50,7 @@ static inline int setup(void **state)
 {
     static struct fixture fixture;
     fixture = (struct fixture){
-        .batch = batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, BATCH_KEYS_MAX, true),
+        .batch = batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, BATCH_KEYS_MAX, true),
         .bucket = policy_of("b", ALGO_BUCKET, 5, 1000000, false),
         .window = policy_of("w", ALGO_FIXED_WINDOW, 5, 1000000, false),
         .counting = policy_of("c", ALGO_FIXED_WINDOW, 5, 1000000, true),

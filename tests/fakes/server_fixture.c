@@ -36,7 +36,7 @@ const struct server_options server_fixture_options = {
     .write_stall_ms = 5000,
     .store_name = "memory",
     .hiredis_version = "1.2.0",
-    .n_buckets = STORE_BUCKETS,
+    .n_shards = STORE_SHARDS,
 };
 
 static const struct engine_options engine_options = {

@@ -42,7 +42,7 @@ int store_fixture_setup(void **state)
     clock_update(&w->clock);
     w->options = (struct redis_options){
         .key_prefix = "rl",
-        .n_buckets = STORE_BUCKETS,
+        .n_shards = STORE_SHARDS,
         .batch_max_keys = 64,
         .merge = true,
         .window = 1024,

@@ -74,7 +74,7 @@ static struct op *add(struct asked *batch, enum op_kind kind, const struct limit
 static void pack(struct asked *batch)
 {
     const struct slice *args;
-    batch->batch = batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, BATCH_KEYS_MAX, true);
+    batch->batch = batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, BATCH_KEYS_MAX, true);
     CHECK(batch->batch != NULL);
     for (int i = 0; i < batch->n_ops; i++) CHECK(batch_add(batch->batch, &batch->ops[i]) == 0);
     CHECK(batch_args(batch->batch, NONCE, NOW_US, 0, &args) > 0);

@@ -262,6 +262,29 @@ def no_open_tasks_in_the_text():
             for number, line in enumerate(text(path).splitlines(), 1) if marks.search(line)]
 
 
+REPLACED_WORDS = {  # those that were here, and what says the same in plain words
+    r"rooms?": "available (units), space (buffers), module (code)",
+    r"twins?": "counterpart",
+    r"worlds?": "fixture",
+    r"askers?": "client, caller",
+    r"beside": "next to, with",
+    r"can(?:not)? be had": "is (not) available",
+    r"so long": "as long as, that long",
+    r"last words": "final error",
+    r"who(?:m)?ever": "the one that",
+    r"told": "reported, was asked to",
+}
+
+
+@check
+def replaced_words_do_not_come_back():
+    """In the code and the documents that users read: short main clauses, the field's terms."""
+    paths = [path for path in every_text_file() if not path.startswith(("tests/", "clients/"))]
+    return [f"{path}:{number}: `{match.group()}`: write {instead}"
+            for path in paths for number, line in enumerate(text(path).splitlines(), 1)
+            for word, instead in REPLACED_WORDS.items() for match in re.finditer(rf"\b{word}\b", line, re.I)]
+
+
 @check
 def no_package_archive_is_named():
     """./dev asks the system for the address of its package archive."""

@@ -276,7 +276,7 @@ static void run_trace(void)
     memory = memory_store_new(&trace_clock, &(struct memory_options){.max_keys = MEMORY_KEYS});
     if (memory == NULL) die("no memory");
     memory_handle = memory_store_handle(memory);
-    batch = batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, trace.max_keys, trace.merge);
+    batch = batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, trace.max_keys, trace.merge);
     if (batch == NULL) die("no memory");
     deny_cache_set_options(&denied, is_cached ? DENIED_MAX : 0, INT64_MAX);
     if (is_cached) trace.skew_us = 0;

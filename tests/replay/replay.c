@@ -597,7 +597,7 @@ static void open_store(int argc, char **argv)
     uint32_t max_keys = argc > 3 ? (uint32_t)atoi(argv[3]) : BATCH_KEYS_MAX;
     for (size_t i = 0; i < IN_FLIGHT_MAX; i++) {
         batches[i] =
-            batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, max_keys, argc < 5 || atoi(argv[4]) != 0);
+            batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, max_keys, argc < 5 || atoi(argv[4]) != 0);
         if (batches[i] == NULL) die("no memory");
     }
 }

@@ -242,7 +242,7 @@ static void a_batch_survives_short_memory(void **state)
     char key[16];
     size_t n_failed = 0;
     for (uint64_t nth = 1; nth < 8; nth++) {
-        struct batch *batch = batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, BATCH_KEYS_MAX, true);
+        struct batch *batch = batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, BATCH_KEYS_MAX, true);
         assert_non_null(batch);
         mem_fail_nth(nth);
         snprintf(key, sizeof key, "k%d", (int)nth);
@@ -264,9 +264,9 @@ static void a_batch_survives_short_memory(void **state)
     }
     assert_int_equal(n_failed, 2); /* the ops of the script, and the bytes of the call */
     mem_fail_nth(1);
-    assert_null(batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, 1, true));
+    assert_null(batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, 1, true));
     mem_fail_nth(2);
-    assert_null(batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, 1, true));
+    assert_null(batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, 1, true));
     mem_fail_nth(0);
 }
 

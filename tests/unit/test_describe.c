@@ -109,7 +109,7 @@ static void key_of(const char *policy, const char *key, char *out)
     struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
     limit_here(&view, member.limit, member.key, 0, NOW_US);
-    size_t n = store_key_pieces(&member, &view, &(struct store_key_scheme){"rl", STORE_BUCKETS}, &space, pieces);
+    size_t n = store_key_pieces(&member, &view, &(struct store_key_scheme){"rl", STORE_SHARDS}, &space, pieces);
     for (size_t i = 0; i < n; i++) out += sprintf(out, "%.*s", (int)pieces[i].len, (const char *)pieces[i].data);
 }
 
@@ -117,7 +117,7 @@ static void the_bucket_of_a_key_is_its_hash_modulo_their_number(void **state)
 {
     (void)state;
     char tag[STORE_TAG_LEN + 1] = "";
-    store_key_tag(1000 * 256 + 7, STORE_BUCKETS, tag);
+    store_key_tag(1000 * 256 + 7, STORE_SHARDS, tag);
     assert_string_equal(tag, ":{b007}:");
     store_key_tag(1000 * 256 + 999, 1000, tag);
     assert_string_equal(tag, ":{b999}:");

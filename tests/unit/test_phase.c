@@ -99,7 +99,7 @@ static void keys_of_different_phases_are_different_limits(void **state)
 {
     (void)state;
     struct policy *policy = spread(true);
-    struct batch *batch = batch_new(&(struct store_key_scheme){"rl", STORE_BUCKETS}, BATCH_KEYS_MAX, true);
+    struct batch *batch = batch_new(&(struct store_key_scheme){"rl", STORE_SHARDS}, BATCH_KEYS_MAX, true);
     static const char *const names[] = {"alice", "bob"};
     struct op ops[2];
     struct op_member members[2];

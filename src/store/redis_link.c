@@ -19,6 +19,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "store/backoff.h"
 #include "store/redis_counters.h"
@@ -353,7 +354,9 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
             return NULL;
         }
     }
-    backoff_init(&link->backoff, options->random_seed);
+    uint64_t seed = options->random_seed; /* of a cluster's nodes each its own, lest all are tried at once */
+    if (address != NULL) seed = hash_stable(seed, address, strlen(address));
+    backoff_init(&link->backoff, seed);
     backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
 
     uv_timer_init(loop, &link->timer);

@@ -198,6 +198,7 @@ void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), voi
 
     set_up(node, false);
     if (redis_breaker_is_open(&node->breaker)) close_breaker(node);
+    redis_breaker_set(&node->breaker, 0, 0); /* the calls that are lost now must not open it */
     redis_batches_end_unsent(&node->batches);
     redis_daemons_leave(&node->daemons);
     redis_link_close(node->link, on_link_closed, node);

@@ -72,6 +72,8 @@ int store_fixture_teardown(void **state)
     assert_int_equal(w->n_pending, w->n_answered);
     assert_int_equal(redis_counters.redis_inflight, 0);
     assert_int_equal(redis_counters.redis_up, 0);
+    assert_int_equal(redis_counters.redis_nodes, 0);
+    assert_int_equal(redis_counters.breaker_open, 0);
     patient_loop_fini(&w->patient);
     policy_set_unref(w->policies);
     free(w);

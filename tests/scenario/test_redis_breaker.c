@@ -335,6 +335,24 @@ static void a_reload_may_switch_it_off_while_it_is_open(void **state)
     assert_int_equal(check_now("k")->outcome, OP_DECIDED);
 }
 
+static void a_late_call_that_is_lost_as_the_store_closes_leaves_it_closed(void **state)
+{
+    (void)state;
+    enum { GIVEN_US = 500000 };
+    open_with(0, 1);
+    store_fixture->clock.frozen = true;
+    real_redis_signal(&redis, SIGSTOP);
+    store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
+    (void)store_fixture_check("k");
+    store_flush(&store_fixture->store);
+    store_fixture->clock.mono_us += GIVEN_US;
+    store_fixture_close();
+    store_fixture_until(store_is_closed);
+    real_redis_signal(&redis, SIGCONT);
+    assert_int_equal(store_fixture->asks[0].outcome, OP_DOWN);
+    assert_int_equal(redis_counters.breaker_open, 0);
+}
+
 int main(void)
 {
     if (real_redis_is_missing()) return 0;
@@ -352,6 +370,7 @@ int main(void)
         SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),
         SERVED_STORE_TEST(a_server_that_has_lost_its_master_is_left_by_the_probe),
         SERVED_STORE_TEST(a_reload_may_switch_it_off_while_it_is_open),
+        SERVED_STORE_TEST(a_late_call_that_is_lost_as_the_store_closes_leaves_it_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

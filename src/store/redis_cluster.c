@@ -545,11 +545,11 @@ const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t n
 
 /* ---- init and close ---- */
 
-void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_login)
+void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_server, bool is_other_login)
 {
     LIST_FOREACH (it, &cluster->nodes)
         redis_node_options_changed(LIST_ITEM(it, struct redis_node, link_of_nodes), is_other_login);
-    cluster_watch_options_changed(cluster->watch);
+    if (is_other_server) cluster_watch_options_changed(cluster->watch);
 }
 
 struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,

@@ -53,7 +53,7 @@ bool redis_cluster_is_ready(const struct redis_cluster *cluster); /* the map is 
 const char *redis_cluster_status(struct redis_cluster *cluster);  /* "ready", or what is wrong; until the next call */
 /* As cluster_watch_passed(). */
 const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t nth);
-/* The options have changed; is_other_login: user, password or TLS. */
-void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_login);
+/* The options have changed. is_other_server: the addresses, or the login; is_other_login: user, password or TLS. */
+void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_server, bool is_other_login);
 
 #endif

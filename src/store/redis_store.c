@@ -430,13 +430,14 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||
                              copy.is_cluster != redis->options.is_cluster;
     struct redis_options before = redis->options;
-    if (redis->cluster != NULL) before.address = copy.address; /* any of its servers will do */
     bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &before);
+    before.address = copy.address;
+    bool is_other_login = !is_other_topology && !redis_options_same_server(&copy, &before);
     if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;
     if (redis->cluster == NULL)
         redis_node_options_changed(&redis->node, is_other_server);
     else
-        redis_cluster_options_changed(redis->cluster, is_other_server);
+        redis_cluster_options_changed(redis->cluster, is_other_server, is_other_login);
 }

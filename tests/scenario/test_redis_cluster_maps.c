@@ -139,6 +139,23 @@ static void without_a_map_nothing_is_sent(void **state)
     assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
 }
 
+static void only_a_reload_that_names_other_servers_asks_for_the_map(void **state)
+{
+    (void)state;
+    set_map(0, HASH_SLOTS / 2, 1);
+    open_cluster();
+    n_told = 0;
+    store_fixture->options.window++;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    patient_loop_ticks(&store_fixture->patient, 50);
+    assert_int_equal(n_told, 0);
+
+    store_fixture->options.address = nodes[1].fake.address;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_until(has_told_new_map);
+    assert_int_equal(redis_counters.redis_disconnects, 0); /* the masters are the same */
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -147,6 +164,7 @@ int main(void)
         CASE(a_node_that_no_map_names_any_more_is_left),
         CASE(a_fresh_map_moves_a_slot_once_its_calls_are_answered),
         CASE(a_slot_that_nobody_had_for_a_while_keeps_its_order),
+        CASE(only_a_reload_that_names_other_servers_asks_for_the_map),
         CASE(without_a_map_nothing_is_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,11 @@ def test_a_user_with_the_documented_rights_is_enough(start_daemon, cluster, tmp_
     assert "lacks" not in daemon.text()
     cluster.reshard(cluster.masters[1], cluster.masters[0], 100)
 
+    for node in cluster.running:
+        node.ask("ACL", "SETUSER", "ratelimit", "-asking")
+    daemon.reload()
+    daemon.wait_for_log(r"user ratelimit lacks rights that checks will need; run: ACL SETUSER ratelimit \+asking$")
+
 
 # ---- changes of the cluster, under load ------------------------------------------------------------------------------
 

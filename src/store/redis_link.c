@@ -183,6 +183,7 @@ static void on_handshake_over(struct redis_handshake *handshake, const char *fau
     const char *tls = redis_conn_tls_version(&link->conn);
     log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connection ready%s%s", tls == NULL ? "" : ", ",
                 tls == NULL ? "" : tls);
+    if (link->sentinel != NULL) redis_sentinel_trust(link->sentinel);
     link->events.on_ready(link->events.arg);
     link->events.on_attempt(link->events.arg);
 }
@@ -320,6 +321,8 @@ static void on_master(void *arg, const char *address, const char *sentinel)
         open_address(link, link->master);
     } else if (strcmp(link->master, address) != 0) {
         leave(link, "the Sentinels name another master");
+    } else if (link->state == READY) {
+        redis_sentinel_trust(link->sentinel);
     }
 }
 

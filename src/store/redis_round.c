@@ -26,7 +26,7 @@ void redis_round_begin_in(struct redis_round *round, uint64_t ms)
     if (round->state == ROUND_WAITING) go_on_in(round, ROUND_WAITING, ms);
 }
 
-void redis_round_note(struct redis_round *round, const char *why)
+static void note(struct redis_round *round, const char *why)
 {
     snprintf(round->fault, sizeof round->fault, "%s %.*s: %.*s", round->kind->server, 100, round->name, 256, why);
     uint32_t nth = round->at % round->n_all;
@@ -40,6 +40,12 @@ static uint32_t bit_of(const struct redis_round *round)
     return nth < REDIS_ADDRESSES_MAX ? UINT32_C(1) << nth : 0;
 }
 
+static void forget_fault(struct redis_round *round)
+{
+    uint32_t nth = round->at % round->n_all;
+    if (nth < REDIS_ADDRESSES_MAX) round->faults[nth][0] = '\0';
+}
+
 void redis_round_pass(struct redis_round *round, const char *format, ...)
 {
     char why[REDIS_TEXT_MAX / 2];
@@ -47,7 +53,7 @@ void redis_round_pass(struct redis_round *round, const char *format, ...)
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    redis_round_note(round, why);
+    note(round, why);
     round->silent |= bit_of(round);
     go_on_in(round, ROUND_PASSING, 0);
 }
@@ -55,7 +61,22 @@ void redis_round_pass(struct redis_round *round, const char *format, ...)
 void redis_round_answered(struct redis_round *round)
 {
     round->silent &= ~bit_of(round);
+    if ((round->distrusted & bit_of(round)) == 0) forget_fault(round);
     go_on_in(round, ROUND_ANSWERED, 0);
+}
+
+void redis_round_distrust(struct redis_round *round, const char *why)
+{
+    if (round->state != ROUND_WAITING) return;
+    note(round, why);
+    round->distrusted |= bit_of(round);
+}
+
+void redis_round_trust(struct redis_round *round)
+{
+    if (round->state != ROUND_WAITING) return;
+    round->distrusted &= ~bit_of(round);
+    forget_fault(round);
 }
 
 bool redis_round_is_trying(const struct redis_round *round, const struct redis_reader *reply)
@@ -261,7 +282,7 @@ void redis_round_restart(struct redis_round *round)
 {
     round->at = 0;
     round->is_stale = true;
-    round->silent = 0;
+    round->silent = round->distrusted = 0;
     memset(round->faults, 0, sizeof round->faults);
     go_on_in(round, ROUND_WAITING, 0);
 }

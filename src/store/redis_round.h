@@ -66,8 +66,9 @@ struct redis_round {
     int64_t began_us; /* CLOCK_MONOTONIC */
     uint32_t next_ms; /* from an answer to the next round */
     struct redis_address address;
-    char name[REDIS_ROUND_ADDRESS_SIZE];                      /* of the server */
-    uint32_t silent;                                          /* one bit each: it was passed over the last time */
+    char name[REDIS_ROUND_ADDRESS_SIZE]; /* of the server */
+    uint32_t silent;                     /* one bit each: it was passed over the last time */
+    uint32_t distrusted; /* the same: its answers were of no use, so that one more does not clear its fault */
     char fault[REDIS_ROUND_FAULT_SIZE];                       /* why one was passed over last */
     char faults[REDIS_ADDRESSES_MAX][REDIS_ROUND_FAULT_SIZE]; /* the same of each of the first */
 
@@ -99,9 +100,11 @@ int redis_round_send(struct redis_round *round, struct redis_call *call,
 bool redis_round_is_trying(const struct redis_round *round, const struct redis_reader *reply);
 void redis_round_answered(struct redis_round *round);
 __attribute__((format(printf, 2, 3))) void redis_round_pass(struct redis_round *round, const char *format, ...);
-void redis_round_note(struct redis_round *round, const char *why); /* a fault of the one that answered last */
+/* Of the one that answered last, and only while it waits: its answer was of no use, for this reason; it was of use. */
+void redis_round_distrust(struct redis_round *round, const char *why);
+void redis_round_trust(struct redis_round *round);
 
-/* Why the n-th server, from 0, was passed over last, any bytes; "" = it was not. */
+/* Why the n-th server, from 0, was passed over the last time, any bytes; "" = it was not. */
 const char *redis_round_passed(const struct redis_round *round, uint32_t nth);
 
 /* on_closed runs once, later; nothing else does any more. */

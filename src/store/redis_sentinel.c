@@ -192,9 +192,14 @@ void redis_sentinel_distrust(struct redis_sentinel *sentinel, const char *lie)
     if (sentinel->round.state != ROUND_WAITING) return;
     if (lie != NULL) {
         snprintf(why, sizeof why, "it names no master: %.220s", lie);
-        redis_round_note(&sentinel->round, why);
+        redis_round_distrust(&sentinel->round, why);
     }
     sentinel->round.at++;
+}
+
+void redis_sentinel_trust(struct redis_sentinel *sentinel)
+{
+    redis_round_trust(&sentinel->round);
 }
 
 void redis_sentinel_options_changed(struct redis_sentinel *sentinel)

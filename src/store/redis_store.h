@@ -71,7 +71,7 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
 
 /* As redis_sentinel_text(); "" without Sentinels. */
 void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size);
-/* Why the n-th Sentinel, from 0, was passed over last, any bytes; "" = it was not. NULL: there is no n-th. */
+/* Why the n-th Sentinel, from 0, was passed over the last time, any bytes; "" = it was not. NULL: there is no n-th. */
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth);
 /* As redis_self_test_start(), of one ready server; on_done runs once. */
 int redis_store_self_test(struct redis_store *redis, bool with_compat,

@@ -363,6 +363,29 @@ def test_each_of_several_sentinels_that_are_passed_over_is_named(start_redis, st
     decides(daemon)
 
 
+def test_a_sentinel_that_has_answered_again_is_named_again_when_it_is_passed_over(start_redis, start_daemon, fake):
+    """Its old fault stood until a reload, so that the same fault on another day was no news."""
+    answer = names("127.0.0.1", start_redis(tcp=True).port)
+    first, second = fake(b"-ERR no\r\n"), fake(answer)
+    daemon = start_daemon(f'"{first.address}", "{second.address}"', log_level="debug")
+    decides(daemon)
+
+    def is_named(one, times):
+        return sum(f"passed over: Sentinel {one.address}" in line for line in daemon.log) == times
+
+    def fails(one, other):
+        one.reply, other.reply = b"-ERR no\r\n", answer
+        for connection in one.connections:
+            connection.close()
+
+    eventually(lambda: is_named(first, 1), "the first one is named")
+    fails(second, first)
+    eventually(lambda: is_named(second, 1), "the second one is named")
+    daemon.wait_for_log(f"debug: Redis: Sentinel {first.address} answered last")  # the same look sees that it was not passed over
+    fails(first, second)
+    eventually(lambda: is_named(first, 2), "the first one is named again")
+
+
 def test_a_sentinel_with_ever_other_errors_does_not_fill_the_log(start_daemon, fake):
     """Each look of the log's wrote a line, as long as the outage went on."""
     fickle = fake(lambda n: b"+OK\r\n-ERR number %d\r\n" % n)

@@ -6,7 +6,8 @@ Every row runs with a lease and without in every round, in shuffled order, each 
 this host, over its Unix socket, and then behind a proxy that delays what goes to it by a millisecond. Two daemons share
 the load and its keys. In an open loop checks are due at a steady rate, and their latency counts from then. "Calls a check" are
 the EVALSHA calls of the daemons. It ends with an error if a hot key needs more than
-one call in a thousand checks with a lease.
+one call in a thousand checks of a closed loop with a lease. In an open loop all that come while units are asked for ask Redis, too: the
+more of them, the farther Redis is away.
 """
 
 import argparse
@@ -83,7 +84,7 @@ def measure(place, n_daemons, wanted, options):
             found = compare(sides, loads, options.rounds, options.seconds)
             print_rows([loads.name], sides, found)
             leased = statistics.median(one["calls"] for one in found["lease: 1s"])
-            if loads.name.startswith("hot") and leased > MOST_CALLS_A_CHECK:
+            if loads.name.startswith("hot") and not loads.per_second and leased > MOST_CALLS_A_CHECK:
                 too_often.append(f"{loads.name}, {place}, {n_daemons} daemons: {leased:.5f} calls a check")
     finally:
         for process in reversed(processes):

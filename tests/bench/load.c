@@ -248,7 +248,7 @@ static void connection_open(struct connection *c, unsigned number)
     c->sent_ns = calloc(opt.depth, sizeof *c->sent_ns);
     c->idle = malloc(opt.depth * sizeof *c->idle);
     if (!c->in || !c->out || !c->sent_ns || !c->idle) wire_die("malloc");
-    while (c->n_idle < opt.depth) c->idle[c->n_idle] = c->n_idle, c->n_idle++;
+    for (; c->n_idle < opt.depth; c->n_idle++) c->idle[c->n_idle] = c->n_idle;
     if (opt.arrays) wire_hello(c->fd);
 }
 

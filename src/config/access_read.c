@@ -8,7 +8,9 @@
 #include "policy/pattern.h"
 #include "policy/reading.h"
 
-enum { GUESS_POLICIES = 100000 };
+/* How often entries of all rules are compared with policies: about a second's work. What is beyond gets no advice, and
+ * a pattern that fits nothing no warning; a name that does not exist is found without comparing. */
+enum { COMPARISONS_MAX = 10 * 1000 * 1000, NEAREST_COMPARISONS = 10 /* such as this, which takes longer, costs */ };
 
 const struct setting access_settings[N_ACCESS_SETTINGS] = {
 #define ACCESS_SETTING(kind_, field, min_, max_, words, help)                                                          \
@@ -28,6 +30,7 @@ struct access_reading {
     bool is_default;
     const struct policy_set *policies; /* NULL: not known */
     bool inline_allow;
+    size_t *n_left; /* comparisons */
     struct faults *faults;
     char base[ACCESS_PATH_MAX]; /* "access.rules[0]", "access.default" */
     char path[FAULTS_KEY_MAX];
@@ -126,16 +129,18 @@ static void check_policy(struct access_reading *reading, const struct tree_node 
     }
     if (policies == NULL) return;
 
-    size_t i = 0;
     struct nearest nearest = nearest_to(entry->text);
     if (!is_pattern && policy_find(policies, name) != NULL) return;
-    for (; i < policies->n && i < GUESS_POLICIES; i++) {
+    const size_t cost = is_pattern ? 1 : NEAREST_COMPARISONS;
+    size_t i = 0;
+    for (; i < policies->n && *reading->n_left >= cost; i++) {
         const char *known = policies->in_order[i]->name;
+        *reading->n_left -= cost;
         if (is_pattern && pattern_matches(name, slice_of(known))) return;
         if (!is_pattern) nearest_offer(&nearest, known);
     }
     if (is_pattern) {
-        if (!pattern_matches(name, slice_of(ACCESS_INLINE)))
+        if (i == policies->n && !pattern_matches(name, slice_of(ACCESS_INLINE)))
             faults_warn(reading->faults, entry->line, reading->path, "%s fits no policy of this configuration", shown);
     } else if (nearest.name != NULL) {
         faults_add(reading->faults, entry->line, reading->path, "there is no policy %s; did you mean %s?", shown,
@@ -261,7 +266,7 @@ struct access *access_read(const struct tree_node *section, const struct policy_
                            struct faults *faults)
 {
     struct sections sections = {0};
-    size_t n_errors = faults->n_errors;
+    size_t n_errors = faults->n_errors, n_left = COMPARISONS_MAX;
     if (!find_sections(section, faults, &sections)) return NULL;
     struct access *access = access_new(sections.n);
     if (access == NULL) goto no_memory;
@@ -274,6 +279,7 @@ struct access *access_read(const struct tree_node *section, const struct policy_
                                          .is_default = i == sections.n,
                                          .policies = policies,
                                          .inline_allow = inline_allow,
+                                         .n_left = &n_left,
                                          .faults = faults};
         if (node != NULL) node = node->next;
         if (reading.node == NULL) break;

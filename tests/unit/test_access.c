@@ -299,6 +299,26 @@ static void too_many_rules_and_entries_are_refused(void **state)
     faults_fini(&faults);
 }
 
+/* Each rule of 256 may have 256 names, and there may be 100000 policies: comparing all took minutes. */
+static void many_wrong_names_are_all_found_and_only_the_first_get_advice(void **state)
+{
+    (void)state;
+    enum { N_POLICIES = 10000, N_WRONG = 150, N_ADVISED = 100 };
+    static char text[1 << 20];
+    size_t at = (size_t)sprintf(text, "access: {rules: [{user: 1, policies: [x");
+    for (int i = 1; i < N_WRONG; i++) at += (size_t)sprintf(text + at, ", q%dx", i);
+    at += (size_t)sprintf(text + at, "]}]}\npolicies:\n");
+    for (int i = 0; i < N_POLICIES; i++) at += (size_t)sprintf(text + at, "  q%d: {unlimited: true}\n", i);
+
+    struct faults faults;
+    size_t n_advised = 0;
+    assert_null(config_from(text, &faults));
+    assert_int_equal(faults.n_errors, N_WRONG);
+    for (size_t i = 0; i < faults.n; i++) n_advised += strstr(faults.items[i].text, "did you mean q") != NULL;
+    assert_int_equal(n_advised, N_ADVISED - 1); /* nothing is like x */
+    faults_fini(&faults);
+}
+
 static void what_allows_nothing_or_too_much_is_a_warning(void **state)
 {
     (void)state;
@@ -379,6 +399,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_refused_with_its_line_and_the_way_out),
         cmocka_unit_test(all_faults_of_all_rules_are_found),
         cmocka_unit_test(too_many_rules_and_entries_are_refused),
+        cmocka_unit_test(many_wrong_names_are_all_found_and_only_the_first_get_advice),
         cmocka_unit_test(what_allows_nothing_or_too_much_is_a_warning),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same_rules),
         cmocka_unit_test(without_memory_there_is_no_configuration),

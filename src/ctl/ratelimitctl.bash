@@ -27,14 +27,15 @@ _ratelimitctl()
             ;;
         esac
     done
-    words=$options
+    words=
     case $command in
-    "") words="$options $commands" ;;
+    "" | help) words=$commands ;;
     check | check-all | check-many | peek | explain | reset | refund | reserve | acquire | policies)
-        words="$options $(ratelimitctl "${socket[@]}" --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p')"
-        [[ $current == -* ]] || words=${words#"$options"}
+        [[ $current == -* ]] ||
+            words=$(ratelimitctl "${socket[@]}" --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p')
         ;;
     esac
+    [[ $current != -* ]] || words=$options
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
 }
 complete -F _ratelimitctl ratelimitctl

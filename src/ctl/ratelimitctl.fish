@@ -10,6 +10,23 @@ function __ratelimitctl_policies
     ratelimitctl $socket --timeout 200ms policies 2>/dev/null | sed -n '2,$s/^\([^ ][^ ]*\).*/\1/p'
 end
 
+# Is the word at the cursor the one behind one of these commands, whatever options stand between?
+function __ratelimitctl_follows
+    set -l words (commandline -opc)
+    set -l plain
+    set -l is_value no
+    for word in $words[2..]
+        if test $is_value = yes
+            set is_value no
+        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --output
+            set is_value yes
+        else if not string match -q -- '-*' $word
+            set -a plain $word
+        end
+    end
+    test (count $plain) -eq 1; and contains -- $plain[1] $argv
+end
+
 set -l with_policy check check-all check-many peek explain reset refund reserve acquire policies
 set -l commands $with_policy settle cancel stats metrics ping version reload config test-clock help
 
@@ -34,7 +51,8 @@ complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a versi
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reload -d 'read the configuration again; print what this changes'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a config -d 'the configuration in force'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a test-clock -d 'set the time of the daemon'
-complete -c ratelimitctl -n "__fish_seen_subcommand_from $with_policy" -a '(__ratelimitctl_policies)'
+complete -c ratelimitctl -n "__ratelimitctl_follows $with_policy" -a '(__ratelimitctl_policies)'
+complete -c ratelimitctl -n "__ratelimitctl_follows help" -a "$commands"
 complete -c ratelimitctl -s s -l socket -r -F -d 'the socket of the daemon'
 complete -c ratelimitctl -l json -d 'print the answer as one JSON object'
 complete -c ratelimitctl -l timeout -x -d 'give up after this time'

@@ -56,6 +56,7 @@ _ratelimitctl()
     policy)
         case ${line[1]} in
         check|check-all|check-many|peek|explain|reset|refund|reserve|acquire|policies) _ratelimitctl_policies ;;
+        help) _describe command commands ;;
         esac
         ;;
     esac

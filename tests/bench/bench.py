@@ -391,6 +391,8 @@ def main():
     unknown = set(options.sections) - {*SECTIONS, *APART}
     if unknown:
         parser.error(f"no such section: {', '.join(unknown)}; there are {', '.join(SECTIONS + APART)}")
+    if "fairness" in options.sections and (wrong := fairness.unmatched(options.rows)):
+        parser.error(f"--rows: {wrong}")
     print(f"{machine()}\nmedians of {options.rounds} interleaved rounds of {options.seconds} s; {N_KEYS} keys; CxD = C connections, "
           "D requests under way on each")
     bench = Bench(options.rounds, options.seconds, options.rows)

@@ -31,6 +31,7 @@ WARM_S = 0.7  # the flood alone, before the polite client comes
 STOPPED_S, RUNNING_S = 0.4, 0.6  # of Redis in the rows that stop it; a stall ends the connection after 0.25 s
 N_POLICIES = 100000  # of the reload
 RELOAD_S = 2.5  # from one reload to the next
+TABLES, APART = ("redis", "memory", "stopped"), ("reload", "cut")  # what `rows` may name
 N_CUT_RUNS, N_CUTS, CUT_GAP_S = 100, 30, 0.01  # so that the cuts hit every point of the handshake
 LEAST_SHARE = 99.9  # per cent decided by the store
 
@@ -79,6 +80,15 @@ def chosen(table, rows):
     """The floods of the table's rows that are asked for, by name and keys; None is the row without a flood."""
     named = [("none -", None)] + [(f"{flood.name} {flood.keys}", flood) for flood in floods()]
     return [(name, flood) for name, flood in named if rows in f"{table}: {name}"]
+
+
+def unmatched(rows):
+    """None if `rows` chooses a row, else what to write instead."""
+    if any(chosen(table, rows) for table in TABLES) or any(rows in name for name in APART):
+        return None
+    names = "\n  ".join(name for name, _ in chosen("", ""))
+    return (f"no row contains {rows!r}; rows are a part of \"table: flood keys\", such as \"stopped: check, 16\".\n"
+            f"tables: {', '.join(TABLES)}; alone: {', '.join(APART)}; floods and keys:\n  {names}")
 
 
 def start(daemon, *arguments):

@@ -54,6 +54,14 @@ def test_bench_against_a_folder_without_a_build_says_what_is_missing(tmp_path):
     assert f"{tmp_path} has no bin/ratelimitd" in done.stderr
 
 
+def test_rows_that_bench_fairness_does_not_have_are_an_error_that_lists_them():
+    bench = [sys.executable, str(ROOT / "tests" / "bench" / "bench.py"), "--rows", "redis: chekc", "fairness"]
+    done = subprocess.run(bench, text=True, capture_output=True)
+    assert done.returncode == 2
+    assert "no row contains 'redis: chekc'" in done.stderr
+    assert "\n  check, 16 clients 10000\n" in done.stderr
+
+
 def test_a_command_with_nothing_to_install_does_not_even_look():
     dev("setup")
     done = dev("setup")

@@ -70,7 +70,8 @@ static void a_full_redis_is_asked_again_only_after_a_write_has_succeeded(void **
     store_fixture_until(is_closed_again);
     assert_null(redis_store_breaker(store_fixture->redis));
     assert_int_equal(check_now("k")->member.decision.remaining, 999999);
-    assert_int_equal(real_redis_command(&redis, "DBSIZE"), 2); /* the counter, and the scratch key for a second */
+    long long n_keys = real_redis_command(&redis, "DBSIZE"); /* the counter, and for a second the scratch key */
+    assert_true(n_keys == 1 || n_keys == 2);
 }
 
 static void peeks_of_a_full_redis_do_not_end_its_row_of_refusals(void **state)
@@ -192,6 +193,13 @@ static long n_calls(const char *command)
     return n;
 }
 
+/* Before the loop can do anything else, such as to send a probe. */
+static void stop_redis(struct ask *ask)
+{
+    (void)ask;
+    real_redis_signal(&redis, SIGSTOP);
+}
+
 /* A Redis far away, that the policies' deadlines allow for, had to answer within defaults.deadline to be asked again,
  * and never did. */
 static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed(void **state)
@@ -201,22 +209,22 @@ static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_m
     store_fixture->options.deadline_ms = 20;
     open_with(0, 1);
     store_fixture->clock.frozen = true;
+    long n_before = n_calls("evalsha");
     real_redis_signal(&redis, SIGSTOP);
     store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
     (void)store_fixture_check("k");
     store_flush(&store_fixture->store);
     store_fixture->clock.mono_us += GIVEN_US;
+    store_fixture->on_done = stop_redis;
     real_redis_signal(&redis, SIGCONT);
     store_fixture_settle();
     assert_int_equal(redis_counters.breaker_opens, 1);
 
-    real_redis_command(&redis, "CONFIG RESETSTAT");
-    real_redis_signal(&redis, SIGSTOP);
     patient_loop_ticks(&store_fixture->patient, 20); /* the probe is sent */
     store_fixture->clock.mono_us += FAR_US;
     real_redis_signal(&redis, SIGCONT);
     store_fixture_until(is_closed_again);
-    assert_int_equal(n_calls("evalsha"), 1);
+    assert_int_equal(n_calls("evalsha"), n_before + 2); /* the check, and one probe */
 }
 
 /* Sent so early that Redis finds it too late and does nothing, and answered after its deadline. */

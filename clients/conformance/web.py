@@ -11,6 +11,7 @@ A case is a list of steps:
     end: LABEL, status: 200, ...                        its answer
     hang_up: LABEL                                      closes its connection; `after: text` first waits for this text in the body
     slots: 1                                            waits until the daemon holds this number of slots
+    memory: mark | stays                                keeps in mind the daemon's memory_bytes; it has no more of them now
     daemon: kill | start
     service: shop                                   starts the service anew with this RATELIMIT_SERVICE; null: without
     until: /ok, status: 200, ...                        repeats the request until the answer fits
@@ -140,9 +141,9 @@ class Service:
             client.call("hello", {"describe": True})
             return client.call("peek", INLINE, "name")["of"]
 
-    def slots(self):
+    def stat(self, name):
         with self.daemon.client() as client:
-            return client.call("stats")["slots"]
+            return client.call("stats")[name]
 
     def stop_process(self):
         """None, or a complaint about its end."""
@@ -285,7 +286,7 @@ def wait_until(complaint_now):
 
 
 def slots_complaint(service, expected):
-    held = service.slots()
+    held = service.stat("slots")
     return None if held == expected else f"the daemon holds {held} slots, expected {expected}"
 
 
@@ -297,7 +298,7 @@ def logged_complaint(service, step):
 
 
 def play(case, service, transcript):
-    visits, names = {}, {"inline": service.inline_name()}
+    visits, names, marked = {}, {"inline": service.inline_name()}, None
     try:
         for step in case["steps"]:
             transcript.append(f"step     {step}")
@@ -307,6 +308,12 @@ def play(case, service, transcript):
                 check(step, visits[step["end"]].end(), names, transcript)
             elif "hang_up" in step:
                 visits[step["hang_up"]].hang_up(step.get("after"))
+            elif "memory" in step:
+                n_bytes = service.stat("memory_bytes")
+                if step["memory"] == "mark":
+                    marked = n_bytes
+                elif n_bytes > marked:
+                    raise Failed(f"the daemon has {n_bytes - marked} bytes more than before the same requests")
             elif "slots" in step:
                 wait_until(lambda: slots_complaint(service, step["slots"]))
             elif "visitors" in step:

@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 
+import msgpack
 import pytest
 
 from harness import RpcError, eventually, program, run_ratelimitd
@@ -181,6 +182,41 @@ def test_the_17th_administrator_takes_the_place_of_the_one_that_was_idle_longest
     assert first.call("ping") == "pong" and all(other.call("ping") == "pong" for other in others)
     line = daemon.wait_for_log("all 16 connections to the control socket are in use: closing that of uid ")
     assert re.search(rf"uid {os.getuid()} pid {os.getpid()}, which asked nothing for [0-9]+ s, for a new one$", line), line
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth > 0 else []
+
+
+OVERSIZED = {  # the bytes of a request, and what its error begins with
+    "a message beyond caps.max_frame": (msgpack.packb([0, 1, "reload", [{"dry_run": True, "x": "x" * 1_000_000}]]), "TOO_LARGE"),
+    "a method's name of 1 MB": (msgpack.packb([0, 1, "x" * 1_000_000, []]), "TOO_LARGE"),
+    "a text of 4 GB that does not come": (b"\x94\x00\x01\xa6reload\x91\xdb\xff\xff\xff\xff", "TOO_LARGE"),
+    "a list of 4 G that does not come": (b"\x94\x00\x01\xa6config\xdd\xff\xff\xff\xff", "TOO_LARGE"),
+    "options that are none": (msgpack.packb([0, 1, "reload", [{f"option{i}": i for i in range(4000)}]]), "BAD_REQUEST"),
+    "a text for options": (msgpack.packb([0, 1, "reload", ["x" * 60_000]]), "BAD_REQUEST"),
+    "60 000 parameters": (msgpack.packb([0, 1, "config", [0] * 60_000]), "BAD_REQUEST"),
+    "a page of 60 kB": (msgpack.packb([0, 1, "metrics", ["9" * 60_000]]), "BAD_REQUEST"),
+    "a method's name of 60 kB": (msgpack.packb([0, 1, "x" * 60_000, []]), "UNKNOWN_METHOD"),
+    "lists in lists": (msgpack.packb([0, 1, "reload", nested(100)]), "BAD_REQUEST: the message is nested deeper"),
+}
+
+
+@pytest.mark.parametrize("what", OVERSIZED)
+def test_an_oversized_request_is_refused_and_the_next_one_and_checks_are_answered(ratelimitd, connect, what):
+    data, refusal = OVERSIZED[what]
+    daemon = ratelimitd(POLICIES)
+    client, control = connect(daemon), connect(control_of(daemon))
+    for n in range(1, 5):
+        hostile = connect(control_of(daemon))
+        hostile.send_bytes(data)
+        assert client.check("login", "k")["remaining"] == 5 - n
+        _, msgid, error, result = hostile.recv()
+        assert result is None and error.startswith(refusal) and len(error) < 1000
+        hostile.close()
+    control.call("reload")
+    assert control.call("stats")["reloads"] == 1
+    eventually(lambda: control.call("stats")["control_connections"] == 1, "the hostile ones have ended")
 
 
 def overfull(client, control):

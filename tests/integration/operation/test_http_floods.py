@@ -1,7 +1,9 @@
 """test_http_floods.py: hostile HTTP next to checks: broken requests, idle peers, slow readers and writers."""
 
+import os
 import random
 import re
+import signal
 import socket
 
 from harness import eventually
@@ -76,6 +78,86 @@ def test_checks_go_on_next_to_idle_and_slow_peers(ratelimitd, connect):
     assert ask(daemon, "/metrics").text.endswith("\n")
     for peer in peers:
         peer.close()
+
+
+# ---- no check and no probe later, as numbers of ticks: each is about 0.1 ms long, and 0.2 ms at most (./dev bench admin) ------------
+
+
+class Ticks:
+    """How many ticks the loop has ended, asked for on a connection for checks: it is one of the last numbers of the page."""
+
+    SERIES = re.compile(r"^ratelimitd_loop_tick_seconds_count (\d+)$", re.M)
+
+    def __init__(self, client):
+        self.client, self.place = client, []  # of the part of the page that has it
+        while not self.SERIES.search((part := client.call("metrics", *self.place))["text"]):
+            self.place = [part["next"]]
+
+    def ask(self):
+        return self.client.send("metrics", *self.place)
+
+    def answer(self, msgid):
+        return int(self.SERIES.search(self.client.answer(msgid)["text"])[1])
+
+    def now(self):
+        return self.answer(self.ask())
+
+
+POLICIES_300 = POLICIES + "".join(f"  p{i}: {{algorithm: gcra, limit: 5, window: 1s}}\n" for i in range(300))
+WAITING = [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc",
+           b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"b" * 100_000, b"GET /" + b"a" * 100_000, b"\0" * 5000]
+
+
+def pause(daemon):
+    daemon.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, daemon.pid, os.WSTOPPED)  # until then it runs
+
+
+def waiting_peers(daemon):
+    """64, as many as the system keeps until they are accepted: idle, slow to write, slow to read, broken, too long."""
+    peers = [connect_http(daemon) for _ in range(64)]
+    for number, peer in enumerate(peers):
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        peer.setblocking(False)
+        try:
+            peer.send(WAITING[number % len(WAITING)])
+        except BlockingIOError:
+            pass
+    return peers
+
+
+def test_a_check_that_waits_behind_all_kinds_of_http_is_answered_in_the_next_ticks(ratelimitd, connect):
+    daemon = ratelimitd(ADMIN + POLICIES_300)
+    client = connect(daemon)
+    ticks = Ticks(client)
+    for _ in range(3):
+        before = ticks.now()
+        pause(daemon)
+        peers = waiting_peers(daemon)
+        checked, counted = client.send("check", "open", "k"), ticks.ask()
+        daemon.signal(signal.SIGCONT)
+        assert client.answer(checked)["allowed"]
+        assert ticks.answer(counted) - before <= 10
+        for peer in peers:
+            peer.close()
+        assert ask(daemon, "/livez").status == 200  # all before it are accepted
+        eventually(lambda: client.call("stats")["admin_connections"] == 0, "and have ended")
+
+
+def test_a_probe_that_waits_behind_64_peers_is_answered_in_some_hundred_ticks(ratelimitd, connect):
+    daemon = ratelimitd(ADMIN + POLICIES_300)
+    ticks = Ticks(connect(daemon))
+    for _ in range(3):
+        before = ticks.now()
+        pause(daemon)
+        peers = waiting_peers(daemon)
+        probe = connect_http(daemon)
+        probe.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        daemon.signal(signal.SIGCONT)
+        assert Answer(read_all(probe)).text == "ok\n"
+        assert ticks.now() - before <= 1000
+        for peer in [*peers, probe]:
+            peer.close()
 
 
 def test_many_pages_at_once_are_complete(ratelimitd):

@@ -20,6 +20,7 @@
 #include "base/latency.h"
 #include "base/log.h"
 #include "base/log_key.h"
+#include "daemon/admin_door.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"

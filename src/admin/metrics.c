@@ -406,8 +406,7 @@ static void put_process(struct metrics *metrics, size_t step)
     }
 }
 
-/* The last one is for the daemon's own page alone: a page that is shown next to another process' has these from there.
- */
+/* The last one is for the daemon's own page alone: next to the page of another process it would come twice. */
 static const struct part {
     size_t (*n_steps)(const struct metrics *metrics);
     void (*put)(struct metrics *metrics, size_t step);

@@ -16,8 +16,7 @@ static const char *phase_name(enum admin_phase phase)
     return names[phase];
 }
 
-/* The words of the store for a page: Redis may have sent any bytes, and they must not end a JSON text, or begin a tag.
- */
+/* The words of the store for a page. Redis may have sent any bytes: they must not end a JSON text, or begin a tag. */
 static const char *clean(const char *text, char out[STATUS_TEXT_MAX])
 {
     size_t n = 0;

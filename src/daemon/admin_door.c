@@ -58,22 +58,21 @@ int admin_door_start(struct daemon *daemon)
 {
     if (daemon->started->admin_listen == NULL) return 0;
     struct admin_options options = options_of(daemon, daemon->config);
-    daemon->admin_door.admin = admin_new(&daemon->loop, &daemon->clock, &options);
-    return daemon->admin_door.admin != NULL ? endpoints_listen(daemon, ENDPOINT_HTTP) : -1;
+    daemon->admin = admin_new(&daemon->loop, &daemon->clock, &options);
+    return daemon->admin != NULL ? endpoints_listen(daemon, ENDPOINT_HTTP) : -1;
 }
 
 void admin_door_set_options(struct daemon *daemon, const struct config *config)
 {
-    if (daemon->admin_door.admin == NULL) return;
+    if (daemon->admin == NULL) return;
     struct admin_options options = options_of(daemon, config);
-    admin_set_options(daemon->admin_door.admin, &options);
+    admin_set_options(daemon->admin, &options);
 }
 
 void admin_door_close(struct daemon *daemon, void (*on_closed)(void *arg))
 {
-    struct admin_door *door = &daemon->admin_door;
-    struct admin *admin = door->admin;
-    door->admin = NULL;
+    struct admin *admin = daemon->admin;
+    daemon->admin = NULL;
     if (admin != NULL)
         admin_close(admin, on_closed, daemon);
     else

@@ -1,5 +1,5 @@
 /*
- * daemon.h: everything that lives from start to stop, on main's stack. Only for ratelimitd.c, reload.c and stop.c.
+ * daemon.h: everything that lives from start to stop, on main's stack. Only for ratelimitd.c and this folder.
  */
 #ifndef RL_DAEMON_DAEMON_H
 #define RL_DAEMON_DAEMON_H
@@ -9,9 +9,9 @@
 
 #include <uv.h>
 
+#include "admin/admin.h"
 #include "base/clock.h"
 #include "config/config.h"
-#include "daemon/admin_door.h"
 #include "daemon/arguments.h"
 #include "daemon/endpoints.h"
 #include "daemon/failure_watch.h"
@@ -40,7 +40,7 @@ struct daemon {
     struct clock clock;
     uv_loop_t loop;
     struct endpoint endpoints[N_ENDPOINTS];
-    struct admin_door admin_door;
+    struct admin *admin;         /* owned; NULL: admin.listen is not set */
     struct memory_store *memory; /* the engine's; NULL with Redis */
     struct redis_store *redis;   /* the engine's; NULL with memory */
     struct engine *engine;       /* owned */

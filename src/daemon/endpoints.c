@@ -67,7 +67,7 @@ static int listen_control(struct daemon *daemon, int fd)
 
 static int listen_http(struct daemon *daemon, int fd)
 {
-    return admin_listen(daemon->admin_door.admin, fd);
+    return admin_listen(daemon->admin, fd);
 }
 
 static const struct row {

@@ -10,6 +10,7 @@
 #include "base/log_key.h"
 #include "config/config_diff.h"
 #include "config/config_watch.h"
+#include "daemon/admin_door.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
 #include "daemon/process.h"
@@ -277,7 +278,7 @@ static uint64_t want(struct daemon *daemon, enum reload_task task)
     if (reload->phase == RELOAD_IDLE)
         start_next(daemon);
     else
-        log_debug("reload: one is under way; the file is read again after it");
+        log_debug("reload: another one is under way; this one follows it");
     return ticket;
 }
 

@@ -8,6 +8,13 @@
 
 enum { FAULTS_MAX = 1000, HASH_TEXT_MAX = 17 };
 
+static void pack_hash_field(struct packer *packer, uint64_t hash)
+{
+    char text[HASH_TEXT_MAX];
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    pack_text_field(packer, "hash", text);
+}
+
 /* ---- A change ---- */
 
 static void pack_value(struct packer *packer, const struct change_value *value)
@@ -88,9 +95,7 @@ void reload_answer_pack(struct buffer *out, const struct reload *reload, const c
     pack_bool_field(&packer, "dry_run", reload->task == RELOAD_DRY_RUN);
     pack_text_field(&packer, "file", path);
     if (!is_refused) {
-        char hash[HASH_TEXT_MAX];
-        snprintf(hash, sizeof hash, "%016" PRIx64, reload->next->hash);
-        pack_text_field(&packer, "hash", hash);
+        pack_hash_field(&packer, reload->next->hash);
         pack_uint_field(&packer, "policies", reload->next->policies->n);
     }
     pack_text(&packer, "changes");
@@ -113,7 +118,6 @@ void reload_answer_pack_config(struct buffer *out, const struct config *config, 
                                const char *path)
 {
     struct buffer text;
-    char hash[HASH_TEXT_MAX];
     buffer_init(&text, RELOAD_ANSWER_MAX - 8192); /* of which the rest takes less */
     FILE *file = fopencookie(&text, "w", (cookie_io_functions_t){.write = append});
     bool is_whole = file != NULL;
@@ -124,10 +128,9 @@ void reload_answer_pack_config(struct buffer *out, const struct config *config, 
     }
     if (is_whole) {
         struct packer packer = packer_of(out);
-        snprintf(hash, sizeof hash, "%016" PRIx64, config->hash);
         pack_map(&packer, 3);
         pack_text_field(&packer, "file", path != NULL ? path : "");
-        pack_text_field(&packer, "hash", hash);
+        pack_hash_field(&packer, config->hash);
         pack_text(&packer, "yaml");
         pack_str(&packer, (struct slice){buffer_data(&text), buffer_len(&text)});
         if (packer.failed) buffer_truncate(out, packer.start);

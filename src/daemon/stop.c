@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "base/log.h"
+#include "daemon/admin_door.h"
 #include "daemon/service.h"
 
 /* The last close callback stops uv_run(), which would otherwise wait for a thread's work. */
@@ -16,7 +17,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 {
     struct daemon *daemon = arg;
     int number = handle->type == UV_SIGNAL ? ((uv_signal_t *)handle)->signum : 0;
-    if (handle->data != daemon) return; /* a part has left it open: run() finds it */
+    if (handle->data != daemon) return; /* a part has left it open: run_loop() finds it */
 
     daemon->n_closing++;
     uv_close(handle, on_handle_closed);
@@ -30,9 +31,7 @@ static void on_engine_closed(void *arg)
     struct daemon *daemon = arg;
     daemon->engine = NULL;
 
-    /* When libuv releases a signal, the default action is back: a second SIGTERM would kill the daemon during a clean
-     * stop.
-     */
+    /* When libuv releases a signal, its default action is back: a second SIGTERM would end a clean stop half-way. */
     sigset_t every, before;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &before);

@@ -12,13 +12,17 @@
 enum {
     AGAIN_MIN_MS = 30000, /* after an answer; up to twice as long, so that not all daemons ask at once */
     EVERY_MS = 1000,      /* from round to round at least */
+    DOUBTED_US = 5000000, /* a map that is doubted so soon may be that of a node that the others have left behind */
     REPLY_MAX = 1 << 20,  /* bytes: 256 masters with two replicas each, and some thousand ranges */
 };
 
 struct cluster_watch {
     struct redis_round round;
     struct cluster_watch_events events;
-    bool is_asked; /* since the present round has begun, or the last one */
+    bool is_asked;       /* since the present round has begun, or the last one */
+    bool is_doubted;     /* and it was because a node does not serve */
+    bool is_second;      /* this round asks for another opinion */
+    int64_t answered_us; /* CLOCK_MONOTONIC; 0 = never, or the second opinion was no better */
     uint64_t random;
     struct buffer reply;            /* the one that is being read */
     struct cluster_map *map, *next; /* owned; the last map, and the one that is being read */
@@ -36,16 +40,31 @@ static struct cluster_watch *watch_of(const struct redis_round *round)
 
 /* ---- what it answers ---- */
 
+static size_t n_owned(const struct cluster_map *map)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < HASH_SLOTS; i++) n += map->owner[i] != CLUSTER_NONE;
+    return n;
+}
+
+/* Than the one that the present map is of? That is the last one of such a round. */
+static bool is_other(const struct cluster_watch *watch)
+{
+    return watch->is_second && watch->round.n_tried < watch->round.n_all;
+}
+
 static void take_map(struct cluster_watch *watch, enum cluster_form form)
 {
     struct redis_round *round = &watch->round;
     char fault[CLUSTER_FAULT_SIZE];
     const struct slice reply = {buffer_data(&watch->reply), buffer_len(&watch->reply)};
     const struct cluster_sender sender = {.host = round->address.host, .is_tls = round->options->tls != NULL};
-    if (cluster_map_read(watch->next, form, reply, &sender, fault))
-        redis_round_answered(round);
-    else
+    if (!cluster_map_read(watch->next, form, reply, &sender, fault))
         redis_round_pass(round, "%s", fault);
+    else if (is_other(watch) && n_owned(watch->next) < n_owned(watch->map)) /* as of a node that has yet to learn */
+        redis_round_pass(round, "it names masters of fewer hash slots than another node");
+    else
+        redis_round_answered(round);
 }
 
 static void pass_over(struct redis_round *round, struct slice text)
@@ -130,7 +149,10 @@ static int ask(struct redis_round *round)
 static void on_begin(struct redis_round *round)
 {
     struct cluster_watch *watch = watch_of(round);
-    watch->is_asked = false;
+    int64_t since_us = round->clock->mono_us - watch->answered_us;
+    watch->is_second = watch->is_doubted && watch->has_map && watch->answered_us != 0 && since_us < DOUBTED_US;
+    if (watch->is_second) round->at++; /* the one that answered last says the same for ever, if it is cut off */
+    watch->is_asked = watch->is_doubted = false;
     round->next_ms = (uint32_t)(AGAIN_MIN_MS + random_below(&watch->random, AGAIN_MIN_MS + 1));
 }
 
@@ -151,6 +173,7 @@ static void on_answered(struct redis_round *round)
     watch->next = watch->map;
     watch->map = fresh;
     watch->has_map = true;
+    watch->answered_us = round->clock->mono_us;
     redis_conn_drop(&round->conn);
     buffer_fini(&watch->reply);
     if (watch->is_asked) hurry(watch);
@@ -161,6 +184,7 @@ static void on_failed(struct redis_round *round)
 {
     struct cluster_watch *watch = watch_of(round);
     buffer_fini(&watch->reply);
+    watch->answered_us = 0; /* the cluster may have become smaller: the next answer counts */
     watch->events.on_none(watch->events.arg, round->fault);
 }
 
@@ -202,6 +226,12 @@ void cluster_watch_ask(struct cluster_watch *watch)
     if (watch->is_asked) return; /* the timer runs already, or the present round's end starts it */
     watch->is_asked = true;
     hurry(watch);
+}
+
+void cluster_watch_doubt(struct cluster_watch *watch)
+{
+    watch->is_doubted = true;
+    cluster_watch_ask(watch);
 }
 
 void cluster_watch_options_changed(struct cluster_watch *watch)

@@ -64,6 +64,12 @@ static void ask_for_map(struct redis_cluster *cluster)
     if (!cluster->is_closing) cluster_watch_ask(cluster->watch);
 }
 
+/* A node of the map does not serve. */
+static void doubt_map(struct redis_cluster *cluster)
+{
+    if (!cluster->is_closing) cluster_watch_doubt(cluster->watch);
+}
+
 /* ---- ops that go on ---- */
 
 static void end_op(struct redis_cluster *cluster, struct op *op, enum op_outcome outcome)
@@ -162,13 +168,13 @@ static void on_ran(void *arg, const struct batch_call *call)
 
 static void on_doubt(void *arg)
 {
-    ask_for_map(arg);
+    doubt_map(arg);
 }
 
 static void on_down(void *arg)
 {
     struct redis_cluster *cluster = arg;
-    ask_for_map(cluster);
+    doubt_map(cluster);
     cluster->events.on_down(cluster->events.arg);
 }
 
@@ -179,7 +185,7 @@ static void on_attempt(void *arg)
     LIST_FOREACH (it, &cluster->nodes) {
         const struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         had_all &= node->had_attempt;
-        if (node->had_attempt && !redis_node_is_ready(node)) ask_for_map(cluster);
+        if (node->had_attempt && !redis_node_is_ready(node)) doubt_map(cluster);
     }
     if (had_all) cluster->events.on_attempt(cluster->events.arg);
 }

@@ -235,6 +235,55 @@ static void the_one_that_answered_goes_first_next_time(void **state)
     if (had_time()) assert_int_equal(w->nodes[0].n_slots, before);
 }
 
+static void a_node_that_is_cut_off_is_not_believed_for_ever(void **state)
+{
+    (void)state;
+    open_watch(seeds_of(0, 1));
+    until_maps(1);
+    cluster_watch_doubt(w->watch); /* it says the same again and again, but a node of its map does not serve */
+    until_maps(2);
+    assert_true(w->nodes[1].n_slots > 0);
+    if (had_time()) expect_all_at(1);
+}
+
+static void a_redirect_doubts_no_map(void **state)
+{
+    (void)state;
+    open_watch(seeds_of(0, 1));
+    until_maps(1);
+    cluster_watch_ask(w->watch);
+    until_maps(2);
+    if (had_time()) expect_all_at(0);
+}
+
+static void another_node_that_knows_fewer_hash_slots_is_not_believed(void **state)
+{
+    (void)state;
+    w->nodes[1].slots = "*1\r\n*3\r\n:0\r\n:16382\r\n*3\r\n$9\r\n127.0.0.1\r\n:7\r\n$2\r\nid\r\n";
+    open_watch(seeds_of(0, 1)); /* 1 was told to forget a node, and has not heard who has its hash slot now */
+    until_maps(1);
+    cluster_watch_doubt(w->watch);
+    until_maps(2);
+    if (!had_time()) return;
+    expect_all_at(0);
+    assert_non_null(strstr(cluster_watch_passed(w->watch, 1), "fewer hash slots"));
+}
+
+static void a_cluster_that_has_become_smaller_is_believed_at_last(void **state)
+{
+    (void)state;
+    open_watch(seeds_of(0, 1));
+    until_maps(1);
+    for (int i = 0; i < 2; i++)
+        w->nodes[i].slots = "*1\r\n*3\r\n:0\r\n:99\r\n*3\r\n$9\r\n127.0.0.1\r\n:7\r\n$2\r\nid\r\n";
+    w->nodes[0].shards = NULL; /* silent, as is the only node of the last map */
+    cluster_watch_doubt(w->watch);
+    until_none("");
+    until_maps(2);
+    assert_int_equal(w->map.owner[99], 0);
+    assert_int_equal(w->map.owner[100], CLUSTER_NONE);
+}
+
 static void the_nodes_of_the_last_map_are_asked_once_the_seeds_are_gone(void **state)
 {
     (void)state;
@@ -375,6 +424,10 @@ int main(void)
         TEST(many_wishes_are_one_question_a_second),
         TEST(a_wish_during_a_round_brings_another_one),
         TEST(the_one_that_answered_goes_first_next_time),
+        TEST(a_node_that_is_cut_off_is_not_believed_for_ever),
+        TEST(a_redirect_doubts_no_map),
+        TEST(another_node_that_knows_fewer_hash_slots_is_not_believed),
+        TEST(a_cluster_that_has_become_smaller_is_believed_at_last),
         TEST(the_nodes_of_the_last_map_are_asked_once_the_seeds_are_gone),
         TEST(another_server_is_asked_at_once_after_the_settings_have_changed),
         TEST(a_watch_that_closes_while_it_asks_says_nothing_more),

@@ -103,26 +103,26 @@ static void a_fresh_map_moves_a_slot_once_its_calls_are_answered(void **state)
     assert_order_is_kept();
 }
 
-static bool has_told_both_maps(void *arg)
+static bool third_node_is_connected(void *arg)
 {
     (void)arg;
-    return n_told > 1;
+    return nodes[2].fake.clients != NULL;
 }
 
 static void a_slot_that_nobody_had_for_a_while_keeps_its_order(void **state)
 {
     (void)state;
     open_with_a_call_under_way();
-    set_map_of_half(moved.from == 0 ? HASH_SLOTS / 2 : 0, moved.to);
+    set_map_of_half(moved.from == 0 ? HASH_SLOTS / 2 : 0, 2);
     hang_up(moved.to); /* it asks for a map then */
-    store_fixture_until(has_told_new_map);
-    patient_loop_ticks(&store_fixture->patient, 50);
+    store_fixture_until(third_node_is_connected);
     assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
     store_fixture_until(store_is_ready);
 
+    n_told = 0;
     set_map(moved.to, HASH_SLOTS, moved.to);
-    hang_up(moved.to);
-    store_fixture_until(has_told_both_maps);
+    hang_up(2);
+    store_fixture_until(has_told_new_map);
     store_fixture_until(store_is_ready);
     patient_loop_ticks(&store_fixture->patient, 50);
     assert_order_is_kept();

@@ -18,6 +18,7 @@ static void on_time(uv_timer_t *timer);
 static void go_on_in(struct redis_round *round, enum redis_round_state state, uint64_t ms)
 {
     round->state = state;
+    uv_update_time(round->loop); /* the loop's time is that of the tick's begin: the timer would be as much too early */
     uv_timer_start(&round->timer, on_time, ms, 0);
 }
 

@@ -174,8 +174,8 @@ def test_a_sentinel_whose_name_always_takes_long_to_look_up_is_asked_all_the_sam
                 mark.unlink()
             return client.check("api", "k")["source"] == "redis"
 
+        daemon.wait_for_log(rf"Sentinel sentinel.example:{port}: the lookup of its name ", patience_s=60)
         eventually(decided, "Redis answers", patience_s=60)
-        daemon.wait_for_log(rf"Sentinel sentinel.example:{port}: the lookup of its name ")
 
 
 # ---- reloads -----------------------------------------------------------------------------------------------------------

@@ -207,7 +207,8 @@ static void many_wishes_are_one_question_a_second(void **state)
         patient_loop_ticks(&w->patient, 1);
     }
     clock_update(&w->clock);
-    assert_true(w->nodes[0].n_shards <= 1 + (w->clock.mono_us - first_us) / 1000000);
+    int64_t at_least_us = 1000000 - 2000; /* timers count whole milliseconds */
+    assert_true(w->nodes[0].n_shards <= 1 + (w->clock.mono_us - first_us) / at_least_us);
 }
 
 static void a_wish_during_a_round_brings_another_one(void **state)

@@ -3,8 +3,7 @@
  *
  *   read ──▶ batch sent ──▶ reply ──▶ answer written
  *     ├─ queue ─┤─── store ───┤          │
- *     └──────────────── check ───────────┘       tick: the work of one tick of the loop, which no client sees as
- * waiting
+ *     └──────────────── check ───────────┘       tick: the work of one tick of the loop
  *
  * There is one of it, as of a module's counters: the daemon is one thread. A check's answer is written at the end of
  * its tick, so it is noted when it is decided and counted then. Most checks of a tick came with few reads: those of one

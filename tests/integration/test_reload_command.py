@@ -7,7 +7,7 @@ import re
 import msgpack
 import pytest
 
-from harness import Client, Notices, RpcError, eventually, stored_keys
+from harness import ROOT, Client, Notices, RpcError, eventually, stored_keys
 
 POLICIES = """policies:
   login: {algorithm: fixed_window, limit: 5, window: 1h}
@@ -141,7 +141,26 @@ def test_who_asks_while_one_is_under_way_gets_the_next_one(ratelimitd):
                 outcomes.append(admin.answer(msgid)["state"])
             except RpcError as error:
                 outcomes.append(str(error).split(":")[0])
-        assert set(outcomes) <= {"in_effect", "OVERLOADED"} and outcomes[0] == "in_effect"
+        assert set(outcomes) <= {"in_effect", "OVERLOADED"} and outcomes[:16] == ["in_effect"] * 16
+
+
+def test_the_protocol_says_how_many_answers_a_connection_may_wait_for(ratelimitd):
+    daemon = ratelimitd(POLICIES)
+    messages = []
+    with control(daemon) as admin:
+        while not messages:  # all at once, so that more wait than may
+            ids = range(1000, 1200)
+            admin.send_bytes(b"".join(msgpack.packb([0, msgid, "reload" if msgid % 2 else "config", []]) for msgid in ids))
+            for msgid in ids:
+                try:
+                    admin.answer(msgid)
+                except RpcError as error:
+                    assert error.code == "OVERLOADED"
+                    messages.append(error.message)
+    most = re.search(r"waits for (\d+) such answers", messages[0])[1]
+    protocol = (ROOT / "proto" / "PROTOCOL.md").read_text()
+    section = re.search(r"^### reload$.*?(?=^### )", protocol, re.M | re.S).group()
+    assert f"wait for {most} answers of `reload` and `config`" in re.sub(r"\s+", " ", section)
 
 
 def test_a_client_that_leaves_harms_nothing_and_the_reload_goes_on(ratelimitd, connect):

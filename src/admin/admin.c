@@ -113,10 +113,10 @@ static struct connection *connection_new(struct admin *admin, int fd, const stru
     if (connection == NULL) goto err_close;
     connection->fd = fd;
     connection->visit.routes = &admin->routes;
-    connection->mhd =
-        MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &connection->visit,
-                         MHD_OPTION_CONNECTION_LIMIT, 1U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-                         MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_END);
+    connection->mhd = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &connection->visit,
+        MHD_OPTION_CONNECTION_LIMIT, 1U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_UNESCAPE_CALLBACK, routes_unescape, NULL, MHD_OPTION_END);
     if (connection->mhd == NULL) goto err_free;
     if (MHD_add_connection(connection->mhd, fd, peer, len) != MHD_YES) {
         fd = -1; /* closed by it */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "admin/admin_counters.h"
 #include "admin/host.h"
@@ -99,13 +100,56 @@ static enum MHD_Result answer_path(const struct routes *routes, struct MHD_Conne
                      "no such page; there are /metrics, /livez, /healthz, /readyz, /status.json and /\n");
 }
 
+/* ---- a request ---- */
+
+/* A %00 would end a path or a value where it stands: /metrics%00 is another path. Such text stays as it was sent, which
+ * is no name of anything here. */
+size_t routes_unescape(void *cls, struct MHD_Connection *connection, char *text)
+{
+    (void)cls, (void)connection;
+    return strstr(text, "%00") != NULL ? strlen(text) : MHD_http_unescape(text);
+}
+
+struct hosts {
+    const char *last; /* NULL: none */
+    size_t n;
+};
+
+static enum MHD_Result on_field(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct hosts *hosts = cls;
+    (void)kind;
+    if (strcasecmp(name, MHD_HTTP_HEADER_HOST) == 0) {
+        hosts->last = value != NULL ? value : "";
+        hosts->n++;
+    }
+    return MHD_YES;
+}
+
+/* RFC 9112, 3.2: exactly one, but none in HTTP/1.0, which old probes speak. An empty one is for targets without a host,
+ * and http: has none of these; through a Unix socket there may be no name to send. */
+static bool has_wrong_host(const struct routes *routes, const struct hosts *hosts, const char *version)
+{
+    if (hosts->n != 1) return hosts->n > 0 || version == NULL || strcmp(version, MHD_HTTP_VERSION_1_0) != 0;
+    return hosts->last[0] == '\0' && !routes->options.is_local;
+}
+
+static enum MHD_Result refuse_name(struct MHD_Connection *connection, const char *host)
+{
+    char shown[HOST_SHOWN_MAX], text[HOST_SHOWN_MAX + 160];
+    snprintf(text, sizeof text,
+             "the name %s is not known here: use the address or localhost, or add the name to admin.allow_hosts\n",
+             log_escape(shown, sizeof shown, host, strlen(host)));
+    return send_text(connection, MHD_HTTP_FORBIDDEN, TEXT_TYPE, text);
+}
+
 enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *body, size_t *body_len, void **request)
 {
     static char seen; /* its address alone says that the header was taken before */
     struct visit *visit = cls;
     const struct routes *routes = visit->routes;
-    (void)version, (void)body;
+    (void)body;
     if (*request == NULL) {
         *request = &seen;
         return MHD_YES;
@@ -116,16 +160,15 @@ enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, cons
     }
 
     visit->is_answered = true;
-    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    struct hosts hosts = {0};
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, on_field, &hosts);
+    if (has_wrong_host(routes, &hosts, version))
+        return send_text(connection, MHD_HTTP_BAD_REQUEST, TEXT_TYPE,
+                         "a request names its host in one Host field, such as Host: localhost\n");
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
         return send_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED, TEXT_TYPE,
                          "only GET and HEAD; nothing changes here\n");
-    if (!routes->options.is_local && host != NULL && !host_is_known(host, routes->allow_hosts)) {
-        char shown[HOST_SHOWN_MAX], text[HOST_SHOWN_MAX + 160];
-        snprintf(text, sizeof text,
-                 "the name %s is not known here: use the address or localhost, or add the name to admin.allow_hosts\n",
-                 log_escape(shown, sizeof shown, host, strlen(host)));
-        return send_text(connection, MHD_HTTP_FORBIDDEN, TEXT_TYPE, text);
-    }
+    if (!routes->options.is_local && hosts.last != NULL && !host_is_known(hosts.last, routes->allow_hosts))
+        return refuse_name(connection, hosts.last);
     return answer_path(routes, connection, url);
 }

@@ -22,5 +22,7 @@ struct visit {
  * `cls` is a struct visit. */
 enum MHD_Result routes_answer(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *body, size_t *body_len, void **request);
+/* Likewise for each path and each value of a query: turns %41 into A, in place. Returns the length. */
+size_t routes_unescape(void *cls, struct MHD_Connection *connection, char *text);
 
 #endif

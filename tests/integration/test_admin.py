@@ -80,7 +80,44 @@ def test_a_name_that_is_not_known_is_refused(ratelimitd):
     assert ask(daemon, "/livez", host="m.example").status == 403
 
 
-def test_an_unknown_path_is_not_found(ratelimitd):
+LIVEZ_OF = [
+    ("HTTP/1.1", [], 400),
+    ("HTTP/1.1", ["Host:"], 400),
+    ("HTTP/1.1", ["Host: "], 400),
+    ("HTTP/1.1", ["Host : localhost"], 400),
+    ("HTTP/1.1", ["Host: localhost", "Host: localhost"], 400),
+    ("HTTP/1.1", ["Host: localhost", "hOST: evil.example"], 400),
+    ("HTTP/1.1", ["Host: localhost"], 200),
+    ("HTTP/1.1", ["Host: evil.example"], 403),
+    ("HTTP/1.0", [], 200),
+    ("HTTP/1.0", ["Host:"], 400),
+    ("HTTP/1.0", ["Host: localhost"], 200),
+    ("HTTP/1.0", ["Host: localhost", "Host: localhost"], 400),
+    ("HTTP/1.0", ["Host: evil.example"], 403),
+]
+
+
+@pytest.mark.parametrize("version, hosts, status", LIVEZ_OF, ids=lambda value: repr(value))
+def test_a_request_has_one_host(ratelimitd, version, hosts, status):
+    """One without a Host, and one with two of them, were answered 200. Old probes ask by HTTP/1.0 and without."""
+    daemon = ratelimitd(ADMIN + POLICIES)
+    with connect_http(daemon) as connection:
+        connection.sendall("\r\n".join([f"GET /livez {version}", *hosts, "", ""]).encode())
+        answer = Answer(read_all(connection))
+    assert answer.status == status, answer.text
+    assert status != 400 or "Host" in answer.text
+    assert answer.fields["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path, status", [
+    ("/metrics%00", 404), ("/metrics%00x", 404), ("/%00", 404), ("/livez%2500", 404),
+    ("/%6Cive%7a", 200), ("/livez?%00", 200)])
+def test_an_unknown_path_is_not_found(ratelimitd, path, status):
+    """/metrics%00 was answered as /metrics is."""
+    assert ask(ratelimitd(ADMIN + POLICIES), path).status == status
+
+
+def test_another_form_of_a_path_is_not_found(ratelimitd):
     daemon = ratelimitd(ADMIN + POLICIES)
     for path in ("/nothing", "/metrics/", "//metrics", "/../metrics", "http://evil.example/metrics", "*"):
         assert ask(daemon, path).status in (400, 404)
@@ -235,10 +272,10 @@ def test_a_taken_address_is_reported_and_checks_are_served(ratelimitd, connect):
     assert ask(daemon, "/livez").status == 200
 
 
-def livez(path):
+def livez(path, head="Host: anything\r\n"):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: anything\r\n\r\n")
+        connection.sendall(f"GET /livez HTTP/1.1\r\n{head}\r\n".encode())
         return Answer(read_all(connection)).text
 
 
@@ -248,7 +285,8 @@ def test_it_listens_on_a_unix_socket_and_makes_its_file_again(ratelimitd):
     path = daemon.directory / "http.sock"
     daemon.configure(f'admin: {{listen: "unix:{path}"}}\n' + POLICIES)
     daemon.start()
-    assert livez(path) == "ok\n"
+    assert livez(path) == livez(path, "Host:\r\n") == "ok\n"
+    assert "Host" in livez(path, "") and "Host" in livez(path, "Host: a\r\nHost: a\r\n")
     for _ in range(2):
         path.unlink()
         eventually(path.exists, "the file")

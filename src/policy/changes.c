@@ -117,7 +117,12 @@ static void add_counts(struct text *text, const struct changes *changes, const s
     case COUNTS_NONE: break;
     case COUNTS_KEPT: add(text, "keeps its counts"); break;
     case COUNTS_SOME: add(text, "some keys keep their counts, the others start a new window"); break;
-    case COUNTS_AFRESH: add(text, "starts afresh"); break;
+    case COUNTS_AFRESH:
+        add(text, "starts afresh");
+        /* After a way back within their time there are some, of this daemon or of another one; they are not looked for.
+         */
+        if (change->has_old_keys) add(text, " where no keys of these settings are left");
+        break;
     }
     if (change->has_old_keys)
         add_old_keys(text, changes, change);

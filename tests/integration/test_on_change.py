@@ -67,8 +67,12 @@ def test_all_daemons_start_afresh_together(redis, ratelimitd, connect):
     assert second.check("login", "k")["remaining"] == 0  # still the old counter
     reload(daemons[1], policies(7))
     assert second.check("login", "k")["remaining"] == 5
+    daemons[0].configure(policies(5))
+    line = next(line for line in daemons[0].ctl("reload", "--dry-run").stdout.splitlines() if line.startswith("login"))
+    assert line.startswith("login: limit 7 -> 5, starts afresh where no keys of these settings are left; old keys end by ")
     reload(daemons[0], policies(5))
-    assert not first.check("login", "k")["allowed"]  # back at the counter from before, which has not ended
+    assert not first.check("login", "k")["allowed"]  # there are: the counter from before has not ended
+    assert first.check("login", "other", 5)["allowed"]
 
 
 @pytest.mark.parametrize("other", [

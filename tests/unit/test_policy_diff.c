@@ -102,19 +102,23 @@ static void another_algorithm_starts_afresh_and_the_old_keys_end(void **state)
 {
     (void)state;
     assert_lines(LOGIN, "  login: {algorithm: sliding_log, limit: 5, window: 10s}\n",
-                 "login: algorithm fixed_window -> sliding_log, starts afresh; old keys end by 12:31");
+                 "login: algorithm fixed_window -> sliding_log, starts afresh where no keys of these settings are "
+                 "left; old keys end by 12:31");
     assert_lines(LOGIN, "  login: {algorithm: fixed_window, start: first_hit, limit: 5, window: 10s}\n",
-                 "login: start aligned -> first_hit, starts afresh; old keys end by 12:31");
+                 "login: start aligned -> first_hit, starts afresh where no keys of these settings are left; old keys "
+                 "end by 12:31");
     assert_lines("  a: {algorithm: calendar_window, limit: 5, window: day}\n",
                  "  a: {algorithm: sliding_log, limit: 5, window: 1d}\n",
-                 "a: algorithm calendar_window -> sliding_log, window day -> 1d, starts afresh; old keys end by "
+                 "a: algorithm calendar_window -> sliding_log, window day -> 1d, starts afresh where no keys of these "
+                 "settings are left; old keys end by "
                  "00:00");
     assert_lines("  a: {compat: first-hit, limit: 5, window: 10s}\n",
                  "  a: {compat: endpoint-window, limit: 5, window: 10s}\n",
                  "a: compat first-hit -> endpoint-window, keeps its counts; takes effect now");
     assert_lines("  a: {compat: first-hit, limit: 5, window: 10s}\n",
                  "  a: {compat: first-hit, limit: 5, window: 10s, key_prefix: mine}\n",
-                 "a: key_prefix rate_limit -> mine, starts afresh; old keys end by 12:31");
+                 "a: key_prefix rate_limit -> mine, starts afresh where no keys of these settings are left; old keys "
+                 "end by 12:31");
 }
 
 #define LIMITS(list) "  s:\n    key_format: '{tenant}:{user}'\n    limits:\n" list
@@ -129,18 +133,20 @@ static void limits_of_a_list_are_found_by_their_names(void **state)
                  "s/user: limit 2 -> 3, burst 2 -> 3, keeps its counts; takes effect now");
     assert_lines(LIMITS(USER TENANT),
                  LIMITS(USER "      - {name: org, by: [tenant], algorithm: token_bucket, limit: 9, window: 1s}\n"),
-                 "s/org: was tenant, starts afresh; old keys end by 12:31");
+                 "s/org: was tenant, starts afresh where no keys of these settings are left; old keys end by 12:31");
     assert_lines(LOGIN,
                  "  login:\n    limits:\n      - {name: a, algorithm: fixed_window, limit: 5, window: 10s}\n"
                  "      - {name: b, algorithm: fixed_window, limit: 9, window: 1m}\n",
-                 "login/a: was the one limit, starts afresh; old keys end by 12:31\nlogin/b: added");
+                 "login/a: was the one limit, starts afresh where no keys of these settings are left; old keys end by "
+                 "12:31\nlogin/b: added");
 }
 
 static void a_limit_of_another_part_moves_the_keys_of_its_siblings(void **state)
 {
     (void)state;
     assert_lines(LIMITS(USER), LIMITS(USER TENANT),
-                 "s/user: its keys get other names, which follow from key_format, by and on_change, starts afresh; old "
+                 "s/user: its keys get other names, which follow from key_format, by and on_change, starts afresh "
+                 "where no keys of these settings are left; old "
                  "keys end by 12:31\ns/tenant: added");
 
     /* In memory there are no shards. */
@@ -151,8 +157,10 @@ static void a_limit_of_another_part_moves_the_keys_of_its_siblings(void **state)
     changes_fini(&changes);
     assert_lines(LIMITS(USER TENANT),
                  LIMITS(USER "      - {name: tenant, by: [], algorithm: token_bucket, limit: 9, window: 1s}\n"),
-                 "s/user: its keys get other names, which follow from key_format, by and on_change, starts afresh; old "
-                 "keys end by 12:31\ns/tenant: by [tenant] -> [], starts afresh; old keys end by 12:31");
+                 "s/user: its keys get other names, which follow from key_format, by and on_change, starts afresh "
+                 "where no keys of these settings are left; old "
+                 "keys end by 12:31\ns/tenant: by [tenant] -> [], starts afresh where no keys of these settings are "
+                 "left; old keys end by 12:31");
 }
 
 static void settings_of_the_policy_touch_no_counter(void **state)
@@ -173,17 +181,20 @@ static void on_change_reset_starts_afresh_what_keep_would_keep(void **state)
     static const char more[] = "  login: {algorithm: fixed_window, limit: 6, window: 10s, on_change: reset}\n";
     static const char other[] = "  login: {algorithm: fixed_window, limit: 5, window: 10s, on_change: reset, "
                                 "on_failure: deny, overrides: [{key: a, limit: 9}]}\n";
-    assert_lines(reset, more, "login: limit 5 -> 6, starts afresh; old keys end by 12:31");
+    assert_lines(reset, more,
+                 "login: limit 5 -> 6, starts afresh where no keys of these settings are left; old keys end by 12:31");
     assert_lines(LOGIN, reset,
                  "login: on_change keep -> reset; takes effect now\n"
-                 "login: its keys get other names, which follow from key_format, by and on_change, starts afresh; old "
+                 "login: its keys get other names, which follow from key_format, by and on_change, starts afresh where "
+                 "no keys of these settings are left; old "
                  "keys end by 12:31");
     assert_lines(reset, other,
                  "login: on_failure local -> deny; takes effect now\n"
                  "login: overrides: 1 added; their keys keep their counts; takes effect now");
     assert_lines(reset, "  login: {algorithm: fixed_window, limit: 5, window: 10s, on_change: reset, phase: true}\n",
                  "login: phase false -> true; takes effect now\n"
-                 "login: its keys get other names, which follow from key_format, by and on_change, starts afresh; old "
+                 "login: its keys get other names, which follow from key_format, by and on_change, starts afresh where "
+                 "no keys of these settings are left; old "
                  "keys end by 12:31");
 }
 

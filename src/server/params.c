@@ -99,7 +99,10 @@ static int fail_unknown_policy(const struct params *params, struct slice name)
     const struct policy_set *policies = params_policies(params);
     struct nearest guess = nearest_within(name, GUESS_EDITS);
     size_t n = policies->n < GUESS_POLICIES ? policies->n : GUESS_POLICIES;
-    for (size_t i = 0; i < n; i++) nearest_offer(&guess, policies->in_order[i]->name);
+    for (size_t i = 0; i < n; i++) {
+        const struct policy *policy = policies->in_order[i];
+        if (access_rule_grants(params->session->rule, policy)) nearest_offer(&guess, policy->name);
+    }
     sessions_spend(params->session->sessions, (uint32_t)n / GUESSES_A_UNIT);
 
     shown(space, name);

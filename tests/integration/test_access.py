@@ -110,6 +110,17 @@ def test_policies_are_for_those_whose_rule_names_them(open_to_all, connect_as):
     assert refusal(web, "check", "logn", "k").startswith("UNKNOWN_POLICY: no policy 'logn'")
 
 
+def test_a_guess_is_one_of_the_users_own_policies(open_to_all, connect_as):
+    """The name of a policy that the user may not ask for was offered."""
+    daemon = open_to_all("access: {rules: [{user: www-data, policies: [api-read], deny: [policies]}]}")
+    web, other = connect_as(daemon, "www-data"), connect_as(daemon, "backup")
+    assert "did you mean 'login'" in refusal(other, "check", "logni", "k")
+    assert refusal(web, "check", "logni", "k") == "UNKNOWN_POLICY: no policy 'logni'; 'policies' lists them"
+    assert "did you mean 'api-read'" in refusal(web, "check", "api-raed", "k")
+    assert refusal(web, "check", "login", "k").startswith("NOT_PERMITTED: policy login is not for user www-data")
+
+
+
 def test_every_method_that_names_a_policy_asks_whether_it_may(open_to_all, connect_as, connect):
     daemon = open_to_all('access: {rules: [{user: www-data, policies: [api-read]}]}')
     web = connect_as(daemon, "www-data")

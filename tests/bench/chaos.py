@@ -5,7 +5,7 @@
 Two daemons and one Redis. Clients send every method, valid and hostile, pipelined, and end in every way: they read all,
 half-close, leave in the middle of a message, reset, send garbage, or never read. Meanwhile Redis is killed, stopped, cut
 off, emptied, filled, made a replica, deprived of rights and filled with invalid values, and the daemons reload good, changed,
-broken and empty files. At the end of a round the second daemon gets SIGTERM with everything in flight; the first one continues.
+broken and empty files, by SIGHUP and as administrators ask for it on the control socket. At the end of a round the second daemon gets SIGTERM with everything in flight; the first one continues.
 
 Every third round is a counted one: a third daemon is killed and started again under load, Redis is stopped, cut off, filled and
 deprived of rights, but not emptied, and clients of all three ask for policies with `lease` and limits that do not come back. The
@@ -50,7 +50,7 @@ import soak  # noqa: E402
 from harness import Ratelimitd, Redis, RpcError, eventually  # noqa: E402
 
 ROUND_S = 4.0
-VANDALS = 5
+VANDALS, ADMINISTRATORS = 5, 2
 PATIENCE_S = 20.0  # longest wait for an answer or a close, on a busy machine
 # The daemon keeps buffers for the largest load so far, and the sanitizers' allocator keeps freed memory.
 SETTLING_ROUNDS, SETTLING_KIB, GROWTH_KIB = 10, 64 * 1024, 16 * 1024
@@ -226,6 +226,7 @@ class Vandal(methods.Worker):
     """One connection after another, like methods.Worker, but with any request and any end."""
 
     ENDS = ("read_all", "half_close", "mid_message", "close", "reset", "garbage", "noise", "deaf")
+    BEHIND_PATH = ""
 
     def __init__(self, places, until, seed):
         super().__init__(None, until, seed)
@@ -259,7 +260,7 @@ class Vandal(methods.Worker):
     def visit(self):
         place = self.random.choice(self.places)
         try:
-            line = Owed(place.daemon.socket)
+            line = Owed(place.daemon.socket + self.BEHIND_PATH)
         except OSError:
             time.sleep(0.02)
             assert place.is_stopping or not place.daemon.running or time.monotonic() > self.until, "the daemon lets nobody in"
@@ -342,6 +343,28 @@ class Vandal(methods.Worker):
                 line.exchange(0.01, reads=False)
         except Ended:
             pass
+
+
+class Administrator(Vandal):
+    """Asks on the control socket for reloads, dry runs of them and the configuration in force, and leaves like a Vandal."""
+
+    ENDS = ("read_all", "half_close", "mid_message", "close", "reset")
+    BEHIND_PATH = ".control"
+
+    def any_request(self):
+        return self.random.choice([["reload"], ["reload", {"dry_run": True}], ["config"], ["version"], ["stats"], ["ping"]])
+
+    def note(self, request, error, result):
+        super().note(request, error, result)
+        if error is None and request[0] == "reload":
+            assert result["state"] in ("in_effect", "restart_needed", "refused") and result["dry_run"] == (len(request) > 1), result
+        if error is None and request[0] == "config":
+            assert "policies:" in result["yaml"], result
+        self.counts[request[0]] = self.counts.get(request[0], 0) + (error is None)
+
+    def visit(self):
+        super().visit()
+        time.sleep(self.random.random() * 0.1)
 
 
 # ---- faults during the load ---------------------------------------------------------------------------------------
@@ -494,7 +517,8 @@ class Trial:
         places = [Place(self.first), Place(second)]
         daemons = [self.first, second] + ([third] if third else [])
         until = time.monotonic() + ROUND_S
-        vandals = [Vandal(places, until + 1, f"{self.seed}/{number}/{i}") for i in range(VANDALS)]
+        vandals = [(Vandal if i < VANDALS else Administrator)(places, until + 1, f"{self.seed}/{number}/{i}")
+                   for i in range(VANDALS + ADMINISTRATORS)]
         counters = [counted.Counter(place, PATIENCE_S, f"{self.seed}-{number}", until + 1, f"{self.seed}/{number}/{i}")
                     for i in range(counted.CONNECTIONS) for place in ([*places, Place(third)] if third else [])]
         for one in (*vandals, *counters):
@@ -514,7 +538,9 @@ class Trial:
                 one.join()
             self.n_answers += sum(vandal.n_answers for vandal in vandals)
         self.wrong += [f"round {number}: {one.wrong!r}" for one in (*vandals, *counters) if one.wrong]
-        print(f"round {number}: {', '.join(done)}; {self.n_answers} answers so far{self.count(number, counters)}", flush=True)
+        n_reloads = sum(vandal.counts.get("reload", 0) for vandal in vandals)
+        print(f"round {number}: {', '.join(done)}; {n_reloads} reloads by request; {self.n_answers} answers so far"
+              f"{self.count(number, counters)}", flush=True)
 
     def count(self, number, counters):
         """What was admitted of each counted key; complains if it is above the limit."""

@@ -14,7 +14,11 @@
 
 #define CONTROL_SUFFIX ".control"
 
-enum { REASON_MAX = 512, HTTP_BACKLOG = 64 };
+enum { REASON_MAX = 512 };
+
+/* More than come at once: the system lets a peer beyond it try again after a second, which is late for a probe. Those
+ * that are kept are accepted within some hundred ticks. */
+enum { HTTP_BACKLOG = 512 };
 
 /* ---- what each row does by itself ---- */
 

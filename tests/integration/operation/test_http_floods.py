@@ -114,7 +114,7 @@ def pause(daemon):
 
 
 def waiting_peers(daemon):
-    """64, as many as the system keeps until they are accepted: idle, slow to write, slow to read, broken, too long."""
+    """64: idle, slow to write, slow to read, broken, too long."""
     peers = [connect_http(daemon) for _ in range(64)]
     for number, peer in enumerate(peers):
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -158,6 +158,24 @@ def test_a_probe_that_waits_behind_64_peers_is_answered_in_some_hundred_ticks(ra
         assert ticks.now() - before <= 1000
         for peer in [*peers, probe]:
             peer.close()
+
+
+def test_200_idle_peers_and_a_probe_that_come_at_once_are_all_let_in(ratelimitd, connect):
+    """Only 65 were kept until they were accepted; the system tries again after a second, and then the probe has given up."""
+    daemon = ratelimitd(ADMIN + POLICIES)
+    ticks = Ticks(connect(daemon))
+    before = ticks.now()
+    pause(daemon)
+    peers = [connect_http(daemon) for _ in range(200)]
+    probe = connect_http(daemon)
+    probe.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    daemon.signal(signal.SIGCONT)
+    assert Answer(read_all(probe)).text == "ok\n"
+    assert ticks.now() - before <= 1000
+    for _ in range(20):
+        assert ask(daemon, "/livez").text == "ok\n"
+    for peer in [*peers, probe]:
+        peer.close()
 
 
 def test_many_pages_at_once_are_complete(ratelimitd):

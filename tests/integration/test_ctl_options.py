@@ -121,3 +121,10 @@ def test_an_empty_socket_in_the_environment_is_the_same_as_none(daemon):
     done = subprocess.run([program("ratelimitctl"), "ping"], capture_output=True, text=True, timeout=PATIENCE_S,
                           env={"RATELIMIT_SOCKET": ""})
     assert done.returncode == DONE or "/run/ratelimitd/ratelimitd.sock" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["ping"], ["reload"], ["reload", "--dry-run"], ["config"]])
+def test_an_empty_socket_behind_s_is_refused(daemon, command):
+    """reload and config went to the default socket: `ratelimitctl -s "$UNSET" reload` reloaded another daemon."""
+    done = daemon.ctl("-s", "", *command)
+    assert done.returncode == USAGE and "is empty" in done.stderr

@@ -388,6 +388,28 @@ def test_quotas_go_on_counting_over_a_reload(open_to_all, connect_as):
     assert connect_as(daemon, "www-data").call("ping") == "pong"
 
 
+def test_the_checks_in_flight_go_on_counting_over_reloads(redis, open_to_all, connect_as):
+    """By whatever rule they were taken; each new rule counts them all."""
+    slow = "defaults: {deadline: 20s}"
+    daemon = open_to_all("access: {rules: [{user: www-data, max_inflight: 10}]}", more=slow, redis=redis)
+    one, two = connect_as(daemon, "www-data"), connect_as(daemon, "www-data")
+    eventually(lambda: one.check("login", "k")["source"] == "redis", "Redis is connected")
+    redis.pause()
+    asked = [one.send("check", "login", f"k{i}") for i in range(8)]
+    assert one.call("ping") == "pong"
+    for access, rule in (("{rules: [{user: games}, {user: www-data, max_inflight: 5}]}", r"rules[1]"),
+                         ("{rules: [{group: www-data, max_inflight: 8}]}", "rules[0]"), ("{default: {max_inflight: 8}}", "default")):
+        reload(daemon, f"access: {access}", slow)
+        assert f"(access.{rule}.max_inflight), and has them" in refusal(two, "check", "login", "k")
+    reload(daemon, "access: {default: {max_inflight: 9}}", slow)
+    ninth = two.send("check", "login", "k8")
+    assert two.call("ping") == "pong" and "and has them" in refusal(one, "check", "login", "k")
+    redis.resume()
+    assert all(one.answer(msgid)["allowed"] for msgid in asked) and two.answer(ninth)["allowed"]
+    reload(daemon, "access: {default: {max_inflight: 1}}", slow)
+    assert two.check("login", "k")["allowed"], "all were given back"
+
+
 def test_a_refused_connection_that_a_reload_would_allow_is_told_to_come_again(open_to_all, connect_as):
     """Earlier, it was told that its user had as many connections as it may: 0."""
     daemon = open_to_all("access: {rules: [{user: www-data, role: none}]}")

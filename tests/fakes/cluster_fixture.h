@@ -6,7 +6,6 @@
 #define RL_FAKES_CLUSTER_FIXTURE_H
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -135,7 +134,6 @@ static inline void set_map_of_half(unsigned first, int a)
 
 static inline int setup(void **state)
 {
-    signal(SIGPIPE, SIG_IGN); /* a node may answer the one that has left */
     (void)store_fixture_setup(state);
     store_fixture->options.is_cluster = true;
     store_fixture->limit = store_fixture_limit("window", ALGO_FIXED_WINDOW, 10);

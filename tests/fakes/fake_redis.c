@@ -1,6 +1,7 @@
 #include "fakes/fake_redis.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,11 +183,17 @@ static void on_connection(uv_stream_t *listener, int status)
     uv_read_start(&client->socket.stream, on_alloc, on_read);
 }
 
-void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha)
+static void begin(struct fake_redis *fake, const char *sha1, fake_handler *on_evalsha)
 {
+    signal(SIGPIPE, SIG_IGN); /* it may answer a connection that has ended */
     memset(fake, 0, sizeof(*fake));
     fake->sha1 = sha1;
     fake->on_evalsha = on_evalsha;
+}
+
+void fake_redis_init(struct fake_redis *fake, uv_loop_t *loop, const char *sha1, fake_handler *on_evalsha)
+{
+    begin(fake, sha1, on_evalsha);
     snprintf(fake->folder, sizeof(fake->folder), "/tmp/rl-fake-XXXXXX");
     assert_non_null(mkdtemp(fake->folder));
     snprintf(fake->path, sizeof(fake->path), "%s/redis.sock", fake->folder);
@@ -201,9 +208,7 @@ void fake_redis_init_tcp(struct fake_redis *fake, uv_loop_t *loop, const char *s
 {
     struct sockaddr_in address;
     int len = sizeof address;
-    memset(fake, 0, sizeof *fake);
-    fake->sha1 = sha1;
-    fake->on_evalsha = on_evalsha;
+    begin(fake, sha1, on_evalsha);
     uv_ip4_addr("127.0.0.1", 0, &address);
     uv_tcp_init(loop, &fake->listener.tcp);
     fake->listener.handle.data = fake;

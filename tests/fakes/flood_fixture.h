@@ -6,7 +6,6 @@
 #define RL_FAKES_FLOOD_FIXTURE_H
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +29,6 @@ static struct heard heard;
 /* With n floods, on the memory store or the scripted one. */
 static inline void flood_fixture_open(const struct server_options *options, bool memory, int n)
 {
-    signal(SIGPIPE, SIG_IGN);
     (memory ? server_fixture_open_memory : server_fixture_open)(&fixture, options);
     n_floods = n;
     client_open(&polite, &fixture);

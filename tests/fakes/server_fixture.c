@@ -1,6 +1,7 @@
 #include "fakes/server_fixture.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,7 @@ void server_fixture_open_control(struct server_fixture *fixture)
 
 static void open_rest(struct server_fixture *fixture, const struct server_options *options)
 {
+    signal(SIGPIPE, SIG_IGN); /* as the daemon does: it may answer a client that has left */
     all_counters_reset();
     fixture->control = (struct listener){.fd = -1, .lock_fd = -1};
     fixture->n_drained = 0;

@@ -1,7 +1,6 @@
 /* test_methods.c: every method with what it takes and what it refuses, over the wire. */
 #include <math.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -668,7 +667,6 @@ static void the_test_clock_moves_the_limits_time_alone(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(check_takes_a_cost_or_options),
         TEST(a_key_is_the_same_as_str_and_bin),

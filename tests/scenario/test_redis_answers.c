@@ -3,7 +3,6 @@
  * other shapes, other checks' answers.
  */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -464,7 +463,6 @@ static void a_probe_answered_with_another_nonce_closes_the_connection_and_not_th
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(the_fake_can_answer_well),
         TEST(an_answer_in_single_bytes_is_understood),

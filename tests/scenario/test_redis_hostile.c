@@ -1,6 +1,5 @@
 /* test_redis_hostile.c: bytes that no honest server sends: all of them end the connection, never the process. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -316,7 +315,6 @@ static void a_web_server_is_no_redis(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(a_reply_that_nobody_waits_for_closes_the_connection),
         TEST(extra_replies_of_every_type_close_the_connection),

@@ -322,7 +322,6 @@ static void a_link_may_be_closed_from_within_a_reply(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest without_server[] = {
         TEST(a_refused_connection_is_reported_with_its_address),
         TEST(a_name_without_address_is_reported),

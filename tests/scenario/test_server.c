@@ -1,6 +1,5 @@
 /* test_server.c: accepting, caps, draining, closing. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -314,7 +313,6 @@ static void clients_that_come_and_go_leave_nothing(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST_SMALL(over_max_connections_clients_wait_and_are_served_later),
         TEST_SMALL(the_listener_is_armed_again_after_a_pause),

@@ -1,6 +1,5 @@
 /* test_session.c: bytes in, answers out: the flow of one connection, on a real socket. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -483,7 +482,6 @@ static void an_idle_connection_holds_less_than_two_kilobytes(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(a_check_is_charged_until_the_limit),
         TEST(msgids_are_echoed_as_they_came),

@@ -1,6 +1,5 @@
 /* test_session_framing.c: bytes that are no messages: the last words, and what comes before them. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -165,7 +164,6 @@ static void a_request_of_the_wrong_shape_is_refused_alone(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_framing_is_said_last_wherever_the_bytes_are_cut),
         cmocka_unit_test(lost_framing_is_said_last_when_the_bytes_come_one_by_one),

@@ -1,7 +1,6 @@
 /* test_session_memory.c: what a busy server allocates (nothing), and what it does where memory is short (answer or
  * close). */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -200,7 +199,6 @@ static void idle_connections_keep_no_buffers(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_thousand_checks_allocate_nothing),
         cmocka_unit_test(idle_connections_keep_no_buffers),

@@ -1,6 +1,5 @@
 /* test_unread.c: answers that clients leave unread, of all connections together. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -143,7 +142,6 @@ static void a_connection_that_was_held_back_goes_on_once_it_reads(void **state)
 
 int main(void)
 {
-    signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         TEST(unread_answers_of_all_connections_are_bounded_together),
         TEST(beyond_the_total_the_longest_stalled_is_closed),

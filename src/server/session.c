@@ -274,6 +274,14 @@ static void note_work(struct session *session, uint32_t before)
     session->turn_units += sessions->spent - before;
 }
 
+/* The session sent a message: it moves to the end of sessions->all, which is in the order of idleness. */
+static void note_asking(struct session *session)
+{
+    session->asked_us = session->sessions->clock->mono_us;
+    list_remove(&session->link);
+    list_push_back(&session->sessions->all, &session->link);
+}
+
 /* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). Returns the number of bytes
  * handled; the new state shows what the rest waits for. */
 static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len)
@@ -307,25 +315,21 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         used += (size_t)n;
     }
 
-    if (used > 0) note_work(session, before);
+    if (used > 0) {
+        note_work(session, before);
+        note_asking(session);
+        bool has_more = next == SESSION_RUNNABLE && session->sessions->spent - before >= SHARE_MIN;
+        if (has_more && session->turn_units < FRESH_MAX) session->turn_units = FRESH_MAX;
+    }
     if (next == SESSION_READING && must_pause(session)) next = SESSION_PAUSED;
     become(session, next);
     return used;
-}
-
-/* The session sent a message: it moves to the end of sessions->all, which is in the order of idleness. */
-static void note_asking(struct session *session)
-{
-    session->asked_us = session->sessions->clock->mono_us;
-    list_remove(&session->link);
-    list_push_back(&session->sessions->all, &session->link);
 }
 
 /* Handles messages that an earlier read left in `in`. */
 static void take_from_in(struct session *session)
 {
     size_t used = take_messages(session, buffer_data(&session->in), buffer_len(&session->in));
-    if (used > 0) note_asking(session);
     buffer_consume(&session->in, used);
     if (buffer_len(&session->in) == 0) buffer_pool_return(&session->sessions->buffer_pool, &session->in);
 }
@@ -450,7 +454,6 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         if (keep(session, bytes, (size_t)n) == 0) take_from_in(session);
     } else { /* nothing waits before it: straight from the read buffer */
         size_t used = take_messages(session, bytes, (size_t)n);
-        if (used > 0) note_asking(session);
         keep(session, bytes + used, (size_t)n - used);
     }
 
@@ -475,7 +478,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     session->role = group->role;
     session->client = ++sessions->n_made;
     session->turn_round = sessions->round;
-    session->turn_units = SHARE_MIN;
+    session->turn_units = FRESH_MAX;
     session->asked_us = sessions->clock->mono_us;
     list_init(&session->requests);
     slot_owner_init(&session->slots);

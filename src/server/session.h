@@ -122,7 +122,7 @@ void session_end_tick(struct session *session); /* from sessions->dirty: write w
 /* Has it had its share of this round? Then it waits for the next one, if others wait (sessions.h). */
 static inline bool session_had_turn(const struct session *session)
 {
-    return session->turn_round == session->sessions->round && session->turn_units >= SHARE_MIN;
+    return session->turn_round == session->sessions->round && session->turn_units >= FRESH_MAX;
 }
 
 static inline uv_stream_t *session_stream(struct session *session)

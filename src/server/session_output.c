@@ -36,9 +36,14 @@ static size_t n_unread(const struct session *session)
 void session_wake(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    bool is_fresh = session->fault == NULL && !session_had_turn(session);
-    struct list *queue = is_fresh ? &sessions->fresh : &sessions->runnable;
-    if (list_empty(&session->run_link)) list_push_back(queue, &session->run_link);
+    if (!list_empty(&session->run_link)) return;
+    bool has_rested = sessions->clock->mono_us - session->asked_us >= RESTED_US;
+    struct list *queue = &sessions->runnable;
+    if (session->fault == NULL && !session_had_turn(session))
+        queue = &sessions->fresh;
+    else if (session->fault == NULL && session->state == SESSION_RUNNABLE && has_rested)
+        queue = &sessions->rested;
+    list_push_back(queue, &session->run_link);
 }
 
 void session_fail(struct session *session, const char *why)

@@ -27,8 +27,8 @@ static uint32_t count_links(const struct list *list, uint32_t max)
 static uint32_t share_of_each(const struct sessions *sessions)
 {
     const uint32_t most = TICK_UNITS / SHARE_MIN;
-    uint32_t n = count_links(&sessions->fresh, most) + count_links(&sessions->waiting, most) +
-                 count_links(&sessions->runnable, most);
+    uint32_t n = count_links(&sessions->fresh, most) + count_links(&sessions->rested, most) +
+                 count_links(&sessions->waiting, most) + count_links(&sessions->runnable, most);
     if (n >= most) return SHARE_MIN;
     return n * SHARE_MAX < TICK_UNITS ? SHARE_MAX : TICK_UNITS / n;
 }
@@ -40,13 +40,14 @@ static void put_before(struct list *list, struct list *first)
     list_append(list, first);
 }
 
-/* Sessions that come into `queue` meanwhile wait for the next tick; so do those left over, before them. */
-static void run_queue(struct sessions *sessions, struct list *queue)
+/* Until `end` of the tick's units. Sessions that come into `queue` meanwhile wait for the next tick; so do those left
+ * over, before them. */
+static void run_queue(struct sessions *sessions, struct list *queue, uint32_t end)
 {
     struct list now, *link;
     list_init(&now);
     list_append(&now, queue);
-    while (!sessions_is_tick_spent(sessions) && (link = list_pop_front(&now)) != NULL)
+    while (sessions->spent < end && (link = list_pop_front(&now)) != NULL)
         session_run(LIST_ITEM(link, struct session, run_link));
     put_before(queue, &now);
 }
@@ -61,13 +62,15 @@ static void on_runner(uv_idle_t *handle)
     sessions->share = share_of_each(sessions);
     list_append(&next, &sessions->runnable);
 
-    run_queue(sessions, &sessions->fresh);
-    run_queue(sessions, &sessions->waiting);
+    run_queue(sessions, &sessions->rested, RESTED_UNITS);
+    run_queue(sessions, &sessions->fresh, TICK_UNITS);
+    run_queue(sessions, &sessions->waiting, TICK_UNITS);
     if (list_empty(&sessions->waiting)) {
         list_append(&sessions->waiting, &next);
         sessions->round++;
-        run_queue(sessions, &sessions->waiting);
+        run_queue(sessions, &sessions->waiting, TICK_UNITS);
     }
+    run_queue(sessions, &sessions->rested, TICK_UNITS);
     put_before(&sessions->runnable, &next);
 
     sessions->share = SHARE_MAX; /* of those that are read */
@@ -104,6 +107,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->all);
     list_init(&sessions->dirty);
     list_init(&sessions->fresh);
+    list_init(&sessions->rested);
     list_init(&sessions->waiting);
     list_init(&sessions->runnable);
     list_init(&sessions->reading);

@@ -3,8 +3,8 @@
  * left over, who has been silent too long.
  *
  *   dirty     answers wait in the output buffer: written once, at the end of the tick
- *   fresh, waiting, runnable   to be looked at in the next tick: input that the tick or a pause left over, or what it
- *             waited for came; which of them is listed below
+ *   fresh, rested, waiting, runnable   to be looked at in the next tick: input that the tick or a pause left over, or
+ *             what it waited for came; which of them is listed below
  *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
@@ -24,10 +24,15 @@
  * more checks come in than can be answered in time. A part of the tick is always the messages'.
  *
  * What is left over goes on in rounds. `waiting` are those whose turn in this round is to come, `runnable` those who
- * had it and have more. A session that did less than SHARE_MIN in this round is in neither of them when a message
- * comes: it is `fresh`, and served before them. So a single check does not wait for a round of all those that have more
- * than a tick can do. A session is not fresh in the round in which it came, so the rounds go on whatever clients do;
- * nor is one that is only to be closed.
+ * had it and have more. A session that did less than FRESH_MAX in this round, and had all that it asked for, is in
+ * neither of them when a message comes: it is `fresh`, and served before them. So a single check does not wait for a
+ * round of all those that have more than a tick can do. A session is not fresh in the round in which it came, so the
+ * rounds go on whatever clients do; nor is one that is only to be closed.
+ *
+ * A round of many takes long, and one message may be more than FRESH_MAX. So a session that had its share, but took no
+ * message for RESTED_US before one came, is `rested`: RESTED_UNITS of a tick are first of all theirs, and what the
+ * others leave. Else a client that sends a long message now and then would have one in a round taken, and if it sends
+ * them faster than that, they would wait for each other.
  */
 #ifndef RL_SERVER_SESSIONS_H
 #define RL_SERVER_SESSIONS_H
@@ -54,7 +59,11 @@ enum {
 
     TICK_UNITS = 1024, /* of all sessions: about half a millisecond of the memory store's checks */
     SHARE_MAX = 256,   /* of one session in a tick; */
-    SHARE_MIN = 32,    /* if many have work left over, at least so many */
+    SHARE_MIN = 16,    /* if many have work left over, at least so many */
+    FRESH_MAX = 32,    /* in a round */
+
+    RESTED_UNITS = TICK_UNITS / 4,
+    RESTED_US = 5000,
 };
 
 /* What is counted of the connections of one endpoint; of some, several count as one. */
@@ -98,7 +107,7 @@ struct sessions {
     struct list idle_requests; /* the pool of struct request */
     struct list all;
     struct list dirty;
-    struct list fresh, waiting, runnable;
+    struct list fresh, rested, waiting, runnable;
     struct list reading, handing; /* of struct check_list */
     struct list stalled;
     int64_t started_us;            /* CLOCK_MONOTONIC */
@@ -148,7 +157,8 @@ static inline void sessions_spend_answers(struct sessions *sessions)
 /* Does a session wait for its turn? */
 static inline bool sessions_have_waiting(const struct sessions *sessions)
 {
-    return !list_empty(&sessions->waiting) || !list_empty(&sessions->runnable) || !list_empty(&sessions->fresh);
+    return !list_empty(&sessions->waiting) || !list_empty(&sessions->runnable) || !list_empty(&sessions->fresh) ||
+           !list_empty(&sessions->rested);
 }
 
 /* Is all work that a tick may have done? */

@@ -118,13 +118,15 @@ static void a_polite_check_waits_for_one_round_of_the_floods_at_most(void **stat
     buffer_fini(&one);
 }
 
+enum { N_LONG = 10 };
+
 /* The floods have more than a tick can do, in messages of which each is more than a turn. */
 static void flood_with_long_messages(void)
 {
     struct buffer one;
     buffer_init(&one, 0);
     build_list(&one, "check_many", 60, 200);
-    flood(&one, 10);
+    flood(&one, N_LONG);
     tick_until_taken(N_FLOODS, UNITS_MAX / 100);
     buffer_fini(&one);
 }
@@ -149,7 +151,7 @@ static void a_single_check_does_not_wait_for_a_round_of_long_messages(void **sta
         put_check(&polite, 1, "mine");
         assert_int_equal(ticks_until_held("mine"), 1);
     }
-    assert_true(server_counters.requests < N_FLOODS * 10); /* they have work left */
+    assert_true(server_counters.requests < N_FLOODS * N_LONG); /* they have work left */
 }
 
 /* Nor does one that is not read at once: what the tick leaves of it has its turn before the floods. */
@@ -169,14 +171,45 @@ static void a_single_long_message_does_not_wait_for_a_round_of_others(void **sta
             if (LIST_ITEM(link, struct op, link)->client == 1) client = 0;
         scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
     }
-    assert_true(server_counters.requests < N_FLOODS * 5);
+    assert_true(server_counters.requests < N_FLOODS * N_LONG);
     buffer_fini(&one);
 }
 
-/* As soon as it is answered it sends the next one. */
-static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void **state)
+/* The lists of a connection that the store has, all of their members at once. */
+static size_t n_lists_held_of(uint64_t client)
+{
+    size_t n = 0;
+    LIST_FOREACH (link, &fixture.engine.scripted.held)
+        n += LIST_ITEM(link, struct op, link)->client == client && key_of(link).data[0] == 'a'; /* the first member */
+    return n;
+}
+
+/* 800 connections with long messages: a client that asked for one each 10 ms got one in a round, which took longer. */
+static void a_long_message_now_and_then_does_not_wait_for_a_round_each_time(void **state)
 {
     (void)state;
+    struct buffer one;
+    buffer_init(&one, 0);
+    flood_with_long_messages();
+    build_list(&one, "check_many", 60, 200);
+    for (int i = 0; i < 10; i++) {
+        put(&polite, &one);
+        size_t n = 0;
+        for (int ticks = 0; n == 0; ticks++) {
+            assert_true(ticks < 3);
+            server_fixture_tick(&fixture);
+            n = n_lists_held_of(1); /* the polite one is the first connection */
+            scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+        }
+        fixture.engine.clock.mono_us += RESTED_US;
+    }
+    assert_true(server_counters.requests < N_FLOODS * N_LONG); /* they have work left */
+    buffer_fini(&one);
+}
+
+/* As soon as it is answered it sends the next one, when `rest_us` have passed. */
+static void assert_pipelining_is_not_starved(int64_t rest_us)
+{
     enum { CLIENTS = N_FLOODS + 2, ALTERNATING = 20, TICKS = 120 };
     size_t n_of[CLIENTS] = {0};
     struct buffer one;
@@ -200,6 +233,7 @@ static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void *
             if (op->client - 2 < ALTERNATING) is_asking[op->client - 2] = false;
         }
         scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+        fixture.engine.clock.mono_us += rest_us;
 
         least = SIZE_MAX, most = 0;
         for (int i = 0; i < N_FLOODS; i++) {
@@ -212,11 +246,23 @@ static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void *
     buffer_fini(&one);
 }
 
+static void clients_that_ask_one_by_one_do_not_starve_those_that_pipeline(void **state)
+{
+    (void)state;
+    assert_pipelining_is_not_starved(0);
+}
+
+static void clients_that_ask_now_and_then_do_not_starve_those_that_pipeline(void **state)
+{
+    (void)state;
+    assert_pipelining_is_not_starved(RESTED_US);
+}
+
 /* A check that waits for Redis weighs twice as much as one of the memory store. */
 static void each_of_many_connections_has_its_turn_in_every_tick(void **state)
 {
     (void)state;
-    enum { MANY = TICK_UNITS / SHARE_MIN - 2, WEIGHT = 2 };
+    enum { MANY = TICK_UNITS / (2 * SHARE_MIN) - 2, WEIGHT = 2 };
     struct buffer one;
     size_t of_flood[MANY] = {0};
     for (int i = 0; i < MANY; i++) {
@@ -418,7 +464,9 @@ int main(void)
         TEST(a_polite_check_waits_for_one_round_of_the_floods_at_most),
         TEST(a_single_check_does_not_wait_for_a_round_of_long_messages),
         TEST(a_single_long_message_does_not_wait_for_a_round_of_others),
+        TEST(a_long_message_now_and_then_does_not_wait_for_a_round_each_time),
         TEST(clients_that_ask_one_by_one_do_not_starve_those_that_pipeline),
+        TEST(clients_that_ask_now_and_then_do_not_starve_those_that_pipeline),
         TEST(each_of_many_connections_has_its_turn_in_every_tick),
         TEST(a_check_all_weighs_as_much_as_its_members),
         TEST(long_messages_are_taken_by_what_they_cost),

@@ -417,32 +417,42 @@ static void begin(struct unit_leases *leases, struct unit_lease *lease, struct c
         give_back(leases, lease, op->client);
 }
 
-/* This daemon was charged behind the grant: for `remaining`. */
-static void note_charge(struct unit_leases *leases, struct unit_lease *lease, const struct op *op)
+/* The store has decided a check behind the grant, by a state in which the units that are held count as used. One that
+ * was denied may have some of them, if its owner still waits. One that was admitted has its answer as if they were
+ * free, and its own charge counts in the lease's answers from now on. */
+static void answer_behind(struct unit_leases *leases, struct unit_lease *lease, struct check *check)
 {
-    const struct op_member *member = &op->members[0];
-    struct view view;
-    bool is_behind = op->now_us > lease->now_us || (op->now_us == lease->now_us && !limit_is_bucket(lease->limit));
-    if (member->decision.granted == 0 || !is_behind) return; /* a level that is too high would keep units alive */
-
-    keep(lease, view_at(&view, lease, member, op->now_us));
-    if (lease->units == 0) {
-        let_go(leases, lease);
+    struct op *op = &check->op;
+    struct op_member *member = &op->members[0];
+    if (!member->decision.allowed) {
+        if (check->state == CHECK_WAITING) (void)unit_leases_decide(leases, check);
         return;
     }
-    limit_charge(&view, member->decision.granted);
+    bool is_behind = op->now_us >= lease->now_us; /* else a level that is too high would keep units alive */
+    if (!is_behind || lease->version != member->limit->policy->version) return;
+
+    struct view view, seen;
+    keep(lease, view_at(&view, lease, member, op->now_us));
+    limit_charge(&view, member->cost);
     limit_ops(member->limit)->save(&view, &lease->state);
+
+    limit_here(&seen, member->limit, member->key, member->max_wait_us, op->now_us);
+    limit_report(&seen, member->used, member->extra, 0);
+    seen.used -= lease->units * seen.step;
+    if (seen.used >= 0) op_decide_one(op, &seen);
+    if (lease->units == 0) let_go(leases, lease);
 }
 
 void unit_leases_answered(struct unit_leases *leases, struct check *check, enum op_outcome outcome)
 {
     struct op *op = &check->op;
     struct op_member *member = &op->members[0];
-    bool asked = check->asks_lease;
-    int64_t granted = asked && outcome == OP_DECIDED && op->source != SOURCE_DENY_CACHE ? member->decision.granted : 0;
+    bool asked = check->asks_lease, is_stores = outcome == OP_DECIDED && op->source != SOURCE_DENY_CACHE;
+    int64_t granted = asked && is_stores ? member->decision.granted : 0;
     if (asked) op->at_most = 0;
     check->asks_lease = false;
-    if (!check->is_busy) return;
+    bool is_denied = is_stores && is_plain(check) && !member->decision.allowed;
+    if (!check->is_busy && !is_denied) return;
 
     struct unit_lease *lease = find(leases, member); /* the one that is asking stays */
     CHECK(!asked || (lease != NULL && lease->is_asking));
@@ -454,9 +464,9 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
         op_decide_one(op, &view);
     }
     if (asked) lease->is_asking = false;
-    if (outcome != OP_DECIDED || op->source == SOURCE_DENY_CACHE || lease == NULL) return;
+    if (!is_stores || lease == NULL) return;
 
     lease->left = member->decision.remaining - (asked ? lease->units : 0);
     if (lease->left < 0) lease->left = 0;
-    if (!asked && lease->units > 0) note_charge(leases, lease, op);
+    if (!asked && lease->units > 0) answer_behind(leases, lease, check);
 }

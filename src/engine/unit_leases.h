@@ -5,7 +5,8 @@
  * A check of a busy key that goes to the store anyway asks for more than its own unit, as an at_most does: no other op,
  * no other script. What is granted beyond one is the key's lease. A later plain check takes its cost from it, and its
  * answer is made from the state that the store had after the grant less the units that are not used yet: by the
- * arithmetic of every store.
+ * arithmetic of every store. So is that of a check that was on its way behind the grant, and met a state in which the
+ * units count as used: near the limit's end it would be denied for them.
  *
  * Never above the limit. A unit was charged before it is used, and it is used only while it still counts, by a clock
  * that is not behind the store's:
@@ -50,7 +51,8 @@ bool unit_leases_concern(const struct unit_leases *leases, const struct check *c
 bool unit_leases_decide(struct unit_leases *leases, struct check *check);
 /* Gives back what the check must find free, and lets it ask for a lease if its key is busy. */
 void unit_leases_submit(struct unit_leases *leases, struct check *check);
-/* Once for each: what the store made of it. The check's own answer becomes that of its own units. */
+/* Once for each: what the store made of it. The check's own answer becomes that of its own units, and of one behind the
+ * grant as if the units that are held were free. */
 void unit_leases_answered(struct unit_leases *leases, struct check *check, enum op_outcome outcome);
 
 int64_t unit_leases_next_us(const struct unit_leases *leases); /* CLOCK_MONOTONIC; INT64_MAX = nothing to do */

@@ -15,6 +15,8 @@ policies:
   short: {algorithm: fixed_window, limit: 10000, window: 1d, lease: 200ms}
   small: {algorithm: fixed_window, limit: 60, window: 1d, lease: 10s}
   off: {algorithm: fixed_window, limit: 10000, window: 1d}
+  ends: {algorithm: fixed_window, limit: 200, window: 1d, lease: 10s}
+  ends_off: {algorithm: fixed_window, limit: 200, window: 1d}
   large: {algorithm: fixed_window, limit: 1000000000, window: 1d, lease: 10s}
   shared:
     {key_format: "{tenant}:{user}", by: [tenant], algorithm: fixed_window, limit: 2000, window: 1d, lease: 10s,
@@ -126,6 +128,36 @@ def test_several_daemons_admit_the_limit_and_no_more(redis, ratelimitd, connect)
     assert admitted <= 10000
     assert admitted > 9000
     assert sum(client.call("stats")["decided_by_lease"] for client in clients) > 100
+
+
+ENDING = [f"key {number}" for number in range(20) for _ in range(5)] * 50  # each key 250 times, in groups of 5
+
+
+def accounted(client):
+    """Every unit that was leased: used, given back or lost."""
+    stats = client.call("stats")
+    assert stats["decided_by_lease"] > 0
+    return stats["leases_units"] == stats["decided_by_lease"] + stats["leases_returned"] + stats["leases_lost"]
+
+
+@pytest.mark.parametrize("together", (7, 50, 1000))
+def test_checks_of_one_message_are_answered_as_without_a_lease_up_to_the_last_unit(daemon, connect, together):
+    client = connect(daemon)
+    found = {"ends": [], "ends_off": []}
+    for policy, answers in found.items():
+        for at in range(0, len(ENDING), together):
+            checks = [[policy, key] for key in ENDING[at:at + together]]
+            answers += [(answer["allowed"], answer["remaining"]) for answer in client.call("check_many", checks)]
+    assert found["ends"] == found["ends_off"]
+    assert accounted(client)
+
+
+def test_checks_that_wait_behind_a_lease_are_admitted_up_to_the_last_unit(daemon, connect):
+    client = connect(daemon)
+    for _ in range(2):  # at the second time a key leases some of its last 100 units
+        msgids = [client.send("check", "ends", f"key {number}") for number in range(20) for _ in range(100)]
+        assert all(client.answer(msgid)["allowed"] for msgid in msgids)
+    assert accounted(client)
 
 
 def test_a_key_with_a_smaller_limit_uses_no_units_of_a_larger_one(daemon, connect):

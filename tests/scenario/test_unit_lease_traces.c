@@ -26,7 +26,15 @@
 #define SECOND_US INT64_C(1000000)
 #define WALL_US   INT64_C(1700000000123456)
 
-enum { N_DAEMONS_MAX = 5, N_KEYS = 3, N_ALONE = 2000, N_STEPS = 6000, N_SEEDS = 6, N_OPEN_MAX = 200 };
+enum {
+    N_DAEMONS_MAX = 5,
+    N_KEYS = 3,
+    N_ALONE = 2000,
+    N_STEPS = 6000,
+    N_SEEDS = 6,
+    N_OPEN_MAX = 200,
+    N_TOGETHER_MAX = 60
+};
 
 static const struct limit_spec limits[] = {
     {.algo = ALGO_FIXED_WINDOW, .limit = 900, .window_us = 2 * SECOND_US},
@@ -113,8 +121,22 @@ static void assert_equal_decisions(const struct decision *with, const struct dec
 }
 
 static size_t n_asked[2]; /* of the store */
+static size_t n_denied;   /* behind others of the same moment */
 
-static void run_alone(const struct limit_spec *limit)
+/* Asks both daemons the same. */
+static void ask_both(struct engine *const *engines, struct answer *answers, enum op_kind kind, const char *key,
+                     int64_t cost, int64_t at_most)
+{
+    for (int i = 0; i < 2; i++) {
+        answers[i] = (struct answer){0};
+        ask(engines[i], &answers[i], kind, key, cost, at_most);
+    }
+}
+
+/* The checks of one moment are asked together, and answered together. Behind the first of them, which may be of any
+ * kind, are checks of one unit: what costs more is denied where only the store's units and the leased ones together
+ * would do. */
+static void run_alone(const struct limit_spec *limit, uint64_t together_max)
 {
     struct clock clock = {.frozen = true, .mono_us = 5 * SECOND_US, .wall_us = WALL_US - 3600 * SECOND_US};
     struct shared_store stores[2];
@@ -124,7 +146,7 @@ static void run_alone(const struct limit_spec *limit)
     bool is_bucket = limit->algo == ALGO_BUCKET;
     for (int i = 0; i < 2; i++) {
         shared_store_init(&stores[i], WALL_US);
-        shared_link_init(&links[i], &stores[i], true);
+        shared_link_init(&links[i], &stores[i], false);
         engines[i] = engine_new(&clock, shared_link_handle(&links[i]), set_of(limit, i == 0 ? SECOND_US : 0), &options);
         assert_non_null(engines[i]);
     }
@@ -144,15 +166,26 @@ static void run_alone(const struct limit_spec *limit)
                 at_most = drawn % 50 == 9 ? 1 + cost : 0;
         const char *key = keys[random_below(&state, 10) < 8 ? 0 : random_below(&state, N_KEYS)];
         if (at_most > 0 || kind != OP_CHECK) cost = 1;
-        struct answer answers[2] = {0};
-        for (int i = 0; i < 2; i++)
-            ask(engines[i], &answers[i], kind, key, cost, kind == OP_CHECK && !is_bucket ? at_most : 0);
-        assert_int_equal(answers[0].n_done, 1);
-        if (kind == OP_RESET) continue; /* one without leases may have been removed before */
-        assert_int_equal(answers[0].error, answers[1].error);
-        assert_int_equal(answers[0].refunded, answers[1].refunded);
-        assert_equal_decisions(&answers[0].decision, &answers[1].decision,
-                               limit_ops(&(struct limit){.algo = limit->algo})->name);
+        struct answer answers[N_TOGETHER_MAX][2];
+        uint64_t n_together = 1 + random_below(&state, together_max);
+        ask_both(engines, answers[0], kind, key, cost, kind == OP_CHECK && !is_bucket ? at_most : 0);
+        for (uint64_t k = 1; k < n_together; k++)
+            ask_both(engines, answers[k], OP_CHECK, keys[random_below(&state, 10) < 8 ? 0 : 1], 1, 0);
+        for (int i = 0; i < 2; i++) {
+            shared_link_run(&links[i], links[i].n_sent);
+            shared_link_reply(&links[i], links[i].n_replied);
+        }
+
+        for (uint64_t k = 0; k < n_together; k++) {
+            const struct answer *with = &answers[k][0], *without = &answers[k][1];
+            assert_true(with->n_done == 1 && without->n_done == 1);
+            if (k == 0 && kind == OP_RESET) continue; /* one without leases may have been removed before */
+            assert_int_equal(with->error, without->error);
+            assert_int_equal(with->refunded, without->refunded);
+            assert_equal_decisions(&with->decision, &without->decision,
+                                   limit_ops(&(struct limit){.algo = limit->algo})->name);
+            n_denied += k > 0 && !with->decision.allowed;
+        }
     }
 
     n_asked[0] += links[0].n_asked;
@@ -173,9 +206,11 @@ static void every_field_is_that_of_a_daemon_without_leases(void **state)
             limit.window_us = 3600 * SECOND_US;
             limit.limit = 3000;
         }
-        n_asked[0] = n_asked[1] = 0;
-        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit);
-        fprintf(stderr, "%zu of %zu\n", n_asked[0], n_asked[1]);
+        n_asked[0] = n_asked[1] = n_denied = 0;
+        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, 1);
+        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, N_TOGETHER_MAX);
+        assert_true(n_denied > 100);
+        fprintf(stderr, "%zu of %zu, %zu denied\n", n_asked[0], n_asked[1], n_denied);
     }
 }
 

@@ -208,6 +208,50 @@ static void one_check_asks_at_a_time(void **state)
     end();
 }
 
+/* Near the limit's end: 64 are left, of which the first check takes 8 ahead, and the store has none for the last 8. */
+static void checks_that_were_denied_behind_a_lease_have_its_units(void **state)
+{
+    enum { LEFT = 64 };
+    struct answer answers[LEFT + 1] = {0};
+    struct limit_spec small = window;
+    (void)state;
+    small.limit = BUSY + LEFT;
+    begin(&small, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    for (int i = 0; i <= LEFT; i++) submit(daemon, &answers[i], OP_CHECK, 1);
+    exchange();
+
+    assert_int_equal(engine_counters.leases_units, LEFT / 8);
+    for (int i = 0; i < LEFT; i++) {
+        assert_true(answers[i].decision.allowed);
+        assert_int_equal(answers[i].decision.remaining, LEFT - 1 - i);
+        assert_int_equal(answers[i].decision.source, i < LEFT - LEFT / 8 ? SOURCE_REDIS : SOURCE_LEASE);
+    }
+    assert_false(answers[LEFT].decision.allowed);
+    assert_all_accounted(LEFT / 8);
+    end();
+}
+
+/* It came too late for its owner, who has another answer: nothing was admitted. */
+static void a_late_denial_uses_no_unit(void **state)
+{
+    enum { LEFT = 64 };
+    struct answer answers[LEFT] = {0};
+    struct limit_spec small = window;
+    (void)state;
+    small.limit = BUSY + LEFT;
+    begin(&small, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    for (int i = 0; i < LEFT; i++) submit(daemon, &answers[i], OP_CHECK, 1);
+    shared_link_run(&here, LEFT);
+    pass(SECOND_US);
+    exchange();
+    exchange();
+    assert_int_equal(answers[LEFT - 1].decision.source, SOURCE_DENY);
+    assert_int_equal(engine_counters.decided_by_lease, 0);
+    end();
+}
+
 static void without_redis_units_are_not_leased(void **state)
 {
     struct memory_options memory_options = {.max_keys = 100, .sweep = true};
@@ -438,6 +482,8 @@ int main(void)
         cmocka_unit_test(a_lease_is_at_most_an_eighth_of_what_is_left),
         cmocka_unit_test(none_is_taken_below_64_units_left),
         cmocka_unit_test(one_check_asks_at_a_time),
+        cmocka_unit_test(checks_that_were_denied_behind_a_lease_have_its_units),
+        cmocka_unit_test(a_late_denial_uses_no_unit),
         cmocka_unit_test(without_redis_units_are_not_leased),
         cmocka_unit_test(units_go_back_right_before_a_peek_of_the_same_client),
         cmocka_unit_test(units_go_back_when_the_lease_has_its_age),

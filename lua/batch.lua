@@ -28,9 +28,10 @@
 --       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation
 --       SETTLE     <c8 id> <I7 units> <I7 when charged, us> <I7 end, ms>: end a reservation; `cost` was used
---       REFUND     <c8> <I7 0> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units. With `cost` 0 each limit has its
---                  own, above, and behind this <I7 what drains from its `used` in a us>: take back a charge as if it had not
---                  been, so not what has drained since then
+--       REFUND     <c8> <I7 level> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units. With `cost` 0 each limit has
+--                  its own, above, and behind this <I7 what drains from its `used` in a us>: take back a charge as if it had
+--                  not been, so not what has drained since then; with a level, that of then: whole units, and only if
+--                  nothing but what drains has changed it
 --       SWEEP      <c8> <I7 0> <I7 0> <I7 0>: give back what has ended
 -- ARGV[2]  the time in us; only tests send it
 -- Reply    integers, for each op in the order of ARGV[1]:
@@ -305,7 +306,11 @@ for _ = 1, n_ops do
                                 if units < gives then gives = units end
                                 level = gives * steps[j]
                             end
-                            if drain and drain > 0 then
+                            if drain and drain > 0 and held > 0 then
+                                gives = used == held + (charged_at - now) * drain and floor(used / steps[j]) or 0
+                                if units < gives then gives = units end
+                                level = gives * steps[j]
+                            elseif drain and drain > 0 then
                                 level = units * steps[j] - (now > charged_at and (now - charged_at) * drain or 0)
                                 level = level < 0 and 0 or level < used and level or used
                                 gives = -floor(-level / steps[j])

@@ -213,15 +213,22 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
     return back;
 }
 
-int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us)
+int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us, int64_t level)
 {
     if (!limit_is_bucket(view->limit)) return limit_refund(view, state, units, charged_us);
 
+    if (level > 0) {
+        __int128 expected = level + (__int128)(charged_us - view->now_us) * view->constants.bucket.tokens;
+        int64_t most = view->used == expected ? view->used / view->step : 0, back = units < most ? units : most;
+        view->used -= back * view->step;
+        return back;
+    }
+
     int64_t passed_us = view->now_us > charged_us ? view->now_us - charged_us : 0;
     __int128 left = (__int128)units * view->step - (__int128)passed_us * view->constants.bucket.tokens;
-    int64_t level = left < 0 ? 0 : left < view->used ? (int64_t)left : view->used;
-    view->used -= level;
-    return div_up(level, view->step);
+    int64_t off = left < 0 ? 0 : left < view->used ? (int64_t)left : view->used;
+    view->used -= off;
+    return div_up(off, view->step);
 }
 
 int64_t limit_window_ms(const struct limit *limit, int64_t now_us)

@@ -311,8 +311,10 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
 
 /* Take back a charge of `units` at charged_us, as if it had not been: the same, but never more than it still takes.
  * What has drained from a bucket since then would have drained without it, too, so others that were charged meanwhile
- * stay charged. */
-int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us);
+ * stay charged.
+ * `level` > 0: a bucket's at charged_us. Then whole units come off it, and only if nothing but what drains has changed
+ * it since: so nobody was charged behind these units. */
+int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us, int64_t level);
 
 /*
  * Decides one check, charges it to the view, and returns the units charged: the cost of a check that is admitted, or

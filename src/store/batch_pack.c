@@ -349,7 +349,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         const struct op_reservation *of = reservation != NULL ? reservation : &none;
         int64_t made_us = asked->kind == KIND_SETTLE || is_undone ? of->made_us : 0;
         int64_t end_ms = asked->kind == KIND_SETTLE ? reservation_end_ms(of) : of->ttl_ms;
-        to = put(put(to, of->id, 8), (uint64_t)of->units, 7);
+        to = put(put(to, of->id, 8), (uint64_t)(is_undone ? of->level : of->units), 7);
         to = put(put(to, (uint64_t)made_us, 7), (uint64_t)end_ms, 7);
         if (is_undone) to = put_drains(batch, asked, to);
     }

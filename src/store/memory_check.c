@@ -38,10 +38,10 @@ void memory_view_now(struct memory_store *memory, const struct op_member *member
 
 /* ---- giving back ---- */
 
-/* A string state without units becomes a fresh one (the script deletes it): otherwise a clock that steps back would
- * find it. */
+/* `undone`: that charge is taken back; NULL: units of charged_us are. A string state without units becomes a fresh one
+ * (the script deletes it): otherwise a clock that steps back would find it. */
 static int64_t give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
-                         int64_t (*refund)(struct view *, struct state *, int64_t, int64_t), struct view *view)
+                         const struct op_reservation *undone, struct view *view)
 {
     struct memory_entry *entry = memory_find_state(memory, member);
     memory_view_now(memory, member, view);
@@ -51,7 +51,8 @@ static int64_t give_back(struct memory_store *memory, const struct op_member *me
     }
 
     limit_view(view, &entry->state);
-    int64_t back = refund(view, &entry->state, units, charged_us);
+    int64_t back = undone != NULL ? limit_undo(view, &entry->state, units, undone->made_us, undone->level)
+                                  : limit_refund(view, &entry->state, units, charged_us);
     if (back == 0 && !view->stale) return 0;
 
     const struct algo_ops *ops = limit_ops(member->limit);
@@ -67,7 +68,7 @@ static int64_t give_back(struct memory_store *memory, const struct op_member *me
 int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view)
 {
-    return give_back(memory, member, units, charged_us, limit_refund, ret_view);
+    return give_back(memory, member, units, charged_us, NULL, ret_view);
 }
 
 void memory_set_reserved(struct memory_store *memory, const struct op *op)
@@ -369,9 +370,7 @@ static enum submit refund_all(struct memory_store *memory, struct op *op)
     for (size_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         struct view view;
-        member->refunded = op->reservation != NULL
-                               ? give_back(memory, member, member->cost, op->reservation->made_us, limit_undo, &view)
-                               : memory_give_back(memory, member, member->cost, memory->clock->wall_us, &view);
+        member->refunded = give_back(memory, member, member->cost, memory->clock->wall_us, op->reservation, &view);
         if (record != NULL) record->members[i] = (struct memory_recorded){view.used, view.extra, member->refunded};
         limit_answer(&view, 0, &member->decision);
     }

@@ -28,7 +28,8 @@ enum op_kind {
     OP_PEEK,    /* what OP_CHECK would answer; nothing is charged */
     OP_RESET,   /* forget every member's state */
     OP_REFUND,  /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it.
-                   With a reservation: take back the charge of its made_us, as if it had not been (limit_undo) */
+                   With a reservation: take back the charge of its made_us, as if it had not been; with its level,
+                   only from a bucket that nobody was charged in since (limit_undo) */
     OP_RESERVE, /* OP_CHECK, and if it admits, a reservation of the members' cost */
     OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not; members' cost 0 */
     OP_SWEEP,   /* return the units of reservations that have ended; members' cost 0 */
@@ -87,6 +88,7 @@ struct op_reservation {
     int64_t units;   /* what was charged */
     int64_t made_us; /* the store's now when it was charged: result of OP_RESERVE, and what OP_SETTLE brings back */
     int64_t ttl_ms;  /* it ends this time after it was made */
+    int64_t level;   /* OP_REFUND: limit_undo()'s; 0 = none */
     int64_t actual;  /* OP_SETTLE: what was used; 0 = it is cancelled */
     bool is_merge;   /* OP_SETTLE of one limit: there was no reservation; what was used is charged as far as twice the
                         limit's capacity, and the id is remembered in a list of that counter alone */

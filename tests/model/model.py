@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from math import gcd
 
 import calendars
 
@@ -87,8 +88,8 @@ class Algorithm:
     # refund(now, units) gives back charged units, as many as the definition allows, and returns their number.
     def refund(self, now: int, units: int) -> int: ...
 
-    def undo(self, now: int, units: int, made: int) -> int:
-        """Takes back a charge of that moment as if it had not been."""
+    def undo(self, now: int, units: int, made: int, level: int) -> int:
+        """Takes back a charge of that moment as if it had not been; of a bucket with a level, see there."""
         return self.refund(now, units)
 
     def is_over(self, made: int) -> bool:
@@ -182,6 +183,7 @@ class Bucket(Algorithm):
         super().__init__(policy)
         self.full = policy.burst or policy.limit
         self.token = policy.window_us  # parts
+        self.divisor = gcd(policy.limit, policy.window_us)  # parts in a unit of the stores' level
         self.brim = self.full * self.token
         self.deepest = self.brim * (2 if policy.debt or policy.merge_back else 1)
         self.level, self.at = 0, 0  # the missing parts, and the time of this state
@@ -203,7 +205,12 @@ class Bucket(Algorithm):
         self.level = max(0, self.level - units * self.token)
         return min(units, missing)
 
-    def undo(self, now, units, made):
+    def undo(self, now, units, made, level):
+        if level:  # nobody may have been charged since it was that, and only whole units come back
+            as_then = self.level == level * self.divisor - (now - made) * self.policy.limit
+            back = min(units, self.level // self.token) if as_then else 0
+            self.level -= back * self.token
+            return back
         # What has drained since then would have drained without the charge, too: it is not given back.
         parts = units * self.token - max(0, now - made) * self.policy.limit
         parts = min(max(0, parts), self.level)

@@ -108,9 +108,10 @@ static void complain(size_t i, uint16_t member)
     if (step->op.at_most > 0) printf(", at_most %" PRId64, step->op.at_most);
     if (step->op.record.len > 0) printf(", %s, kept for %" PRIu32 " ms", step->record, step->op.record_ms);
     if (step->op.reservation != NULL)
-        printf(", reservation %" PRIx64 " units %" PRId64 " made_us %" PRId64 " ttl_ms %" PRId64 " actual %" PRId64,
+        printf(", reservation %" PRIx64 " units %" PRId64 " made_us %" PRId64 " ttl_ms %" PRId64 " actual %" PRId64
+               " level %" PRId64,
                step->reservation.id, step->reservation.units, step->reservation.made_us, step->reservation.ttl_ms,
-               step->reservation.actual);
+               step->reservation.actual, step->reservation.level);
     if (step->op.slot != NULL) printf(", slot %.*s", SLOT_ID_LEN, step->slot);
     puts("");
     print_answer("script", &in_redis[i], member);
@@ -181,6 +182,7 @@ static bool counts(const struct trace_step *step)
     switch (step->kind) {
     case TRACE_RESET:
     case TRACE_UNDO:
+    case TRACE_RETURN:
     case TRACE_REFUND: return any;
     case TRACE_ONCE: return is_answered_again(&step->op);
     case TRACE_RESERVE: return step->reservation.held;
@@ -200,7 +202,7 @@ static void compare(size_t from, size_t to)
         bool counted = counts(&in_memory[i]);
         n_of[in_memory[i].kind]++;
         n_counted[in_memory[i].kind] += counted;
-        if (!counted) trace_denied(&in_memory[i]);
+        (counted ? trace_allowed : trace_denied)(&in_memory[i]);
         n_decisions++;
     }
 }

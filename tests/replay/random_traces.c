@@ -68,6 +68,8 @@ static bool reloads;
 static uint32_t keep_ms; /* how long a request id is remembered */
 
 static struct held held[TRACE_POLICIES][N_KEYS];
+static struct op_member last_charged;     /* of a bucket, in the tick before; cost 0 = none */
+static struct op_reservation last_charge; /* when, and the level that it left */
 static struct known_reservation {
     struct asked asked;
     struct op_reservation reservation;
@@ -164,6 +166,7 @@ static enum op_kind op_kind_of(enum trace_kind kind)
     case TRACE_PEEK: return OP_PEEK;
     case TRACE_RESET: return OP_RESET;
     case TRACE_REFUND:
+    case TRACE_RETURN:
     case TRACE_UNDO: return OP_REFUND;
     case TRACE_RESERVE: return OP_RESERVE;
     case TRACE_SETTLE:
@@ -275,6 +278,26 @@ static void ask_undo(struct trace_step *step, struct asked asked)
     }
     step->reservation.made_us = now_us - (once_in(3) ? 0 : below(trace_window_us));
     step->op.reservation = &step->reservation;
+}
+
+/* Some of what was charged last, if the bucket still has the level of then. */
+static void add_return(struct trace_step *steps, size_t *n)
+{
+    struct trace_step step;
+    begin_step(&step, TRACE_RETURN);
+    const struct limit *limit = last_charged.limit;
+    step.members[step.op.n_members++] = last_charged;
+    step.members[0].cost = between(1, ONE_OF(1, 1, 2, last_charged.cost, limit->full), limit->full);
+    step.reservation = last_charge;
+    int64_t drained = (now_us - last_charge.made_us) * limit->constants.bucket.tokens;
+    if (once_in(3) && drained >= 0 && drained < last_charge.level) {
+        step.reservation.made_us = now_us;
+        step.reservation.level -= drained;
+    }
+    if (once_in(8)) step.reservation.level += ONE_OF(1, step.reservation.level > 1 ? -1 : 1);
+    step.op.reservation = &step.reservation;
+    trace_step_copy(&steps[(*n)++], &step);
+    last_charged.cost = 0;
 }
 
 static void ask_slot(struct question *question)
@@ -391,6 +414,19 @@ static void forget_slot(size_t i)
     memmove(&slots[i], &slots[i + 1], (--n_slots - i) * sizeof slots[0]);
 }
 
+void trace_allowed(const struct trace_step *step)
+{
+    const struct op_member *member = &step->members[0];
+    if (step->op.kind != OP_CHECK || step->op.n_members > 1 || step->op.record.len > 0) return;
+    if (!limit_is_bucket(member->limit) || member->decision.granted == 0) return;
+
+    int64_t level = member->used + member->decision.granted * member->limit->constants.bucket.per_us;
+    last_charge = (struct op_reservation){.made_us = now_us, .level = level};
+    last_charged = *member;
+    last_charged.cost = member->decision.granted;
+    last_charged.reservations_key = (struct slice){NULL, 0};
+}
+
 /* Later ticks settle or release only a few of the denied ones. */
 void trace_denied(const struct trace_step *step)
 {
@@ -458,7 +494,11 @@ size_t trace_tick(struct trace_step *steps)
 {
     bool resets = once_in(12), rich = is_rich && !once_in(4);
     size_t n = 0, wanted = (size_t)ONE_OF(1, 3, 40, 400, TRACE_STEPS_MAX);
-    if (reloads && once_in(4)) trace_policies_reload_one();
+    if (reloads && once_in(4)) {
+        trace_policies_reload_one();
+        last_charged.cost = 0; /* its policy may be gone */
+    }
+    if (is_rich && last_charged.cost > 0) add_return(steps, &n);
     if (reloads && once_in(16)) keep_ms = (keep_ms + 1) / 2; /* Redis forgets longer ones by its own clock */
     usual_wait_us = random_wait();
     while (n < wanted) {
@@ -532,6 +572,7 @@ void trace_begin(uint64_t seed, struct trace *ret)
     trace_policies_make();
     choose_kinds();
     n_reservations = n_slots = n_moments = 0;
+    last_charged.cost = 0;
     for (size_t i = 0; i < TRACE_POLICIES * N_KEYS; i++)
         held[i / N_KEYS][i % N_KEYS] = (struct held){.first_end_ms = INT64_MAX};
     now_us = START_US + below(2 * trace_window_us);

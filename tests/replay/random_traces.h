@@ -3,8 +3,9 @@
  *
  * A trace has policies (random_policies.h), a few keys, and ticks with steps. Its clock mostly goes forward, often to
  * the end of a reservation, a lease or a remembered id. Besides checks, peeks and resets, a trace may have refunds,
- * charges that are undone and at_most, request ids, reservations, and slots. Policies may get other numbers during the
- * trace, as by a reload. Some have an override or a candidate, and some are named as inline policies are.
+ * charges that are undone, or that go back to a bucket if it has their level still, and at_most, request ids,
+ * reservations, and slots. Policies may get other numbers during the trace, as by a reload. Some have an override or a
+ * candidate, and some are named as inline policies are.
  */
 #ifndef RL_TESTS_RANDOM_TRACES_H
 #define RL_TESTS_RANDOM_TRACES_H
@@ -26,6 +27,7 @@ enum {
     KIND(ONCE, "request_id", "answered again")                                                                         \
     KIND(REFUND, "refund", "refunded")                                                                                 \
     KIND(UNDO, "undo", "refunded")                                                                                     \
+    KIND(RETURN, "return", "refunded")                                                                                 \
     KIND(RESERVE, "reserve", "held")                                                                                   \
     KIND(SETTLE, "settle", "ended before")                                                                             \
     KIND(CANCEL, "cancel", "ended before")                                                                             \
@@ -64,8 +66,9 @@ void trace_begin(uint64_t seed, struct trace *ret);
 void trace_end(void);
 /* Makes the steps of the tick at now_us, up to TRACE_STEPS_MAX; returns their number. */
 size_t trace_tick(struct trace_step *steps);
-int64_t trace_later(void);                        /* the time of the next tick */
-void trace_denied(const struct trace_step *step); /* the step was denied: later steps cannot use it */
+int64_t trace_later(void);                         /* the time of the next tick */
+void trace_denied(const struct trace_step *step);  /* the step was denied: later steps cannot use it */
+void trace_allowed(const struct trace_step *step); /* else: they may take back its charge */
 void trace_step_copy(struct trace_step *to, const struct trace_step *from);
 
 #endif

@@ -19,14 +19,13 @@
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     default: the policy's wait
  *   POLICY KEY most UNITS                      at_most
  *   POLICY KEY refund UNITS
- *   POLICY KEY undo UNITS MADE_US                takes back a charge of that time as if it had not been
- *   POLICY KEY reset 0
- *   POLICY KEY reserve UNITS ID TTL_MS
- *   POLICY KEY settle USED ID 0                  ID of an earlier reserve, admitted or not
- *   POLICY KEY merge UNITS ID TTL_MS             into its one limit; the first of an ID says when it was drawn
- *   POLICY KEY sweep 0                           give back the units of ended reservations; no line of output
- *   slot acquire|release|renew POLICY KEY SLOT   of the policy's concurrency limits; a new SLOT for each acquire
- *   all N POLICY KEY COST ...                  a check of N keys, all or nothing; no counter twice
+ *   POLICY KEY undo UNITS MADE_US LEVEL          takes back a charge of that time as if it had not been; LEVEL: only
+ * from a bucket that has it still, drained since then; 0 = from any POLICY KEY reset 0 POLICY KEY reserve UNITS ID
+ * TTL_MS POLICY KEY settle USED ID 0                  ID of an earlier reserve, admitted or not POLICY KEY merge UNITS
+ * ID TTL_MS             into its one limit; the first of an ID says when it was drawn POLICY KEY sweep 0 give back the
+ * units of ended reservations; no line of output slot acquire|release|renew POLICY KEY SLOT   of the policy's
+ * concurrency limits; a new SLOT for each acquire all N POLICY KEY COST ...                  a check of N keys, all or
+ * nothing; no counter twice
  *   ... id=ID keep=MS                          for check, most and all: a request id, and how long it is remembered
  *   end
  *
@@ -361,6 +360,7 @@ static void read_step(const char *first, char **line)
     if (step->op.kind == OP_SETTLE) cost = 0;
     if (is_undo) {
         step->reservation.made_us = next_number(line);
+        step->reservation.level = next_number(line);
         step->op.reservation = &step->reservation;
     }
     name_record(step, policy, key);

@@ -497,10 +497,10 @@ static void a_failed_allocation_leaves_no_half_made_store(void **state)
     mem_fail_nth(0);
 }
 
-static int64_t undo(const struct limit *limit, int64_t units, int64_t made_us)
+static int64_t undo(const struct limit *limit, int64_t units, int64_t made_us, int64_t level)
 {
     struct op_member member = {.limit = limit, .key = slice_of("a"), .cost = units};
-    struct op_reservation charge = {.made_us = made_us};
+    struct op_reservation charge = {.made_us = made_us, .level = level};
     struct op op = {.kind = OP_REFUND, .n_members = 1, .members = &member, .reservation = &charge};
     assert_int_equal(store_submit(&fixture.store, &op), SUBMIT_DECIDED);
     return member.refunded;
@@ -515,11 +515,35 @@ static void a_bucket_that_gives_a_charge_back_keeps_what_others_took_meanwhile(v
     assert_true(ask(OP_CHECK, limit, "a", 5).decision.allowed);
     memory_fixture_advance(&fixture, SECOND_US);
     assert_true(ask(OP_CHECK, limit, "a", 1).decision.allowed);
-    assert_int_equal(undo(limit, 5, made_us), 4);
+    assert_int_equal(undo(limit, 5, made_us, 0), 4);
     assert_int_equal(ask(OP_PEEK, limit, "a", 0).decision.remaining, 9);
 
     memory_fixture_advance(&fixture, 10 * SECOND_US);
-    assert_int_equal(undo(limit, 5, made_us), 0);
+    assert_int_equal(undo(limit, 5, made_us, 0), 0);
+}
+
+/* A unit a second: the level of a unit is a second's. */
+static void a_bucket_whose_level_is_known_gives_back_whole_units_if_nobody_was_charged_since(void **state)
+{
+    (void)state;
+    const struct limit *limit = limit_of("bucket", ALGO_BUCKET, 10, 10 * SECOND_US);
+    int64_t made_us = fixture.now.wall_us;
+    assert_true(ask(OP_CHECK, limit, "a", 5).decision.allowed);
+    memory_fixture_advance(&fixture, SECOND_US / 2);
+    assert_int_equal(undo(limit, 3, made_us, 5 * SECOND_US - 1), 0);
+    assert_int_equal(undo(limit, 3, made_us, 5 * SECOND_US + 1), 0);
+    assert_int_equal(undo(limit, 3, made_us, 5 * SECOND_US), 3);
+
+    int64_t level = 2 * SECOND_US; /* the same at another moment */
+    assert_int_equal(undo(limit, 1, made_us + SECOND_US, level - SECOND_US), 1);
+    level -= SECOND_US;
+    assert_int_equal(undo(limit, 9, made_us, level), 0); /* half a unit is left: none that is whole */
+    assert_int_equal(ask(OP_PEEK, limit, "a", 0).decision.remaining, 9);
+
+    assert_true(ask(OP_CHECK, limit, "a", 1).decision.allowed);
+    assert_int_equal(undo(limit, 1, made_us, level), 0);
+    memory_fixture_advance(&fixture, 10 * SECOND_US);
+    assert_int_equal(undo(limit, 1, made_us, level + SECOND_US), 0);
 }
 
 static void a_window_gives_a_charge_back_only_while_it_runs(void **state)
@@ -528,10 +552,10 @@ static void a_window_gives_a_charge_back_only_while_it_runs(void **state)
     const struct limit *limit = limit_of("window", ALGO_FIXED_WINDOW, 10, SECOND_US);
     int64_t made_us = fixture.now.wall_us;
     ask(OP_CHECK, limit, "a", 5);
-    assert_int_equal(undo(limit, 5, made_us), 5);
+    assert_int_equal(undo(limit, 5, made_us, 0), 5);
     memory_fixture_advance(&fixture, SECOND_US);
     ask(OP_CHECK, limit, "a", 5);
-    assert_int_equal(undo(limit, 5, made_us), 0);
+    assert_int_equal(undo(limit, 5, made_us, 0), 0);
     assert_int_equal(ask(OP_PEEK, limit, "a", 0).decision.remaining, 5);
 }
 
@@ -565,6 +589,7 @@ int main(void)
         STORE_TEST(a_failed_allocation_charges_none_of_several_members),
         STORE_TEST(a_failed_allocation_leaves_no_half_made_store),
         STORE_TEST(a_bucket_that_gives_a_charge_back_keeps_what_others_took_meanwhile),
+        STORE_TEST(a_bucket_whose_level_is_known_gives_back_whole_units_if_nobody_was_charged_since),
         STORE_TEST(a_window_gives_a_charge_back_only_while_it_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,8 +177,7 @@ bool redis_batches_has_space(const struct redis_batches *batches)
                                   now_us, usual_deadline_us(batches));
 }
 
-/* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
-static void wait_again(struct redis_batches *batches, struct op *op)
+void redis_batches_wait_again(struct redis_batches *batches, struct op *op)
 {
     op->sent = false;
     op->runs_until_us = 0;
@@ -192,7 +191,7 @@ static void send_refused(struct redis_batches *batches)
     while (!list_empty(&batches->refused)) {
         struct list *last = batches->refused.prev;
         list_remove(last);
-        wait_again(batches, LIST_ITEM(last, struct op, link));
+        redis_batches_wait_again(batches, LIST_ITEM(last, struct op, link));
     }
 }
 
@@ -225,7 +224,7 @@ static void fill_call(struct redis_batches *batches, struct batch_call *call)
         } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
             redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
         } else {
-            wait_again(batches, op);
+            redis_batches_wait_again(batches, op);
             is_full = status == BATCH_FULL || ++n_passed == PASSED_MAX;
             if (!is_full) op_queue_pass(&batches->waiting, op);
         }

@@ -19,6 +19,8 @@ void redis_batches_send_call(struct batch_call *call);
 /* Its ops to `to`; the call is kept for another batch, or freed if a burst has left too many. */
 void redis_batches_release_call(struct batch_call *call, struct list *to);
 bool redis_batches_has_space(const struct redis_batches *batches); /* the window has, for one more */
+/* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
+void redis_batches_wait_again(struct redis_batches *batches, struct op *op);
 void redis_batches_end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome);
 /* For people. `call`: the ops that end with it. */
 void redis_batches_note_error(const struct batch_call *call, const char *text);

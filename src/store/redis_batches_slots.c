@@ -48,20 +48,30 @@ static enum batch_status add_to_call(struct batch_call *call, struct op *op)
     return status;
 }
 
-/* Into the open call of its hash slot, or a new one behind that. */
+/* It waits again while the open call of its hash slot is closed, so that no check goes with that which is behind it. */
+static void wait_for_next_call(struct redis_batches *batches, struct op *op)
+{
+    struct batch_call *call = batches->slots->of[op->hash_slot].open;
+    redis_batches_wait_again(batches, op);
+    close_call(call);
+}
+
+/* Into the open call of its hash slot, or into a new one. */
 static void add_op(struct redis_batches *batches, struct op *op, struct list *open)
 {
     struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
     bool is_alone = op->is_asking || slot->alone_until_us > batches->clock->mono_us;
-    if (slot->open != NULL && is_alone) close_call(slot->open);
+    if (slot->open != NULL && is_alone) {
+        wait_for_next_call(batches, op);
+        return;
+    }
     if (slot->open == NULL) open_call(batches, op, open);
 
     enum batch_status status = slot->open != NULL ? add_to_call(slot->open, op) : BATCH_NO_MEMORY;
     bool is_full = (status == BATCH_FULL || status == BATCH_CLASHES) && batch_n_ops(slot->open->batch) > 0;
     if (is_full) {
-        close_call(slot->open);
-        struct batch_call *next = open_call(batches, op, open);
-        status = next != NULL ? add_to_call(next, op) : BATCH_NO_MEMORY;
+        wait_for_next_call(batches, op);
+        return;
     }
     if (status != BATCH_ADDED) redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory, or it fits no batch */
     if (slot->open != NULL && is_alone) close_call(slot->open);

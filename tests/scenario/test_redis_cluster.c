@@ -31,6 +31,34 @@ static void checks_of_a_key_are_one_in_a_cluster_too(void **state)
     assert_int_equal(nodes[0].n_calls, 1);
 }
 
+/* A call that is sent takes waiting checks of its keys along, but none from behind an op that it had no place for. */
+static void no_check_overtakes_a_reset_of_its_key(void **state)
+{
+    (void)state;
+    open_cluster();
+    struct ask *first = check_and_send("k");
+    struct ask *reset = store_fixture_ask("k", OP_RESET, 0);
+    struct ask *last = check_and_send("k");
+    store_fixture_settle();
+    assert_int_equal(nodes[0].n_calls, 3);
+    assert_remaining(first, 9);
+    assert_int_equal(reset->outcome, OP_DECIDED);
+    assert_remaining(last, 9); /* of what the node says behind the reset */
+}
+
+static void no_check_overtakes_one_of_its_key_with_another_wait(void **state)
+{
+    (void)state;
+    open_cluster();
+    struct ask *first = check_and_send("k"), *other = check_and_send("k"), *last = check_and_send("k");
+    other->member.max_wait_us = 1; /* another's constants: not in the first one's call */
+    store_fixture_settle();
+    assert_int_equal(nodes[0].n_calls, 3);
+    assert_remaining(first, 9);
+    assert_remaining(other, 9);
+    assert_remaining(last, 9);
+}
+
 static void each_node_gets_the_keys_of_its_hash_slots(void **state)
 {
     (void)state;
@@ -342,6 +370,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(keys_of_one_hash_slot_share_a_call_and_others_do_not),
         CASE(checks_of_a_key_are_one_in_a_cluster_too),
+        CASE(no_check_overtakes_a_reset_of_its_key),
+        CASE(no_check_overtakes_one_of_its_key_with_another_wait),
         CASE(each_node_gets_the_keys_of_its_hash_slots),
         CASE(ops_that_are_moved_and_those_behind_them_keep_their_order),
         CASE(an_op_that_was_overtaken_where_its_slot_moved_is_not_sent_again),

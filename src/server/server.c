@@ -46,6 +46,7 @@ struct acceptor {
 struct server {
     struct sessions sessions;
     struct acceptor acceptors[N_SERVER_ENDPOINTS];
+    bool has_accepted; /* in this tick, or a connection waits to be */
     uv_timer_t drain_timer;
     unsigned n_open; /* our handles that are not closed yet, sessions aside */
     void (*on_drained)(void *arg);
@@ -172,7 +173,7 @@ static void count_pause(struct acceptor *acceptor)
 static void try_accept(struct acceptor *acceptor)
 {
     struct sessions *sessions = &acceptor->server->sessions;
-    acceptor->accept_waits = true;
+    acceptor->accept_waits = acceptor->server->has_accepted = true;
     if (acceptor->n_accepted >= ACCEPTS_LEAST && sessions_is_tick_spent(sessions)) return;
     if (acceptor->group.n >= acceptor->max) {
         bool gives_way = acceptor->group.role == ROLE_ADMIN && session_give_way(sessions, &acceptor->group);
@@ -260,6 +261,9 @@ void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg)
 void server_tick_end(struct server *server)
 {
     sessions_tick_end(&server->sessions);
+    if (!server->has_accepted) return; /* as in nearly every tick */
+
+    server->has_accepted = false;
     for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) {
         struct acceptor *acceptor = &server->acceptors[i];
         acceptor->n_accepted = 0;

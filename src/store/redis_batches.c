@@ -311,7 +311,7 @@ void redis_batches_send(struct redis_batches *batches)
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill_call(batches, call);
-        if (batches->options->merge) redis_batches_fill_by_merging(batches, call);
+        if (batches->options->merge && batches->waiting.n > 0) redis_batches_fill_by_merging(batches, call);
         redis_batches_send_call(call);
     }
 }

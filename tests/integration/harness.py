@@ -63,14 +63,14 @@ def short_directory():
 
 
 def eventually(condition, what, patience_s=PATIENCE_S):
-    """Wait until condition() is true, and return its value."""
+    """Wait until condition() is true, and return its value. `what` is it in words, or a function that finds them at the end."""
     until = time.monotonic() + patience_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > until:
-            raise AssertionError(f"not within {patience_s} s: {what}")
+            raise AssertionError(f"not within {patience_s} s: {what() if callable(what) else what}")
         time.sleep(0.005)
 
 
@@ -163,7 +163,7 @@ class Process:
                     raise AssertionError(f"ended with {self.process.returncode} and no line {pattern!r}:\n{self.text()}")
             return None
 
-        return eventually(found, f"a line {pattern!r} in\n{self.text()}", patience_s)
+        return eventually(found, lambda: f"a line {pattern!r} in\n{self.text()}", patience_s)
 
 
 class RedisProcess(Process):

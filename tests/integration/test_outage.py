@@ -18,6 +18,7 @@ policies:
   error: {{algorithm: fixed_window, limit: 1000, window: 1d, on_failure: error}}
   local: {{algorithm: fixed_window, limit: 3, window: 1d, on_failure: local}}
 """
+PATIENT = POLICIES.replace(f"{DEADLINE_MS}ms", "5s")  # where Redis is to answer every check, if only with an error
 
 
 @pytest.fixture
@@ -113,8 +114,8 @@ def test_a_request_may_shorten_its_deadline(daemon, redis, connect):
     redis.resume()
 
 
-def test_an_error_of_redis_is_its_own_reason(daemon, redis, connect):
-    client = connect(daemon)
+def test_an_error_of_redis_is_its_own_reason(ratelimitd, redis, connect):
+    client = connect(ratelimitd(PATIENT, redis=redis))
     assert source(client) == "redis"
     with redis.client() as admin:
         admin.config_set("maxmemory", "1")
@@ -236,7 +237,7 @@ def test_a_reserve_that_was_given_up_on_is_not_charged_when_redis_goes_on(rateli
 def test_a_redis_that_refuses_every_command_is_in_the_log_and_in_the_status(ratelimitd, redis, connect, place_of_notices):
     """Redis is connected, but decides no check. Earlier the log was empty, and the status was "Redis: ready"."""
     path, statuses = place_of_notices
-    daemon = ratelimitd(POLICIES, redis=redis, env={"NOTIFY_SOCKET": path})
+    daemon = ratelimitd(PATIENT, redis=redis, env={"NOTIFY_SOCKET": path})
     client = connect(daemon)
     assert source(client) == "redis"
     with redis.client() as direct:
@@ -280,7 +281,7 @@ def test_a_policy_that_redis_refuses_is_in_the_log_however_slow_its_checks_come(
     policy was denied for ever in silence."""
     path, statuses = place_of_notices
     with redis.client() as direct:
-        daemon = ratelimitd(POLICIES, redis=redis, redis_options=refused_user(direct, tmp_path), env={"NOTIFY_SOCKET": path})
+        daemon = ratelimitd(PATIENT, redis=redis, redis_options=refused_user(direct, tmp_path), env={"NOTIFY_SOCKET": path})
         client = connect(daemon)
         for _ in range(3):
             assert client.check("deny", "a-key-of-mine")["reason"] == "store_error"
@@ -299,7 +300,7 @@ def test_a_policy_that_redis_refuses_is_in_the_log_however_slow_its_checks_come(
 def test_explain_has_redis_own_words(ratelimitd, redis, connect, tmp_path):
     """Earlier it had only "the store answered with an error"."""
     with redis.client() as direct:
-        client = connect(ratelimitd(POLICIES, redis=redis, redis_options=refused_user(direct, tmp_path)))
+        client = connect(ratelimitd(PATIENT, redis=redis, redis_options=refused_user(direct, tmp_path)))
         with pytest.raises(RpcError) as error:
             client.call("explain", "deny", "alice")
         assert error.value.code == "STORE_UNAVAILABLE"
@@ -317,7 +318,7 @@ def asked_until_the_breaker_opens(client, policy="allow"):
 
 def test_a_full_redis_is_asked_five_times_and_then_not_until_it_has_memory(ratelimitd, redis, connect, place_of_notices):
     notices, status = place_of_notices
-    daemon = ratelimitd(POLICIES, redis=redis, env={"NOTIFY_SOCKET": notices})
+    daemon = ratelimitd(PATIENT, redis=redis, env={"NOTIFY_SOCKET": notices})
     client = connect(daemon)
     assert source(client) == "redis"
     with redis.client() as admin:
@@ -338,8 +339,8 @@ def test_a_full_redis_is_asked_five_times_and_then_not_until_it_has_memory(ratel
     assert client.remaining("allow", "k7") == 1000  # what the breaker answered was not charged
 
 
-def test_the_breaker_closes_without_traffic(daemon, redis, connect):
-    client = connect(daemon)
+def test_the_breaker_closes_without_traffic(ratelimitd, redis, connect):
+    client = connect(ratelimitd(PATIENT, redis=redis))
     with redis.client() as admin:
         admin.config_set("maxmemory", "1")
         asked_until_the_breaker_opens(client)
@@ -348,7 +349,7 @@ def test_the_breaker_closes_without_traffic(daemon, redis, connect):
 
 
 def test_a_busy_redis_opens_the_breaker_until_its_script_is_killed(ratelimitd, redis, connect):
-    daemon = ratelimitd(POLICIES.replace(f"{DEADLINE_MS}ms", "2s"), redis=redis)
+    daemon = ratelimitd(PATIENT, redis=redis)
     client = connect(daemon)
     assert source(client) == "redis"
     with redis.client() as admin, redis.client() as other:

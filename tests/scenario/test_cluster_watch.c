@@ -36,6 +36,9 @@ static struct fixture {
     bool is_closed;
 } * w;
 
+static const char no_shards[] =
+    "-ERR Unknown subcommand or wrong number of arguments for 'SHARDS'. Try CLUSTER HELP.\r\n";
+
 static char map_of_all[N_FAKES][128]; /* in the form of SLOTS: that node has all hash slots */
 
 static void on_map(void *arg, const struct cluster_map *map)
@@ -85,7 +88,7 @@ static int set_up(void **state)
         fake_redis_init_tcp(&node->fake, &w->patient.loop, "", NULL);
         node->fake.arg = node;
         node->fake.on_other = on_command;
-        node->shards = "-ERR Unknown subcommand or wrong number of arguments for 'SHARDS'. Try CLUSTER HELP.\r\n";
+        node->shards = no_shards;
         node->slots = map_of_all[i];
         snprintf(map_of_all[i], sizeof map_of_all[i],
                  "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%u\r\n$2\r\nid\r\n", node->fake.port);
@@ -156,6 +159,31 @@ static bool had_time(void)
     return w->n_none == 0;
 }
 
+/* The n-th seed was asked, and on a busy machine its answer came too late. */
+static bool was_late(uint32_t n)
+{
+    return strstr(cluster_watch_passed(w->watch, n), "no answer within 250 ms") != NULL;
+}
+
+/* The first two are the seeds. The first map is certainly that of 0: until then 1 is silent. */
+static void open_at_first_of_two(void)
+{
+    w->nodes[1].shards = NULL;
+    open_watch(seeds_of(0, 1));
+    until_maps(1);
+    w->n_none = 0;
+    w->nodes[1].shards = no_shards;
+}
+
+/* A node of its map does not serve. The next map comes, and 1 was in time to be asked for it. */
+static void doubt_until_second_was_asked(void)
+{
+    do {
+        cluster_watch_doubt(w->watch);
+        until_maps(w->n_maps + 1);
+    } while (was_late(1));
+}
+
 static void expect_all_at(int node)
 {
     assert_int_equal(w->map.n_nodes, 1);
@@ -214,8 +242,10 @@ static void a_wish_during_a_round_brings_another_one(void **state)
 {
     (void)state;
     w->nodes[0].slots = NULL; /* passed over: the round takes a while */
+    w->nodes[1].slots = NULL; /* no round is over before */
     open_watch(seeds_of(0, 1));
     while (w->nodes[0].n_slots == 0) patient_loop_ticks(&w->patient, 1);
+    w->nodes[1].slots = map_of_all[1];
     cluster_watch_ask(w->watch);
     until_maps(2);
 }
@@ -238,32 +268,27 @@ static void the_one_that_answered_goes_first_next_time(void **state)
 static void a_node_that_is_cut_off_is_not_believed_for_ever(void **state)
 {
     (void)state;
-    open_watch(seeds_of(0, 1));
-    until_maps(1);
-    cluster_watch_doubt(w->watch); /* it says the same again and again, but a node of its map does not serve */
-    until_maps(2);
+    open_at_first_of_two();
+    doubt_until_second_was_asked();
     assert_true(w->nodes[1].n_slots > 0);
-    if (had_time()) expect_all_at(1);
+    expect_all_at(1);
 }
 
 static void a_redirect_doubts_no_map(void **state)
 {
     (void)state;
-    open_watch(seeds_of(0, 1));
-    until_maps(1);
+    open_at_first_of_two();
     cluster_watch_ask(w->watch);
     until_maps(2);
-    if (had_time()) expect_all_at(0);
+    if (!was_late(0)) expect_all_at(0);
 }
 
 static void another_node_that_knows_fewer_hash_slots_is_not_believed(void **state)
 {
     (void)state;
     w->nodes[1].slots = "*1\r\n*3\r\n:0\r\n:16382\r\n*3\r\n$9\r\n127.0.0.1\r\n:7\r\n$2\r\nid\r\n";
-    open_watch(seeds_of(0, 1)); /* 1 was told to forget a node, and has not heard who has its hash slot now */
-    until_maps(1);
-    cluster_watch_doubt(w->watch);
-    until_maps(2);
+    open_at_first_of_two(); /* 1 was told to forget a node, and has not heard who has its hash slot now */
+    doubt_until_second_was_asked();
     if (!had_time()) return;
     expect_all_at(0);
     assert_non_null(strstr(cluster_watch_passed(w->watch, 1), "fewer hash slots"));
@@ -272,8 +297,7 @@ static void another_node_that_knows_fewer_hash_slots_is_not_believed(void **stat
 static void a_cluster_that_has_become_smaller_is_believed_at_last(void **state)
 {
     (void)state;
-    open_watch(seeds_of(0, 1));
-    until_maps(1);
+    open_at_first_of_two();
     for (int i = 0; i < 2; i++)
         w->nodes[i].slots = "*1\r\n*3\r\n:0\r\n:99\r\n*3\r\n$9\r\n127.0.0.1\r\n:7\r\n$2\r\nid\r\n";
     w->nodes[0].shards = NULL; /* silent, as is the only node of the last map */
@@ -305,7 +329,7 @@ static void another_server_is_asked_at_once_after_the_settings_have_changed(void
     snprintf(w->seeds, sizeof w->seeds, "%s", w->nodes[1].fake.address);
     cluster_watch_options_changed(w->watch);
     until_maps(2);
-    expect_all_at(1);
+    if (!was_late(0)) expect_all_at(1);
 }
 
 static void a_watch_that_closes_while_it_asks_says_nothing_more(void **state)
@@ -314,10 +338,12 @@ static void a_watch_that_closes_while_it_asks_says_nothing_more(void **state)
     w->nodes[0].slots = NULL;
     open_watch(w->nodes[0].fake.address);
     while (w->nodes[0].n_slots == 0) patient_loop_ticks(&w->patient, 1);
+    unsigned n_none = w->n_none; /* of rounds before, on a busy machine */
     cluster_watch_close(w->watch, on_closed, NULL);
     w->watch = NULL;
     patient_loop_until(&w->patient, is_closed, NULL);
-    assert_int_equal(w->n_maps + w->n_none, 0);
+    assert_int_equal(w->n_maps, 0);
+    assert_int_equal(w->n_none, n_none);
 }
 
 /* ---- servers that are of no use ---- */

@@ -1,6 +1,6 @@
 """soak_model.py: runs the model for any time, on schedules that no test has used, with every algorithm and every store.
 
-    soak_model.py [--for 10m] [--seed N] [--traces N]      `./dev soak model` ends up here
+    soak_model.py [--for 10m] [--seed N] [--traces N] [--on KIND]      `./dev soak model` ends up here
 
 Two parts run at the same time, and each counts its decisions:
 
@@ -14,7 +14,7 @@ differential   tests/replay/differential.c compares the script with the C algori
                number of decisions of each kind at its end
 
 A difference ends the soak. It prints the seed and step, and shrinks a trace of the model. The seeds begin with the time, or
-at --seed. --traces ends each part after this number of traces (to repeat a difference).
+at --seed. --traces ends each part after this number of traces, and --on takes one kind of server (to repeat a difference).
 """
 
 import argparse
@@ -153,8 +153,9 @@ def main():
     parser.add_argument("--for", dest="seconds", type=duration, default=600, metavar="10m")
     parser.add_argument("--seed", type=int, default=int(time.time()) % SEEDS)
     parser.add_argument("--traces", type=int, default=0, help="the number of traces of each part, in place of a time")
+    parser.add_argument("--on", choices=Redis.KINDS, help="only this kind of server")
     options = parser.parse_args()
-    kinds = [kind for kind in Redis.KINDS if Redis.installed(kind)]
+    kinds = [kind for kind in Redis.KINDS if Redis.installed(kind) and options.on in (None, kind)]
     print(f"seeds from {options.seed}; {', '.join((*traces.EVERY, *traces.COMPAT, traces.MERGING, traces.UNDOING))}; memory, {', '.join(kinds)}", flush=True)
     n_wrong, by_model, by_script, script_s, by_kind = 0, 0, 0, 0.0, {}
     for kind in kinds:

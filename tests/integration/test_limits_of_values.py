@@ -23,15 +23,15 @@ def policies(limit, window, more=""):
     return "policies:\n" + "".join(policy(algorithm, limit, window, more) for algorithm in SHAPES)
 
 
-@pytest.fixture(params=["memory", "redis"])
-def serve(request, ratelimitd, connect, redis):
-    """serve(config) -> a client of a daemon on either store, in real time."""
+@pytest.fixture
+def serve(any_store, ratelimitd, connect):
+    """serve(config) -> a client of a daemon on any store, in real time."""
     def start(config):
         config = "defaults: {deadline: 9s, on_failure: error}\n" + config
-        start.daemon = ratelimitd(config, **({"redis": redis} if request.param == "redis" else {}))
+        start.daemon = ratelimitd(config, redis=any_store)
         return connect(start.daemon)
 
-    start.redis = redis if request.param == "redis" else None
+    start.redis = any_store
     return start
 
 

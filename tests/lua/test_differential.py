@@ -27,8 +27,8 @@ def test_the_script_and_the_c_algorithms_agree_on_random_traces(server):
 
 
 def test_the_soak_counts_the_decisions_of_each_part():
-    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_model.py"), "--seed", "5000", "--traces", "1"],
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, str(ROOT / "tests" / "bench" / "soak_model.py"), "--seed", "5000", "--traces", "1",
+                           "--on", "redis"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = re.search(r"^([\d,]+) decisions compared with the model; ([\d,]+) of the script with the C algorithms, .*; 0 failed$", done.stdout, re.M)
     assert counts, done.stdout

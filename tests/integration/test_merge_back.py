@@ -9,7 +9,7 @@ from harness import eventually
 from proxy import Proxy
 
 POLICIES = """
-defaults: {deadline: 50ms, local_share: 1}
+defaults: {deadline: 200ms, local_share: 1}
 policies:
   quota: {algorithm: fixed_window, limit: 100, window: 1d, merge_back: true}
   off: {algorithm: fixed_window, limit: 100, window: 1d}
@@ -182,7 +182,7 @@ def test_an_override_is_charged_by_its_own_numbers(client, redis):
 def test_four_daemons_charge_together_what_they_admitted_together(ratelimitd, redis, connect):
     clients = [connect(ratelimitd(POLICIES, redis=redis)) for _ in range(4)]
     for client in clients:
-        eventually(lambda client=client: client.call("stats")["live_daemons"] == 4, "all are seen")
+        eventually(lambda client=client: client.call("stats")["live_daemons"] == 4, "all are seen", patience_s=20)  # they look every three, later every ten seconds
     lose(redis, *clients)
     answers = [answer for client in clients for answer in client.call("check_many", [["live", "alice"]] * 40)]
     assert sum(answer["allowed"] for answer in answers) == 100

@@ -4,7 +4,8 @@ import pytest
 
 from harness import eventually, run_ratelimitd, shard, stored_keys
 
-POLICIES = """policies:
+PATIENT = "defaults: {deadline: 5s}\n"  # Redis is slow on a busy machine
+POLICIES = PATIENT + """policies:
   login: {algorithm: fixed_window, limit: LIMIT, window: 1d, on_change: reset OTHER}
   plain: {algorithm: fixed_window, limit: LIMIT, window: 1d}
   list:
@@ -91,12 +92,12 @@ def test_what_is_not_the_limits_own_resets_nothing(any_store, ratelimitd, connec
 
 
 def test_slots_that_are_held_stay_held(any_store, ratelimitd, connect):
-    daemon = ratelimitd("policies:\n  p: {limits: [{name: s, algorithm: concurrency, limit: 2}], on_change: reset}\n",
+    daemon = ratelimitd(PATIENT + "policies:\n  p: {limits: [{name: s, algorithm: concurrency, limit: 2}], on_change: reset}\n",
                         redis=any_store)
     client = connect(daemon)
     eventually(lambda: client.call("acquire", "p", "k").get("slot"), "a slot")
     held = client.call("explain", "p", "k")
-    reload(daemon, "policies:\n  p: {limits: [{name: s, algorithm: concurrency, limit: 1}], on_change: reset}\n")
+    reload(daemon, PATIENT + "policies:\n  p: {limits: [{name: s, algorithm: concurrency, limit: 1}], on_change: reset}\n")
     assert held["allowed"] and not client.call("explain", "p", "k")["allowed"]
 
 

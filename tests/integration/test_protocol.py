@@ -437,7 +437,7 @@ def test_two_clients_with_equal_msgids(ratelimitd, connect):
 
 
 def test_same_checks_give_the_same_decisions_on_redis(redis, ratelimitd, connect):
-    config = CONFIG.replace("window: 10s", "window: 1d").replace("window: 1m", "window: 30d")
+    config = CONFIG.replace("window: 10s", "window: 1d").replace("window: 1m", "window: 30d") + "defaults: {deadline: 5s}\n"
     memory, stored = connect(ratelimitd(config)), connect(ratelimitd(config, redis=redis))
     for method, *params in [("check", "login", "k"), ("check", "login", "k", 3), ("check", "login", "k", 2),
                             ("peek", "login", "k"), ("check", "api", "k", 20), ("check", "api", "k"),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/units.h"
 #include "client/flow.h"
 #include "ctl/complain.h"
 
@@ -105,6 +106,11 @@ static enum exit_code look_at(const struct command *command, const struct option
         if (options_is_one(arguments[i])) return misplaced(command, arguments[i]);
         bool has_no_cost = i > 0 && i == n_free && options_parse_number(arguments[i], &number) == -1;
         if (has_no_cost && options_is_one(arguments[i - 1])) return misplaced(command, arguments[i - 1]);
+        bool has_free_wait = (options->given & OPTION_WAIT) && options->wait_ms < 0; /* `check --wait 5s login alice` */
+        if (has_no_cost && has_free_wait && units_duration(arguments[0], &number) == NULL) {
+            complain_usage("%s is taken for POLICY; did you mean --wait=%s?", arguments[0], arguments[0]);
+            return EXIT_USAGE;
+        }
     }
     return EXIT_DONE;
 }

@@ -113,6 +113,9 @@ def test_a_wrong_option_is_named_with_the_way_out(daemon):
         assert done.returncode == USAGE and done.stderr.startswith(f"ratelimitctl: {option}: no such option")
     assert daemon.ctl("--timeout").stderr == "ratelimitctl: --timeout needs a value; try ratelimitctl --help\n"
     assert daemon.ctl("--wait", "5s", "check", "fw", "a").stderr == "ratelimitctl: 5s is not a command; did you mean --wait=5s?\n"
+    for command in (["check", "--wait", "5s", "fw", "a"], ["acquire", "--wait", "5s", "jobs", "a", "--", "true"]):
+        assert daemon.ctl(*command).stderr == "ratelimitctl: 5s is taken for POLICY; did you mean --wait=5s?\n"
+    assert "COST: 'x' is not" in daemon.ctl("check", "--wait=5s", "5s", "a", "x").stderr
     assert daemon.ctl("check", "--all", "fw", "a").stderr == "ratelimitctl: check takes no --all; try ratelimitctl --help\n"
 
 

@@ -7,8 +7,10 @@
  *   batch_replay(reply)               fills every op's results in the order they were added
  *
  * Ops on one key share one place in KEYS whatever their policies, costs and order; equal checks of one key are counted
- * together if `merge` allows it. All kinds of ops may share a batch, but for resets, which have batches of their own.
- * A batch is reused: batch_clear() keeps its memory.
+ * together if `merge` allows it. All kinds of ops may share a batch, but for resets, which have batches of their own:
+ * they work while Redis is full, when the write of a check ends the whole call. So of a client that checks and resets
+ * in turns, a batch has one op, as of one that asks for the same key with other settings each time: its calls take
+ * effect in their order (PROTOCOL.md). A batch is reused: batch_clear() keeps its memory.
  */
 #ifndef RL_STORE_BATCH_H
 #define RL_STORE_BATCH_H

@@ -63,7 +63,7 @@ enum {
     FRESH_MAX = 32,    /* in a round */
 
     RESTED_UNITS = TICK_UNITS / 4,
-    RESTED_US = 5000,
+    RESTED_US = 2500,
 };
 
 /* What is counted of the connections of one endpoint; of some, several count as one. */

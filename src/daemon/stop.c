@@ -63,17 +63,23 @@ void stop_now(struct daemon *daemon, int exit_status)
     admin_door_close(daemon, on_admin_closed);
 }
 
+static void stop_without_slots(struct daemon *daemon)
+{
+    const struct slots *slots = engine_slots(daemon->engine);
+    uint32_t n = slots->n_given_up + slots->n;
+    if (n > 0) log_info("%u slots could not be given back: their leases end by themselves", n);
+    stop_now(daemon, EXIT_CLEAN);
+}
+
 /* Every connection has ended: the slots that they held have to reach the store before its connection closes. */
 void stop_when_left(struct daemon *daemon)
 {
-    if (engine_slots(daemon->engine)->n == 0) stop_now(daemon, EXIT_CLEAN);
+    if (engine_slots(daemon->engine)->n == 0) stop_without_slots(daemon);
 }
 
 static void on_last_slots_timeout(uv_timer_t *timer)
 {
-    struct daemon *daemon = timer->data;
-    log_info("%u slots could not be given back: their leases end by themselves", engine_slots(daemon->engine)->n);
-    stop_now(daemon, EXIT_CLEAN);
+    stop_without_slots(timer->data);
 }
 
 static void on_drained(void *arg)

@@ -323,6 +323,13 @@ static void note_renewed(struct slot *slot)
     }
 }
 
+/* The daemon stops: its lease ends by itself. */
+static void give_up(struct slot *slot)
+{
+    slot->lease = LEASE_NONE;
+    slot->slots->n_given_up++;
+}
+
 /* The store's word about a renewal, or about what was left. */
 static void note_outcome(struct slot *slot, enum op_outcome outcome)
 {
@@ -338,7 +345,7 @@ static void note_outcome(struct slot *slot, enum op_outcome outcome)
         note_renewed(slot);
     }
 
-    if (outcome != OP_DECIDED && slot->state == SLOT_LEFT && slot->slots->leaving) slot->lease = LEASE_NONE;
+    if (outcome != OP_DECIDED && slot->state == SLOT_LEFT && slot->slots->leaving) give_up(slot);
     settle(slot);
 }
 
@@ -381,8 +388,8 @@ static void ask_store(struct slot *slot)
     } else if (status == SUBMIT_PENDING) {
         slot->is_asking = true;
         slot->n_out++;
-    } else if (is_left && slots->leaving) { /* it ends by itself */
-        slot->lease = LEASE_NONE;
+    } else if (is_left && slots->leaving) {
+        give_up(slot);
         settle(slot);
     } else {
         set_due(slot, slots->resume_us);

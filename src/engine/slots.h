@@ -118,9 +118,10 @@ struct slots {
     struct deadlines locals;
     int64_t resume_us; /* the store was away: not to be asked before */
     uint64_t n_made;
-    uint32_t n;   /* that are not gone */
-    bool closed;  /* the store is closed: nothing is asked of it any more */
-    bool leaving; /* the daemon stops: what cannot be given back at once ends by itself */
+    uint32_t n;          /* that are not gone */
+    uint32_t n_given_up; /* of those that are gone: the daemon stopped, and they were not given back */
+    bool closed;         /* the store is closed: nothing is asked of it any more */
+    bool leaving;        /* the daemon stops: what cannot be given back at once ends by itself */
 };
 
 int slots_init(struct slots *slots, const struct clock *clock, struct store *store, struct failure *failure,

@@ -445,3 +445,15 @@ def test_a_peek_for_two_slots_is_refused_with_an_explanation(daemon, connect):
             with pytest.raises(RpcError) as error:
                 client.call(method, policy, "k", 2)
             assert error.value.code == "BAD_COST" and "concurrency" in error.value.message
+
+
+def test_a_stop_without_redis_says_how_many_slots_stay_taken(ratelimitd, start_redis, connect):
+    server = start_redis()
+    daemon = ratelimitd(CONFIG, redis=server)
+    client = connect(daemon)
+    for _ in range(3):
+        assert client.call("acquire", "many", "k")["source"] == "redis"
+    server.kill()
+    eventually(lambda: client.call("stats")["redis_up"] == 0, "Redis is away")
+    daemon.stop()
+    assert "3 slots could not be given back: their leases end by themselves" in daemon.text()

@@ -478,8 +478,10 @@ static void a_stop_waits_for_what_can_be_given_back(void **state)
     assert_int_equal(slots()->n, 2);
     scripted_end(&fixture.scripted, 0, OP_DECIDED);
     assert_int_equal(slots()->n, 1);
+    assert_int_equal(slots()->n_given_up, 0);
     scripted_end(&fixture.scripted, 0, OP_DOWN);
     assert_int_equal(slots()->n, 0);
+    assert_int_equal(slots()->n_given_up, 1);
 }
 
 static void a_stop_does_not_wait_for_a_store_that_is_away(void **state)
@@ -490,6 +492,7 @@ static void a_stop_does_not_wait_for_a_store_that_is_away(void **state)
     slots_stop(slots());
     slots_end(&alice);
     assert_int_equal(slots()->n, 0);
+    assert_int_equal(slots()->n_given_up, 1);
 }
 
 static void a_stop_gives_up_all_that_waits_for_the_store_together(void **state)

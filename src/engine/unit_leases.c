@@ -34,15 +34,18 @@ struct unit_lease {
     bool is_asking;    /* a check that asks for units is under way */
     bool is_unwanted;  /* and another op of the key behind it: what is granted goes back */
     bool is_forgotten; /* which has taken back what others were charged: what is granted may be gone */
-    int64_t full;      /* of the limit that the units were granted under */
-    int64_t units;     /* charged and not used */
-    int64_t asked_us;  /* CLOCK_MONOTONIC: the store has granted them later than this */
-    int64_t now_us;    /* the store's time when it did */
-    int64_t seen_us;   /* CLOCK_MONOTONIC: last asked for */
-    int64_t left;      /* what the store had left when it last answered; -1 = it has not yet */
-    int64_t size;      /* of the lease */
+    bool is_alone;  /* of a bucket: nobody else was charged between the store's last two answers, as far as is known */
+    bool is_unsure; /* the next answer says nothing of that */
+    int64_t full;   /* of the limit that the units were granted under */
+    int64_t units;  /* charged and not used */
+    int64_t asked_us; /* CLOCK_MONOTONIC: the store has granted them later than this */
+    int64_t now_us;   /* the store's time when it did */
+    int64_t seen_us;  /* CLOCK_MONOTONIC: last asked for */
+    int64_t left;     /* what the store had left when it last answered; -1 = it has not yet */
+    int64_t size;     /* of the lease */
     int64_t next_size;
-    struct state state; /* after the grant, and what else this daemon was charged since */
+    struct state state; /* after the grant, and what else this daemon was charged since; without units, a bucket's as
+                           the store last had it */
     uint8_t bytes[KEY_HEAD_MAX + KEY_MAX];
 };
 
@@ -166,8 +169,11 @@ static struct unit_lease *find_or_add(struct unit_leases *leases, const struct o
     hashes[place] = hash;
 
     const struct limit *limit = member->limit;
-    *chosen = (struct unit_lease){
-        .head_len = limit->key_head_len, .key_len = (uint16_t)member->key.len, .left = -1, .next_size = BUSY};
+    *chosen = (struct unit_lease){.head_len = limit->key_head_len,
+                                  .key_len = (uint16_t)member->key.len,
+                                  .left = -1,
+                                  .next_size = BUSY,
+                                  .is_unsure = true};
     deadline_init(&chosen->age);
     memcpy(chosen->bytes, limit->key_head, chosen->head_len);
     memcpy(chosen->bytes + chosen->head_len, member->key.data, chosen->key_len);
@@ -215,11 +221,46 @@ static void lose(struct unit_leases *leases, struct unit_lease *lease)
     let_go(leases, lease);
 }
 
-/* In the order of the client's ops. A bucket's units come back with time. */
+/* The store's state as of now_us, its time, and what of the lease may still be used. */
+static int64_t view_at(struct view *view, struct unit_lease *lease, const struct op_member *member, int64_t now_us)
+{
+    limit_here(view, member->limit, member->key, member->max_wait_us, now_us);
+    limit_view(view, &lease->state);
+    view->state = NULL;
+    int64_t most = lease->now_us < view->since_us ? 0 : view->used / view->step;
+    return lease->units < most ? lease->units : most;
+}
+
+/* Time has taken back all but `units`. */
+static void keep(struct unit_lease *lease, int64_t units)
+{
+    engine_counters.leases_lost += (uint64_t)(lease->units - units);
+    lease->units = units;
+}
+
+/* The charge that the units are of. Those of a bucket go back only if it has the level that it would have if nobody
+ * else had been charged since the grant: what the leases of others count on is below that, less these units. */
+static struct op_reservation charge_of(const struct unit_leases *leases, struct unit_lease *lease)
+{
+    struct op_reservation charge = {.made_us = lease->now_us};
+    if (!limit_is_bucket(lease->limit)) return charge;
+
+    const struct op_member member = {.limit = lease->limit, .key = {lease->bytes + lease->head_len, lease->key_len}};
+    struct view view;
+    charge.made_us += leases->clock->mono_us - lease->asked_us;
+    keep(lease, view_at(&view, lease, &member, charge.made_us));
+    charge.level = view.used;
+    limit_charge(&view, -lease->units);
+    limit_ops(lease->limit)->save(&view, &lease->state);
+    return charge;
+}
+
+/* In the order of the client's ops. */
 static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
 {
-    int64_t units = lease->units, used = lease->size - units;
-    struct give_back *back = units > 0 && !limit_is_bucket(lease->limit) ? take_idle(leases) : NULL;
+    int64_t used = lease->size - lease->units;
+    struct op_reservation charge = charge_of(leases, lease);
+    struct give_back *back = lease->units > 0 ? take_idle(leases) : NULL;
     lease->next_size = used > SIZE_MIN ? used : SIZE_MIN;
     if (back == NULL) {
         lose(leases, lease);
@@ -229,8 +270,8 @@ static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint
     memcpy(back->key, lease->bytes + lease->head_len, lease->key_len);
     back->leases = leases;
     back->set = policy_set_ref(lease->set);
-    back->member = (struct op_member){.limit = lease->limit, .key = {back->key, lease->key_len}, .cost = units};
-    back->charge = (struct op_reservation){.made_us = lease->now_us};
+    back->member = (struct op_member){.limit = lease->limit, .key = {back->key, lease->key_len}, .cost = lease->units};
+    back->charge = charge;
     back->op = (struct op){.kind = OP_REFUND,
                            .n_members = 1,
                            .members = &back->member,
@@ -274,23 +315,6 @@ void unit_leases_end(struct unit_leases *leases)
 }
 
 /* ---- using ---- */
-
-/* The store's state as of now_us, its time, and what of the lease may still be used. */
-static int64_t view_at(struct view *view, struct unit_lease *lease, const struct op_member *member, int64_t now_us)
-{
-    limit_here(view, member->limit, member->key, member->max_wait_us, now_us);
-    limit_view(view, &lease->state);
-    view->state = NULL;
-    int64_t most = lease->now_us < view->since_us ? 0 : view->used / view->step;
-    return lease->units < most ? lease->units : most;
-}
-
-/* Time has taken back all but `units`. */
-static void keep(struct unit_lease *lease, int64_t units)
-{
-    engine_counters.leases_lost += (uint64_t)(lease->units - units);
-    lease->units = units;
-}
 
 /* The next lease is to last half of its age. */
 static int64_t size_after(const struct unit_leases *leases, const struct unit_lease *lease)
@@ -337,6 +361,12 @@ bool unit_leases_decide(struct unit_leases *leases, struct check *check)
 
 /* ---- asking ---- */
 
+/* Will the store take the units back? A bucket that others are charged in keeps them until they are used. */
+static bool is_sole(const struct unit_lease *lease)
+{
+    return lease->is_alone || !limit_is_bucket(lease->limit);
+}
+
 /* A plain check that no unit was left for. */
 static void submit_plain(struct unit_leases *leases, struct check *check)
 {
@@ -349,7 +379,7 @@ static void submit_plain(struct unit_leases *leases, struct check *check)
     lease->seen_us = leases->clock->mono_us;
     if (lease->units > 0) { /* too few for it, or another version's or limit's */
         bool is_over = lease->version != member->limit->policy->version || leases->clock->mono_us >= end_us(lease);
-        if (is_over || !limit_is_bucket(lease->limit)) give_back(leases, lease, op->client);
+        if (is_over || is_sole(lease)) give_back(leases, lease, op->client);
         return;
     }
     if (lease->is_asking || member->cost != 1 || lease->left < 0) return;
@@ -363,9 +393,9 @@ static void submit_plain(struct unit_leases *leases, struct check *check)
     lease->is_unwanted = lease->is_forgotten = false;
 }
 
-/* After the op units that are held may not be charged any more. A window's go back before it. A bucket's level falls
- * below what its leases count on by whatever takes a charge back: a reservation that has ended, a check_all that is
- * undone in one of several places. */
+/* After the op units that are held may not be charged any more. A bucket's level falls below what its leases count on
+ * by whatever takes a charge back: a reservation that has ended, a check_all that is undone in one of several places.
+ */
 static bool forgets(const struct check *check, const struct limit *limit)
 {
     const struct op *op = &check->op;
@@ -385,11 +415,12 @@ void unit_leases_submit(struct unit_leases *leases, struct check *check)
         struct unit_lease *lease = find(leases, &op->members[i]);
         if (lease == NULL) continue;
         const struct limit *limit = op->members[i].limit;
-        bool is_bucket = limit_is_bucket(limit), is_forgotten = forgets(check, limit);
+        bool is_forgotten = forgets(check, limit);
         check->n_leased += lease->units;
-        if (lease->units > 0 && (!is_bucket || is_forgotten)) give_back(leases, lease, op->client);
-        lease->is_unwanted |= lease->is_asking && !is_bucket;
+        if (lease->units > 0 && (is_sole(lease) || is_forgotten)) give_back(leases, lease, op->client);
+        lease->is_unwanted |= lease->is_asking && !limit_is_bucket(limit);
         lease->is_forgotten |= lease->is_asking && is_forgotten;
+        lease->is_unsure |= op->kind != OP_PEEK;
     }
 }
 
@@ -415,6 +446,22 @@ static void begin(struct unit_leases *leases, struct unit_lease *lease, struct c
         lose(leases, lease);
     else if (lease->is_unwanted || leases->is_over || !is_kept)
         give_back(leases, lease, op->client);
+}
+
+/* What the store says of a bucket, before this daemon's own notes of it change. */
+static void watch(struct unit_lease *lease, const struct op *op)
+{
+    const struct op_member *member = &op->members[0];
+    struct view view;
+    if (!limit_is_bucket(member->limit)) return;
+
+    (void)view_at(&view, lease, member, op->now_us);
+    lease->is_alone = lease->is_unsure || view.used == member->used;
+    lease->is_unsure = false;
+    if (lease->units > 0) return;
+    limit_report(&view, member->used, member->extra, 0);
+    limit_charge(&view, member->decision.granted);
+    limit_ops(member->limit)->save(&view, &lease->state);
 }
 
 /* The store has decided a check behind the grant, by a state in which the units that are held count as used. One that
@@ -456,6 +503,7 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
 
     struct unit_lease *lease = find(leases, member); /* the one that is asking stays */
     CHECK(!asked || (lease != NULL && lease->is_asking));
+    if (is_stores && lease != NULL) watch(lease, op);
     if (granted > 1) { /* its own answer is that of one unit */
         struct view view;
         limit_here(&view, member->limit, member->key, member->max_wait_us, op->now_us);

@@ -17,9 +17,11 @@
  * Keys that share a counter may have overrides: units go only to a key whose limit is not below that of the key they
  * were granted for.
  *
- * Unused units of a window go back by a refund that names the moment of the grant: at the lease's age, and right before
- * any other op of the key from here, so that it finds them free. Those of a bucket are not given back, because the
- * leases of others count on its level: they come back with time. A daemon that is killed loses what it holds.
+ * Unused units go back by a refund that names the moment of the grant: at the lease's age, and right before any other
+ * op of the key from here, so that it finds them free. Those of a bucket go back only if nobody else was charged since,
+ * for later leases count on its level: the store compares it with the one that this daemon knows. Else they are lost,
+ * and come back with time; so if others were seen to be charged, the lease is kept over ops that can do without it. A
+ * daemon that is killed loses what it holds.
  *
  * A lease is at most an eighth of what is left, and no more than the last one's use suggests. An entry with units keeps
  * its policies alive, so a reload leaves it alone: under another version of the policy its units go back.

@@ -24,6 +24,13 @@ static const struct limit_spec window = {
 static const struct limit_spec bucket = {
     .algo = ALGO_BUCKET, .limit = 10, .window_us = SECOND_US, .burst = 400, .lease_us = 10 * SECOND_US};
 
+static const struct limit_spec slow = {/* nothing of it drains here */
+                                       .algo = ALGO_BUCKET,
+                                       .limit = 1,
+                                       .window_us = 1000 * WINDOW_US,
+                                       .burst = LIMIT,
+                                       .lease_us = SECOND_US};
+
 static struct clock host;
 static struct shared_store shared;
 static struct shared_link here, there; /* of the daemon with leases, and of another one without */
@@ -390,14 +397,114 @@ static void a_buckets_units_are_used_only_until_they_have_drained(void **state)
     end();
 }
 
-static void a_refund_takes_a_buckets_units_away(void **state)
+static void a_buckets_units_go_back_when_the_lease_has_its_age(void **state)
+{
+    (void)state;
+    begin_with_lease(&slow);
+    assert_int_equal(ask_often(6), 6);
+    pass(SECOND_US);
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - 1 - BUSY - 6);
+    assert_int_equal(engine_counters.leases_returned, BUSY - 6);
+    assert_all_accounted(6);
+    end();
+}
+
+/* Its lease would count on a level that is there no more. */
+static void a_buckets_units_are_lost_if_another_daemon_was_charged_meanwhile(void **state)
+{
+    (void)state;
+    begin_with_lease(&slow);
+    assert_int_equal(ask_often(6), 6);
+    ask(other, OP_CHECK, 1);
+    pass(SECOND_US);
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - 1 - 2 * BUSY - 1);
+    assert_int_equal(engine_counters.leases_lost, BUSY - 6);
+    assert_all_accounted(6);
+    end();
+}
+
+static void a_buckets_units_go_back_after_other_checks_from_here(void **state)
+{
+    struct answer answers[3] = {0};
+    (void)state;
+    begin(&slow, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    for (int i = 0; i < 3; i++) submit(daemon, &answers[i], OP_CHECK, 1); /* the first one asks */
+    exchange();
+    submit(daemon, &answers[0], OP_CHECK, 1); /* by lease */
+    pass(SECOND_US);
+    exchange();
+    assert_int_equal(left_in_store(), LIMIT - BUSY - 3 - 1);
+    assert_int_equal(engine_counters.leases_returned, BUSY - 1);
+    end();
+}
+
+static void a_buckets_units_go_back_when_the_daemon_stops(void **state)
+{
+    (void)state;
+    begin_with_lease(&slow);
+    close_engine(daemon);
+    assert_int_equal(left_in_store(), LIMIT - 1 - BUSY);
+    daemon = engine_new(&host, shared_link_handle(&here), set_of(&slow, ON_FAILURE_DENY), &options);
+    end();
+}
+
+static void a_peek_a_refund_and_a_large_check_find_a_buckets_units_free(void **state)
+{
+    static const struct {
+        enum op_kind kind;
+        int64_t cost, charged;
+    } others[] = {{OP_PEEK, 0, 0}, {OP_REFUND, 3, -3}, {OP_CHECK, LIMIT - BUSY - 1 - 6, LIMIT - BUSY - 1 - 6}};
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        begin_with_lease(&slow);
+        assert_int_equal(ask_often(6), 6);
+        struct answer answer = ask(daemon, others[i].kind, others[i].cost);
+        assert_true(answer.decision.allowed);
+        assert_int_equal(answer.decision.remaining, LIMIT - BUSY - 1 - 6 - others[i].charged);
+        assert_int_equal(engine_counters.leases_returned, BUSY - 6);
+        assert_all_accounted(6);
+        end();
+    }
+}
+
+static void a_buckets_lease_is_kept_over_a_peek_if_others_are_charged_too(void **state)
+{
+    (void)state;
+    begin(&slow, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    ask(other, OP_CHECK, 1);
+    ask_often(1);
+    assert_int_equal(engine_counters.leases_units, BUSY);
+    assert_int_equal(ask(daemon, OP_PEEK, 0).decision.remaining, LIMIT - 2 * BUSY - 2);
+    assert_int_equal(ask_often(BUSY), BUSY);
+    assert_int_equal(engine_counters.leases_lost, 0);
+    end();
+}
+
+static void of_a_unit_that_has_drained_in_part_nothing_goes_back(void **state)
 {
     (void)state;
     begin_with_lease(&bucket);
-    pass(2 * SECOND_US);          /* all that was used has drained: 13 of 33 are charged */
-    ask(daemon, OP_REFUND, BUSY); /* a late one finds the leased units only */
-    int64_t free = left_in_store();
-    assert_int_equal(free, 400);
+    pass(2 * SECOND_US + SECOND_US / 20); /* 20.5 tokens are back, and 33 are charged */
+    assert_int_equal(ask(daemon, OP_PEEK, 0).decision.remaining, 399);
+    assert_int_equal(engine_counters.leases_returned, 12);
+    assert_all_accounted(0);
+    pass(SECOND_US / 20);
+    assert_int_equal(left_in_store(), 400);
+    end();
+}
+
+static void a_refund_takes_a_buckets_units_away_if_others_are_charged_too(void **state)
+{
+    (void)state;
+    begin_with_lease(&bucket);
+    ask(other, OP_CHECK, 1);
+    pass(2 * SECOND_US);          /* all that was used has drained: 14 of 34 are charged */
+    ask(daemon, OP_REFUND, BUSY); /* a late one finds the leased units, and that of the other daemon */
+    assert_int_equal(left_in_store(), 400);
     assert_int_equal(ask_often(1), 0);
     assert_int_equal(engine_counters.leases_lost, BUSY);
     end();
@@ -493,7 +600,14 @@ int main(void)
         cmocka_unit_test(units_that_a_reset_has_forgotten_on_their_way_are_not_given_back),
         cmocka_unit_test(a_reset_after_a_reload_without_lease_finds_the_units),
         cmocka_unit_test(a_buckets_units_are_used_only_until_they_have_drained),
-        cmocka_unit_test(a_refund_takes_a_buckets_units_away),
+        cmocka_unit_test(a_buckets_units_go_back_when_the_lease_has_its_age),
+        cmocka_unit_test(a_buckets_units_are_lost_if_another_daemon_was_charged_meanwhile),
+        cmocka_unit_test(a_buckets_units_go_back_after_other_checks_from_here),
+        cmocka_unit_test(a_buckets_units_go_back_when_the_daemon_stops),
+        cmocka_unit_test(a_peek_a_refund_and_a_large_check_find_a_buckets_units_free),
+        cmocka_unit_test(a_buckets_lease_is_kept_over_a_peek_if_others_are_charged_too),
+        cmocka_unit_test(of_a_unit_that_has_drained_in_part_nothing_goes_back),
+        cmocka_unit_test(a_refund_takes_a_buckets_units_away_if_others_are_charged_too),
         cmocka_unit_test(units_that_drained_before_another_charge_are_counted_as_lost),
         cmocka_unit_test(units_are_used_while_the_store_is_away),
         cmocka_unit_test(units_that_find_the_store_away_at_their_age_are_lost),

@@ -192,7 +192,8 @@ static const char *why_text(const struct check *check, int64_t share, char out[W
             log_escape(shown, sizeof shown, policy->override, strlen(policy->override)));
     if (check->n_leased > 0)
         add(&why, " This daemon held %" PRId64 " units of it that no check had used yet (lease)%s.", check->n_leased,
-            limit_is_bucket(check->op.members[0].limit) ? "; they count as used here" : "");
+            limit_is_bucket(check->op.members[0].limit) ? "; where others were charged since, they count as used here"
+                                                        : "");
     bool has_share = check->plan->on_failure == ON_FAILURE_LOCAL && check->decision.source == SOURCE_REDIS;
     if (has_share && share > 1)
         add(&why, " Without Redis this daemon decides by its share, limit and burst divided by %" PRId64 ".", share);

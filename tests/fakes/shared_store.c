@@ -24,6 +24,7 @@ void shared_store_fini(struct shared_store *shared)
 
 static void decide(struct shared_store *shared, struct op *op)
 {
+    if (shared->before_run != NULL) shared->before_run(op);
     CHECK(shared->memory.ops->submit(shared->memory.impl, op) == SUBMIT_DECIDED);
     op->source = SOURCE_REDIS;
     op->sent = true;

@@ -11,7 +11,8 @@
 struct shared_store {
     struct clock clock; /* the store's; frozen */
     struct store memory;
-    void (*on_run)(struct op *op); /* an op was decided just now; may be NULL */
+    void (*before_run)(struct op *op); /* an op will be decided now; may be NULL, as the next */
+    void (*on_run)(struct op *op);     /* it was */
 };
 
 /* A connection. */

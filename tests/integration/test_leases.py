@@ -12,7 +12,9 @@ policies:
   month: {algorithm: calendar_window, limit: 10000, window: year, timezone: Europe/Berlin, lease: 10s}
   counter: {algorithm: sliding_counter, limit: 10000, window: 1d, lease: 10s}
   bucket: {algorithm: token_bucket, limit: 1, window: 1d, burst: 10000, lease: 10s}
+  gcra: {algorithm: gcra, limit: 1, window: 1d, burst: 10000, lease: 10s}
   short: {algorithm: fixed_window, limit: 10000, window: 1d, lease: 200ms}
+  short_bucket: {algorithm: token_bucket, limit: 1, window: 1d, burst: 10000, lease: 200ms}
   small: {algorithm: fixed_window, limit: 60, window: 1d, lease: 10s}
   off: {algorithm: fixed_window, limit: 10000, window: 1d}
   ends: {algorithm: fixed_window, limit: 200, window: 1d, lease: 10s}
@@ -23,6 +25,7 @@ policies:
      overrides: [{match: "*:small", limit: 100}]}
 """
 WINDOWS = ("window", "first", "month", "counter")
+BUCKETS = ("bucket", "gcra")
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def heat(client, policy, key="k"):
     pytest.fail("no check was decided by a lease")
 
 
-@pytest.mark.parametrize("policy", (*WINDOWS, "bucket"))
+@pytest.mark.parametrize("policy", (*WINDOWS, *BUCKETS))
 def test_a_busy_key_is_decided_here_and_every_unit_is_counted(daemon, connect, policy):
     client = connect(daemon)
     n = heat(client, policy)
@@ -68,13 +71,43 @@ def test_a_hot_key_asks_redis_at_most_once_in_a_thousand_checks(daemon, connect)
     assert client.call("stats")["redis_batches"] - before <= 40
 
 
-@pytest.mark.parametrize("policy", WINDOWS)
+@pytest.mark.parametrize("policy", (*WINDOWS, *BUCKETS))
 def test_a_peek_finds_unused_units_free(daemon, connect, policy):
     client = connect(daemon)
     n = heat(client, policy)
     assert client.call("peek", policy, "k")["remaining"] == 10000 - n
     eventually(lambda: client.call("stats")["leases_returned"] > 0, "units are given back")
     assert client.call("stats")["leases_lost"] == 0
+
+
+def test_a_reservation_a_check_all_and_a_partial_grant_find_a_buckets_units_free(daemon, connect):
+    client = connect(daemon)
+    n = heat(client, "bucket")
+    assert client.call("reserve", "bucket", "k", {"cost": 10000 - n, "ttl_ms": 60000})["allowed"]
+    n = heat(client, "bucket", "all")
+    assert client.call("check_all", [["bucket", "all", 10000 - n], ["off", "k"]])["allowed"]
+    n = heat(client, "bucket", "most")
+    assert client.check("bucket", "most", {"cost": 10000, "at_most": True})["granted"] == 10000 - n
+    assert client.call("stats")["leases_lost"] == 0
+
+
+def test_a_check_that_the_units_do_not_suffice_for_finds_a_buckets_units_free(daemon, connect):
+    client = connect(daemon)
+    n = heat(client, "bucket")
+    assert client.check("bucket", "k", {"cost": 10000 - n})["allowed"]
+    assert client.call("stats")["leases_lost"] == 0
+
+
+def test_a_buckets_units_stay_charged_if_another_daemon_was_charged_since(redis, ratelimitd, connect):
+    client, other = (connect(ratelimitd(POLICIES, redis=redis)) for _ in range(2))
+    n = heat(client, "bucket")
+    stats = client.call("stats")
+    held = stats["leases_units"] - stats["decided_by_lease"]
+    assert held > 0
+    assert other.check("bucket", "k")["allowed"]
+    assert client.call("peek", "bucket", "k")["remaining"] == 10000 - n - held - 1
+    eventually(lambda: client.call("stats")["leases_lost"] == held, "the units are lost")
+    assert client.call("stats")["leases_returned"] == 0
 
 
 def test_explain_says_what_is_held(daemon, connect):
@@ -84,20 +117,22 @@ def test_explain_says_what_is_held(daemon, connect):
     assert "(lease)" not in client.call("explain", "window", "k")["why"]
 
 
-def test_units_that_are_not_used_go_back_when_the_lease_has_its_age(daemon, connect, redis):
-    client = connect(daemon)
-    n = heat(client, "short")
+@pytest.mark.parametrize("policy", ("short", "short_bucket"))
+def test_units_that_are_not_used_go_back_when_the_lease_has_its_age(redis, ratelimitd, connect, policy):
+    client, other = (connect(ratelimitd(POLICIES, redis=redis)) for _ in range(2))
+    n = heat(client, policy)
     eventually(lambda: client.call("stats")["leases_returned"] > 0, "units are given back")
-    other = connect(daemon)
-    assert other.call("peek", "short", "k")["remaining"] == 10000 - n
+    assert other.call("peek", policy, "k")["remaining"] == 10000 - n
+    assert client.call("stats")["leases_lost"] == 0
 
 
-def test_a_daemon_that_stops_gives_back_what_it_holds(redis, ratelimitd, connect):
+@pytest.mark.parametrize("policy", ("window", *BUCKETS))
+def test_a_daemon_that_stops_gives_back_what_it_holds(redis, ratelimitd, connect, policy):
     daemon = ratelimitd(POLICIES, redis=redis)
-    n = heat(connect(daemon), "window")
+    n = heat(connect(daemon), policy)
     daemon.stop()
     other = ratelimitd(POLICIES, redis=redis)
-    assert connect(other).call("peek", "window", "k")["remaining"] == 10000 - n
+    assert connect(other).call("peek", policy, "k")["remaining"] == 10000 - n
 
 
 def test_a_daemon_that_is_killed_loses_what_it_holds_and_no_more(redis, ratelimitd, connect):

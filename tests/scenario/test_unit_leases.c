@@ -425,6 +425,40 @@ static void a_buckets_units_are_lost_if_another_daemon_was_charged_meanwhile(voi
     end();
 }
 
+static void believe(struct op *op)
+{
+    if (op->kind == OP_REFUND) op->reservation = NULL; /* an ordinary refund */
+}
+
+/* The daemon gives its units back from below the lease of a second one, whose units are used once the bucket seems
+ * full. Returns how many are admitted at once then. */
+static int64_t admitted_at_once(void (*before_run)(struct op *op))
+{
+    struct shared_link link;
+    begin_with_lease(&bucket);
+    shared.before_run = before_run;
+    shared_link_init(&link, &shared, true);
+    struct engine *second = engine_new(&host, shared_link_handle(&link), set_of(&bucket, ON_FAILURE_DENY), &options);
+    for (int i = 0; i <= BUSY; i++) ask(second, OP_CHECK, 1);
+    ask(daemon, OP_PEEK, 0);
+    pass(5 * SECOND_US); /* of 66 charged units 50 have drained, or of 50 all */
+
+    int64_t n = left_in_store();
+    assert_true(ask(other, OP_CHECK, n).decision.allowed);
+    for (int i = 0; i < BUSY; i++) n += ask(second, OP_CHECK, 1).decision.allowed;
+    close_engine(second);
+    end();
+    return n;
+}
+
+static void what_a_later_lease_counts_on_is_not_given_back(void **state)
+{
+    (void)state;
+    assert_int_equal(admitted_at_once(NULL), 400);
+    assert_int_equal(admitted_at_once(believe),
+                     400 + BUSY); /* a store that takes back all: this finds the difference */
+}
+
 static void a_buckets_units_go_back_after_other_checks_from_here(void **state)
 {
     struct answer answers[3] = {0};
@@ -602,6 +636,7 @@ int main(void)
         cmocka_unit_test(a_buckets_units_are_used_only_until_they_have_drained),
         cmocka_unit_test(a_buckets_units_go_back_when_the_lease_has_its_age),
         cmocka_unit_test(a_buckets_units_are_lost_if_another_daemon_was_charged_meanwhile),
+        cmocka_unit_test(what_a_later_lease_counts_on_is_not_given_back),
         cmocka_unit_test(a_buckets_units_go_back_after_other_checks_from_here),
         cmocka_unit_test(a_buckets_units_go_back_when_the_daemon_stops),
         cmocka_unit_test(a_peek_a_refund_and_a_large_check_find_a_buckets_units_free),

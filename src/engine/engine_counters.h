@@ -41,7 +41,7 @@
     COUNTER(leases_returned, "leased units that were not used, and given back")                                        \
     COUNTER(leases_lost,                                                                                               \
             "leased units that were not used and stay charged: their window has ended, they have drained "             \
-            "from a bucket, or the give-back failed")                                                                  \
+            "from a bucket or another daemon was charged in it since, or the give-back failed")                        \
     COUNTER(late_replies, "store replies that came after their check was answered, and were dropped")                  \
     COUNTER(reservations_made, "reservations made in the store")                                                       \
     COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \

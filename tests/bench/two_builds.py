@@ -8,7 +8,8 @@ script accounts for every unit at the end of each round of keys: the admitted un
 of both daemons, and never exceed the limit. The number of held slots never exceeds the limit either.
 
 Every second round asks policies of each algorithm that can lease, with `lease` in this build alone: the other one, which may know
-no leases, charges the same keys one by one. A bucket's leased units may be lost, all others must be accounted for.
+no leases, charges the same keys one by one. A bucket's leased units are lost where the other one was charged since, all others
+must be accounted for.
 """
 
 import random

@@ -83,11 +83,11 @@ def test_a_peek_finds_unused_units_free(daemon, connect, policy):
 def test_a_reservation_a_check_all_and_a_partial_grant_find_a_buckets_units_free(daemon, connect):
     client = connect(daemon)
     n = heat(client, "bucket")
-    assert client.call("reserve", "bucket", "k", {"cost": 10000 - n, "ttl_ms": 60000})["allowed"]
+    assert client.call("reserve", "bucket", "k", 10000 - n)["allowed"]
     n = heat(client, "bucket", "all")
     assert client.call("check_all", [["bucket", "all", 10000 - n], ["off", "k"]])["allowed"]
     n = heat(client, "bucket", "most")
-    assert client.check("bucket", "most", {"cost": 10000, "at_most": True})["granted"] == 10000 - n
+    assert client.check("bucket", "most", {"at_most": 10000})["granted"] == 10000 - n
     assert client.call("stats")["leases_lost"] == 0
 
 

@@ -71,10 +71,11 @@ static void stop_without_slots(struct daemon *daemon)
     stop_now(daemon, EXIT_CLEAN);
 }
 
-/* Every connection has ended: the slots that they held have to reach the store before its connection closes. */
+/* Every connection has ended: the slots that they held, and leased units, have to reach the store before its
+ * connection closes. */
 void stop_when_left(struct daemon *daemon)
 {
-    if (engine_slots(daemon->engine)->n == 0) stop_without_slots(daemon);
+    if (!engine_holds_any(daemon->engine)) stop_without_slots(daemon);
 }
 
 static void on_last_slots_timeout(uv_timer_t *timer)
@@ -87,7 +88,7 @@ static void on_drained(void *arg)
     struct daemon *daemon = arg;
     clock_update(&daemon->clock);
     int64_t left_us = daemon->drain_until_us - daemon->clock.mono_us;
-    slots_stop(engine_slots(daemon->engine));
+    engine_stop(daemon->engine);
     daemon->phase = DAEMON_DRAINED;
     uv_timer_start(&daemon->last_slots, on_last_slots_timeout, left_us > 0 ? (uint64_t)left_us / 1000 : 0, 0);
     stop_when_left(daemon);

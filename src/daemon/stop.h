@@ -1,8 +1,8 @@
 /*
  * stop.h: how the daemon ends.
  *
- *   stop_on_signal ─▶ server_drain ─▶ slots given back ─▶ stop_now: admin_close ─▶ server_close ─▶ engine_close (and
- * its store) ─▶ our own handles ─▶ uv_run returns
+ *   stop_on_signal ─▶ server_drain ─▶ slots and leased units given back ─▶ stop_now: admin_close ─▶ server_close ─▶
+ * engine_close (and its store) ─▶ our own handles ─▶ uv_run returns
  *
  * It does not wait for a thread that is still busy with a name lookup or a reload: once everything else is closed,
  * uv_run returns and the process ends.
@@ -17,7 +17,9 @@
 
 void stop_on_signal(uv_signal_t *handle, int number);  /* SIGTERM, SIGINT */
 void stop_now(struct daemon *daemon, int exit_status); /* the first call counts */
-/* Every connection has ended, and some tick is over: end, unless slots are still to be given back to the store. */
+/* Every connection has ended, and some tick is over: end, unless slots or units are still to be given back to the
+ * store.
+ */
 void stop_when_left(struct daemon *daemon);
 
 #endif

@@ -607,6 +607,17 @@ struct slots *engine_slots(struct engine *engine)
     return &engine->slots;
 }
 
+void engine_stop(struct engine *engine)
+{
+    slots_stop(&engine->slots);
+    unit_leases_stop(&engine->leases);
+}
+
+bool engine_holds_any(const struct engine *engine)
+{
+    return engine->slots.n > 0 || unit_leases_are_held(&engine->leases);
+}
+
 static void on_store_closed(void *arg)
 {
     struct engine *engine = arg;

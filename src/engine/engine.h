@@ -42,6 +42,10 @@ struct engine_options {
 /* NULL without memory. Takes over `store` (closed by engine_close) and one reference to `set`. */
 struct engine *engine_new(struct clock *clock, struct store store, struct policy_set *set,
                           const struct engine_options *options);
+/* The daemon stops, and every owner has left: slots and leased units are given back, as engine_expire() and the store
+ * go on, until nothing is held. */
+void engine_stop(struct engine *engine);
+bool engine_holds_any(const struct engine *engine);
 /* Closes the store; every check still in the engine is answered (failure answer, reason down) before. on_closed runs
  * once nothing is left; the engine is gone then. */
 void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg);

@@ -15,7 +15,7 @@ enum {
     PART = 8,       /* of what is left a lease is at most one of so many parts */
     GROWTH = 4,     /* from one lease to the next */
     KEY_MAX = 128,  /* of a limit's id; longer ones have no lease */
-    OUT_MAX = 1024, /* give_backs under way; what is beyond is lost */
+    OUT_MAX = 1024, /* give_backs under way; those that are due wait for a place, what has to go at once is lost */
     ENDS_PER_TICK = 256,
 };
 
@@ -294,10 +294,12 @@ static int64_t end_us(const struct unit_lease *lease)
     return lease->asked_us + lease->limit->lease_us;
 }
 
+/* With as many under way as may be, the next one is due when the store has answered one of them. */
 int64_t unit_leases_next_us(const struct unit_leases *leases)
 {
     const struct deadline *first = deadlines_first(&leases->ages);
-    return first != NULL ? first->at_us : INT64_MAX;
+    if (first == NULL || leases->n_out >= OUT_MAX) return INT64_MAX;
+    return leases->is_over ? leases->clock->mono_us : first->at_us;
 }
 
 void unit_leases_run(struct unit_leases *leases)
@@ -306,12 +308,22 @@ void unit_leases_run(struct unit_leases *leases)
         give_back(leases, CONTAINER_OF(deadlines_first(&leases->ages), struct unit_lease, age), 0);
 }
 
+void unit_leases_stop(struct unit_leases *leases)
+{
+    leases->is_over = true;
+}
+
+bool unit_leases_are_held(const struct unit_leases *leases)
+{
+    return leases->n_out > 0 || deadlines_first(&leases->ages) != NULL;
+}
+
 void unit_leases_end(struct unit_leases *leases)
 {
     struct deadline *first;
+    leases->is_over = true;
     while ((first = deadlines_first(&leases->ages)) != NULL)
         give_back(leases, CONTAINER_OF(first, struct unit_lease, age), 0);
-    leases->is_over = true;
 }
 
 /* ---- using ---- */
@@ -382,7 +394,7 @@ static void submit_plain(struct unit_leases *leases, struct check *check)
         if (is_over || is_sole(lease)) give_back(leases, lease, op->client);
         return;
     }
-    if (lease->is_asking || member->cost != 1 || lease->left < 0) return;
+    if (lease->is_asking || member->cost != 1 || lease->left < 0 || leases->is_over) return;
     int64_t size = lease->left / PART < lease->next_size ? lease->left / PART : lease->next_size;
     if (size > member->limit->max_cost - 1) size = member->limit->max_cost - 1;
     if (size < SIZE_MIN) return;

@@ -41,7 +41,7 @@ struct unit_leases {
     struct deadlines ages;          /* of those with units */
     struct list idle;               /* struct give_back */
     size_t n_out;                   /* the store has them */
-    bool is_over;                   /* unit_leases_end(): what is still granted is lost */
+    bool is_over;                   /* unit_leases_stop(): what is still granted goes back at once */
 };
 
 void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store);
@@ -59,6 +59,10 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
 
 int64_t unit_leases_next_us(const struct unit_leases *leases); /* CLOCK_MONOTONIC; INT64_MAX = nothing to do */
 void unit_leases_run(struct unit_leases *leases);              /* gives back some of those that have their age */
-void unit_leases_end(struct unit_leases *leases);              /* gives back all, once */
+/* The daemon stops: no more are taken, and unit_leases_run() gives back all, as fast as the store answers. */
+void unit_leases_stop(struct unit_leases *leases);
+bool unit_leases_are_held(const struct unit_leases *leases); /* or on their way back */
+/* The store closes: gives back as many as it takes at once, and loses the rest. */
+void unit_leases_end(struct unit_leases *leases);
 
 #endif

@@ -135,6 +135,22 @@ def test_a_daemon_that_stops_gives_back_what_it_holds(redis, ratelimitd, connect
     assert connect(other).call("peek", policy, "k")["remaining"] == 10000 - n
 
 
+def test_a_daemon_that_stops_gives_back_the_units_of_thousands_of_keys(redis, ratelimitd, connect):
+    """Earlier, those of more than 1024 keys were lost."""
+    daemon = ratelimitd(POLICIES, redis=redis)
+    client = connect(daemon)
+    n_keys, n_checks = 1400, 36
+    for at in range(0, n_keys, 100):
+        for _ in range(2):
+            client.call("check_many", [["window", f"key {key}"] for key in range(at, at + 100) for _ in range(n_checks // 2)])
+    stats = client.call("stats")
+    assert stats["leases_taken"] > 1200 and stats["leases_units"] > stats["decided_by_lease"]
+    daemon.stop()
+    other = connect(ratelimitd(POLICIES, redis=redis))
+    msgids = [other.send("peek", "window", f"key {key}") for key in range(n_keys)]
+    assert sum(other.answer(msgid)["remaining"] for msgid in msgids) == n_keys * (10000 - n_checks)
+
+
 def test_a_daemon_that_is_killed_loses_what_it_holds_and_no_more(redis, ratelimitd, connect):
     daemon = ratelimitd(POLICIES, redis=redis)
     client = connect(daemon)

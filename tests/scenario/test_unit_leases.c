@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -108,11 +109,13 @@ static void on_done(struct check *check)
     check_release(check);
 }
 
+static const char *key = "hot";
+
 static void submit(struct engine *engine, struct answer *answer, enum op_kind kind, int64_t cost)
 {
     struct check *check = engine_check_new(engine, kind, CLIENT);
     assert_non_null(check);
-    check->key = slice_of("hot");
+    check->key = slice_of(key);
     check->plan = &policies_get(engine_policies(engine), "p")->plan;
     check->cost = cost;
     check->owner = answer;
@@ -318,6 +321,64 @@ static void units_go_back_when_the_daemon_stops(void **state)
     close_engine(daemon);
     assert_int_equal(left_in_store(), LIMIT - 1 - BUSY);
     daemon = engine_new(&host, shared_link_handle(&here), set_of(&window, ON_FAILURE_DENY), &options);
+    end();
+}
+
+/* So many keys hold units that not all of them can be on their way back at once. */
+static void lease_many_keys(void)
+{
+    enum { N_KEYS = 2000 };
+    char name[] = "0000";
+    key = name;
+    for (int i = 0; i < N_KEYS; i++) {
+        snprintf(name, sizeof name, "%04d", i);
+        ask_often(BUSY + 1);
+    }
+    key = "hot";
+    assert_true(engine_counters.leases_taken > 1500);
+}
+
+/* Whatever is on its way is answered, until nothing more goes back. Returns how many ops that were at most. */
+static size_t exchange_all(void)
+{
+    size_t most = 0;
+    for (engine_expire(daemon); here.n_sent > 0; engine_expire(daemon)) {
+        if (here.n_sent > most) most = here.n_sent;
+        exchange();
+    }
+    return most;
+}
+
+static void all_units_go_back_when_the_daemon_stops_however_many_keys_have_some(void **state)
+{
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    lease_many_keys();
+    engine_stop(daemon);
+    assert_true(exchange_all() <= 1024);
+    assert_false(engine_holds_any(daemon));
+    assert_int_equal(engine_counters.leases_lost, 0);
+    assert_all_accounted(0);
+    end();
+}
+
+static void all_units_go_back_at_their_age_however_many_are_due_at_once(void **state)
+{
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    lease_many_keys();
+    pass(SECOND_US);
+    while (here.n_sent < 1024) { /* the store is slow */
+        size_t before = here.n_sent;
+        engine_expire(daemon);
+        assert_true(here.n_sent - before <= 256);
+    }
+    engine_expire(daemon);
+    assert_int_equal(here.n_sent, 1024);
+    assert_int_equal(engine_next_deadline(daemon), INT64_MAX);
+    exchange_all();
+    assert_int_equal(engine_counters.leases_returned, engine_counters.leases_units);
+    assert_int_equal(engine_counters.leases_lost, 0);
     end();
 }
 
@@ -629,6 +690,8 @@ int main(void)
         cmocka_unit_test(units_go_back_right_before_a_peek_of_the_same_client),
         cmocka_unit_test(units_go_back_when_the_lease_has_its_age),
         cmocka_unit_test(units_go_back_when_the_daemon_stops),
+        cmocka_unit_test(all_units_go_back_when_the_daemon_stops_however_many_keys_have_some),
+        cmocka_unit_test(all_units_go_back_at_their_age_however_many_are_due_at_once),
         cmocka_unit_test(units_that_were_granted_while_a_peek_was_on_its_way_go_back),
         cmocka_unit_test(units_of_an_older_version_go_back_unused),
         cmocka_unit_test(units_that_a_reset_has_forgotten_on_their_way_are_not_given_back),

@@ -42,7 +42,7 @@ struct unit_lease {
     int64_t now_us;   /* the store's time when it did */
     int64_t seen_us;  /* CLOCK_MONOTONIC: last asked for */
     int64_t left;     /* what the store had left when it last answered; -1 = it has not yet */
-    int64_t size;     /* of the lease */
+    int64_t size;     /* of the lease, less what time has taken back */
     int64_t next_size;
     struct state state; /* after the grant, and what else this daemon was charged since; without units, a bucket's as
                            the store last had it */
@@ -134,11 +134,21 @@ static struct unit_lease *find(const struct unit_leases *leases, const struct op
     return NULL;
 }
 
+/* It is not busy any more: it has to be so again before it has an entry. */
+static void forget(struct unit_leases *leases, struct unit_lease *lease)
+{
+    CHECK(lease->units == 0 && !lease->is_asking);
+    ptrdiff_t n = lease - leases->table->entries[0];
+    leases->table->hashes[n / WAYS][n % WAYS] = 0;
+}
+
 /* An entry for a key that has none, once it is busy; else NULL. */
 static struct unit_lease *find_or_add(struct unit_leases *leases, const struct op_member *member)
 {
     struct unit_lease *found = find(leases, member);
-    if (found != NULL) return found;
+    bool holds = found != NULL && (found->units > 0 || found->is_asking);
+    if (found != NULL && (holds || leases->clock->mono_us - found->seen_us < member->limit->lease_us)) return found;
+    if (found != NULL) forget(leases, found);
     if (leases->table == NULL) leases->table = mem_zalloc(sizeof *leases->table);
     if (leases->table == NULL) return NULL;
 
@@ -235,6 +245,7 @@ static int64_t view_at(struct view *view, struct unit_lease *lease, const struct
 static void keep(struct unit_lease *lease, int64_t units)
 {
     engine_counters.leases_lost += (uint64_t)(lease->units - units);
+    lease->size -= lease->units - units;
     lease->units = units;
 }
 
@@ -302,10 +313,18 @@ int64_t unit_leases_next_us(const struct unit_leases *leases)
     return leases->is_over ? leases->clock->mono_us : first->at_us;
 }
 
+/* It has its age. A key that has hardly used it takes no other one. */
+static void end_lease(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
+{
+    bool is_busy = lease->size - lease->units >= SIZE_MIN;
+    give_back(leases, lease, client);
+    if (!is_busy) forget(leases, lease);
+}
+
 void unit_leases_run(struct unit_leases *leases)
 {
     for (int n = 0; n < ENDS_PER_TICK && unit_leases_next_us(leases) <= leases->clock->mono_us; n++)
-        give_back(leases, CONTAINER_OF(deadlines_first(&leases->ages), struct unit_lease, age), 0);
+        end_lease(leases, CONTAINER_OF(deadlines_first(&leases->ages), struct unit_lease, age), 0);
 }
 
 void unit_leases_stop(struct unit_leases *leases)
@@ -390,8 +409,12 @@ static void submit_plain(struct unit_leases *leases, struct check *check)
     check->is_busy = true;
     lease->seen_us = leases->clock->mono_us;
     if (lease->units > 0) { /* too few for it, or another version's or limit's */
-        bool is_over = lease->version != member->limit->policy->version || leases->clock->mono_us >= end_us(lease);
-        if (is_over || is_sole(lease)) give_back(leases, lease, op->client);
+        bool is_old = leases->clock->mono_us >= end_us(lease);
+        bool is_others = lease->version != member->limit->policy->version;
+        if (is_old)
+            end_lease(leases, lease, op->client);
+        else if (is_others || is_sole(lease))
+            give_back(leases, lease, op->client);
         return;
     }
     if (lease->is_asking || member->cost != 1 || lease->left < 0 || leases->is_over) return;

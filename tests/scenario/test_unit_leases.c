@@ -182,6 +182,37 @@ static void a_key_has_no_lease_before_it_is_busy(void **state)
     end();
 }
 
+/* It was busy once, and is asked for 2.5 times a second now. */
+static void a_key_that_does_not_use_its_lease_takes_no_other(void **state)
+{
+    const struct limit_spec *limits[] = {&window, &bucket};
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        struct limit_spec limit = *limits[i];
+        limit.lease_us = SECOND_US;
+        begin_with_lease(&limit);
+        for (int n = 0; n < 50; n++) {
+            pass(2 * SECOND_US / 5);
+            exchange();
+            ask_often(1);
+        }
+        assert_int_equal(n_asking, 1);
+        end();
+    }
+}
+
+static void a_key_that_was_left_alone_has_to_be_busy_again(void **state)
+{
+    (void)state;
+    begin_with_lease(&window);
+    assert_int_equal(ask_often(BUSY), BUSY);
+    pass(3 * SECOND_US);
+    assert_int_equal(ask_often(BUSY - 1), 0);
+    assert_int_equal(n_asking, 1);
+    assert_int_equal(ask_often(4 * BUSY) > 0, true);
+    end();
+}
+
 static void a_lease_is_at_most_an_eighth_of_what_is_left(void **state)
 {
     struct limit_spec small = window;
@@ -681,6 +712,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_has_no_lease_before_it_is_busy),
+        cmocka_unit_test(a_key_that_does_not_use_its_lease_takes_no_other),
+        cmocka_unit_test(a_key_that_was_left_alone_has_to_be_busy_again),
         cmocka_unit_test(a_lease_is_at_most_an_eighth_of_what_is_left),
         cmocka_unit_test(none_is_taken_below_64_units_left),
         cmocka_unit_test(one_check_asks_at_a_time),

@@ -104,7 +104,7 @@ def ctest(preset, names=()):
     return f"unit and scenario tests ({preset})", step
 
 
-def pytest(title, preset, paths, *selection):
+def pytest(title, preset, paths, *selection, env=None):
     """`paths` are folders or files below tests/."""
     name = f"{title} ({preset})"
 
@@ -113,7 +113,7 @@ def pytest(title, preset, paths, *selection):
         report.unlink(missing_ok=True)
         present = [f"tests/{path}" for path in paths if (ROOT / "tests" / path).exists()]
         argv = [sys.executable, "-m", "pytest", *present, "-q", "-ra", "--tb=short", f"--junitxml={report}", *selection]
-        code, output = tool(name, argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset)})
+        code, output = tool(name, argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset), **(env or {})})
         count = junit(report)
         if code not in (0, 5):  # 5: nothing was selected
             show(output)
@@ -124,12 +124,16 @@ def pytest(title, preset, paths, *selection):
 
 
 def lanes(title, preset, folders, *selection):
-    """The tests of folders in LANES steps. It distributes the largest files first, so that the lanes end at about the same time."""
+    """The tests of folders in LANES steps. Each takes the largest file that none has taken yet (tests/integration/conftest.py),
+    so that the lanes end at about the same time."""
     tests = ROOT / "tests"
     found = [path for folder in folders for path in (tests / folder).glob("test_*.py")]
     found.sort(key=lambda path: (-path.stat().st_size, path))
     files = [str(path.relative_to(tests)) for path in found]
-    return [pytest(f"{title}, lane {i + 1}", preset, files[i::LANES], *selection) for i in range(LANES)]
+    taken = RESULTS / f"{slug(title)}-taken"
+    shutil.rmtree(taken, ignore_errors=True)
+    taken.mkdir(parents=True)
+    return [pytest(f"{title}, lane {i + 1}", preset, files, *selection, env={"TAKEN_FILES": str(taken)}) for i in range(LANES)]
 
 
 def in_the_background(step):

@@ -16,6 +16,7 @@ defaults: {deadline: 5s, on_failure: deny}
 policies:
   api: {algorithm: token_bucket, limit: 1000000, window: 1d}
 """
+one_kind = pytest.mark.parametrize("redis_kind", ["redis"], indirect=True)  # the Sentinel is played, and the log's looks take seconds
 QUICK = "{min: 1ms, max: 50ms, refused_max: 50ms}"
 
 
@@ -143,6 +144,7 @@ def test_a_lookup_that_ends_while_the_next_sentinel_is_asked_is_dropped(stuck_re
         assert client.call("ping") == "pong"
 
 
+@one_kind
 def test_each_address_of_a_sentinels_name_has_its_turn(stuck_resolver, start_redis, start_daemon, fake):
     """Only the first was ever tried."""
     env, mark = stuck_resolver
@@ -158,6 +160,7 @@ def test_each_address_of_a_sentinels_name_has_its_turn(stuck_resolver, start_red
         eventually(decided, "Redis answers")
 
 
+@one_kind
 def test_a_sentinel_whose_name_always_takes_long_to_look_up_is_asked_all_the_same(stuck_resolver, start_redis, start_daemon, fake):
     """Each lookup of more than 250 ms was for nothing."""
     env, mark = stuck_resolver
@@ -319,6 +322,7 @@ BAD = [
 ]
 
 
+@one_kind
 @pytest.mark.parametrize(("reply", "why"), BAD)
 def test_a_sentinel_that_is_of_no_use_is_passed_over_and_named(start_redis, start_daemon, fake, reply, why):
     server = start_redis(tcp=True)
@@ -345,6 +349,7 @@ def test_the_password_is_in_no_log_when_hello_is_unknown(start_daemon, fake, tmp
     assert not any("in-no-log" in line for line in daemon.log)
 
 
+@one_kind
 def test_the_status_and_stats_show_which_sentinel_answers_and_how_many_are_silent(start_redis, start_daemon, fake, place_of_notices):
     notify, status = place_of_notices
     server = start_redis(tcp=True)
@@ -359,6 +364,7 @@ def test_the_status_and_stats_show_which_sentinel_answers_and_how_many_are_silen
         assert (stats["redis_sentinels"], stats["redis_sentinels_silent"]) == (2, 1)
 
 
+@one_kind
 def test_each_of_several_sentinels_that_are_passed_over_is_named(start_redis, start_daemon, fake):
     """Only the last one before the log's look was."""
     server = start_redis(tcp=True)
@@ -369,6 +375,7 @@ def test_each_of_several_sentinels_that_are_passed_over_is_named(start_redis, st
     decides(daemon)
 
 
+@one_kind
 def test_a_sentinel_that_has_answered_again_is_named_again_when_it_is_passed_over(start_redis, start_daemon, fake):
     """Its old fault stood until a reload, so that the same fault on another day was no news."""
     answer = names("127.0.0.1", start_redis(tcp=True).port)

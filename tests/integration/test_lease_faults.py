@@ -160,6 +160,7 @@ def test_no_step_of_the_daemons_clock_moves_a_unit(server, ratelimitd, connect, 
         assert charged(client, window) == n
 
 
+@pytest.mark.parametrize("redis_kind", ["redis"], indirect=True)
 @pytest.mark.parametrize("by_s", (3600, -3600))
 def test_no_step_of_redis_clock_within_a_window_admits_more(ratelimitd, connect, start_redis, tmp_path, by_s):
     clock = Clock(tmp_path)

@@ -202,6 +202,7 @@ def another_type(direct):
     direct.set(DAEMONS_KEY, "x")
 
 
+@one_kind
 @pytest.mark.parametrize("spoil, words", [
     (foreign_members, "the sorted set rl:{b000}:daemons has a member that no daemon wrote, a leaderboard's;"),
     (another_type, "the key rl:{b000}:daemons holds a value of another type;"),

@@ -23,8 +23,8 @@
  * and come back with time; so if others were seen to be charged, the lease is kept over ops that can do without it. A
  * daemon that is killed loses what it holds.
  *
- * A lease is at most an eighth of what is left, and no more than the last one's use suggests. A key that hardly uses its
- * lease, or is left alone for as long, has to become busy anew before it takes another. An entry with units keeps
+ * A lease is at most an eighth of what is left, and no more than the last one's use suggests. A key that hardly uses
+ * its lease, or is left alone for as long, has to become busy anew before it takes another. An entry with units keeps
  * its policies alive, so a reload leaves it alone: under another version of the policy its units go back.
  */
 #ifndef RL_ENGINE_UNIT_LEASES_H

@@ -30,7 +30,8 @@
 enum {
     N_DAEMONS_MAX = 5,
     N_KEYS = 3,
-    N_ALONE = 2000,
+    N_ALONE = 2000,  /* moments with a check each; */
+    N_CROWDED = 250, /* with many */
     N_STEPS = 6000,
     N_SEEDS = 6,
     N_OPEN_MAX = 200,
@@ -139,7 +140,7 @@ static void ask_both(struct engine *const *engines, struct answer *answers, enum
 /* The checks of one moment are asked together, and answered together. Behind the first of them, which may be of any
  * kind, are checks of one unit: what costs more is denied where only the store's units and the leased ones together
  * would do. */
-static void run_alone(const struct limit_spec *limit, uint64_t together_max)
+static void run_alone(const struct limit_spec *limit, int n_moments, uint64_t together_max)
 {
     struct clock clock = {.frozen = true, .mono_us = 5 * SECOND_US, .wall_us = WALL_US - 3600 * SECOND_US};
     struct shared_store stores[2];
@@ -154,7 +155,7 @@ static void run_alone(const struct limit_spec *limit, uint64_t together_max)
     }
 
     static const enum op_kind others[] = {OP_PEEK, OP_REFUND, OP_RESET};
-    for (int n = 0; n < N_ALONE; n++) {
+    for (int n = 0; n < n_moments; n++) {
         int64_t step_us = (int64_t)random_below(&state, 100) < 3 ? (int64_t)random_below(&state, 900000)
                                                                  : (int64_t)random_below(&state, 1500);
         clock.mono_us += step_us;
@@ -209,8 +210,8 @@ static void every_field_is_that_of_a_daemon_without_leases(void **state)
             limit.limit = 3000;
         }
         n_asked[0] = n_asked[1] = n_denied = 0;
-        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, 1);
-        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, N_TOGETHER_MAX);
+        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, N_ALONE, 1);
+        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, N_CROWDED, N_TOGETHER_MAX);
         assert_true(n_denied > 100);
         fprintf(stderr, "%zu of %zu, %zu denied\n", n_asked[0], n_asked[1], n_denied);
     }

@@ -1,4 +1,5 @@
-"""counting.py: how many instructions of a check count it: counters and histograms, by callgrind's sums of lines, for bench.py.
+"""counting.py: how many instructions of a check count it: counters and histograms; and how many look after leases, of a policy
+that has none: by callgrind's sums of lines, for bench.py.
 
 Whole programs with and without counting differ by more than it costs, in either direction: the compiler lays all else out
 anew. Sums of lines are the same in each run, but for ticks that bring more checks or fewer.
@@ -8,17 +9,28 @@ import collections
 import functools
 import re
 import sys
+import typing
 
 from harness import Ratelimitd, build_dir, short_directory
 
 MOST = 40  # instructions a check at 16x16, more than before there were metrics
 BEFORE = {"memory": 43, "redis": 37}  # by the same rule, of the commit before `admin: metrics of decisions, limits and durations`
+MOST_LEASES = 0.01  # of a check's instructions
 FEW, MANY = 4000, 20000
 
-# A line counts if it is in one of these files or functions, or if it names a counter or a time that is counted.
-FILES = re.compile(r"src/base/(?:latency|histogram|counters)\.[ch]$")
-FUNCTIONS = re.compile(r"^(?:static )?(?:inline )?\w+ (?:is_near|count_\w+|check_count_decided|methods_count_\w+)\(.*\)$")
-LINES = re.compile(r"_counters\.|latency_|latencies|histogram_|\bn_asked\[|[.>]read_us = ")
+
+class Part(typing.NamedTuple):
+    """A line is of it if it is in one of these files or functions, or has one of these names."""
+    files: re.Pattern
+    functions: re.Pattern
+    lines: re.Pattern
+
+
+COUNTING = Part(re.compile(r"src/base/(?:latency|histogram|counters)\.[ch]$"),
+                re.compile(r"^(?:static )?(?:inline )?\w+ (?:is_near|count_\w+|check_count_decided|methods_count_\w+)\(.*\)$"),
+                re.compile(r"_counters\.|latency_|latencies|histogram_|\bn_asked\[|[.>]read_us = "))
+LEASES = Part(re.compile(r"src/engine/unit_leases\.[ch]$"), re.compile(r"(?!)"),
+              re.compile(r"unit_lease|is_leased|asks_lease|n_leased|may_lease"))
 
 
 class CountedDaemon(Ratelimitd):
@@ -31,12 +43,12 @@ class CountedDaemon(Ratelimitd):
 
 
 @functools.cache
-def counting_lines(file):
-    """The numbers of a source file's lines that count."""
+def lines_of_part(part, file):
+    """The numbers of a source file's lines that are of it."""
     numbers, inside = set(), False
     for number, line in enumerate((build_dir().parent.parent / file).read_text().splitlines(), 1):
-        inside = bool(FUNCTIONS.match(line)) or (inside and line != "}")
-        if inside or FILES.search(file) or LINES.search(line):
+        inside = bool(part.functions.match(line)) or (inside and line != "}")
+        if inside or part.files.search(file) or part.lines.search(line):
             numbers.add(number)
     return numbers
 
@@ -72,17 +84,26 @@ def run(load, options, config, n_requests):
 
 
 def each_check(load, options, config):
-    """The instructions that count a check."""
+    """The instructions of a check in our own lines: those that count it, those of leases, all."""
     few, many = (run(load, options, config, n) for n in (FEW, MANY))
-    return sum(n - few[file, line] for (file, line), n in many.items() if line in counting_lines(file)) / (MANY - FEW)
+    each = {(file, line): (n - few[file, line]) / (MANY - FEW) for (file, line), n in many.items()}
+    parts = [sum(n for (file, line), n in each.items() if line in lines_of_part(part, file)) for part in (COUNTING, LEASES)]
+    return *parts, sum(each.values())
 
 
 def table(load, config, redis):
+    found = {store: each_check(load, options, config) for store, options in (("memory", {}), ("redis", {"redis": redis}))}
     print("\n### Instructions that count a check: counters and histograms, 16x16 (callgrind)\n\n"
           f"| store | now | before there were metrics | more, at most {MOST} |\n|---|---|---|---|")
-    found = {store: each_check(load, options, config) for store, options in (("memory", {}), ("redis", {"redis": redis}))}
-    for store, now in found.items():
-        print(f"| {store} | {now:.0f} | {BEFORE[store]} | {now - BEFORE[store]:.0f} |", flush=True)
-    if any(now - BEFORE[store] > MOST for store, now in found.items()):
+    for store, (now, _, _) in found.items():
+        print(f"| {store} | {now:.0f} | {BEFORE[store]} | {now - BEFORE[store]:.0f} |")
+    print("\n### Instructions of leases in a check whose policy has none\n\n"
+          f"| store | leases | all of our own | part, at most {MOST_LEASES:.0%} |\n|---|---|---|---|")
+    for store, (_, leases, every) in found.items():
+        print(f"| {store} | {leases:.1f} | {every:.0f} | {leases / every:.2%} |", flush=True)
+
+    if any(now - BEFORE[store] > MOST for store, (now, _, _) in found.items()):
         sys.exit(f"bench: counting costs a check more than {MOST} instructions")
+    if any(leases > MOST_LEASES * every for _, leases, every in found.values()):
+        sys.exit(f"bench: leases cost a check without them more than {MOST_LEASES:.0%} of its instructions")
     return found

@@ -14,7 +14,7 @@ import yaml
 from matching import complaint
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 30.0  # longest wait for a line of the driver; no result depends on it
+PATIENCE_S = 120.0  # longest wait for a line of the driver; no result depends on it
 CHARGED = {  # may a call with this status have been charged? None: it depends
     "ok": None, "timeout": None, "cancelled": None, "lost": True, "protocol": True, "store_unavailable": True,
     "unreachable": False, "overloaded": False, "shutting_down": False, "breaker": False, "refused": False, "argument": False,

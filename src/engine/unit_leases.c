@@ -34,15 +34,15 @@ struct unit_lease {
     bool is_asking;    /* a check that asks for units is under way */
     bool is_unwanted;  /* and another op of the key behind it: what is granted goes back */
     bool is_forgotten; /* which has taken back what others were charged: what is granted may be gone */
-    bool is_alone;  /* of a bucket: nobody else was charged between the store's last two answers, as far as is known */
-    bool is_unsure; /* the next answer says nothing of that */
-    int64_t full;   /* of the limit that the units were granted under */
-    int64_t units;  /* charged and not used */
-    int64_t asked_us; /* CLOCK_MONOTONIC: the store has granted them later than this */
-    int64_t now_us;   /* the store's time when it did */
-    int64_t seen_us;  /* CLOCK_MONOTONIC: last asked for */
-    int64_t left;     /* what the store had left when it last answered; -1 = it has not yet */
-    int64_t size;     /* of the lease, less what time has taken back */
+    bool is_alone;     /* of a bucket: the store's last two answers show no charge but this daemon's */
+    bool is_unsure;    /* the next answer does not show that */
+    int64_t full;      /* of the limit that the units were granted under */
+    int64_t units;     /* charged and not used */
+    int64_t asked_us;  /* CLOCK_MONOTONIC: the store has granted them later than this */
+    int64_t now_us;    /* the store's time when it did */
+    int64_t seen_us;   /* CLOCK_MONOTONIC: last asked for */
+    int64_t left;      /* what the store had left when it last answered; -1 = it has not yet */
+    int64_t size;      /* of the lease, less what time has taken back */
     int64_t next_size;
     struct state state; /* after the grant, and what else this daemon was charged since; without units, a bucket's as
                            the store last had it */
@@ -249,8 +249,8 @@ static void keep(struct unit_lease *lease, int64_t units)
     lease->units = units;
 }
 
-/* The charge that the units are of. Those of a bucket go back only if it has the level that it would have if nobody
- * else had been charged since the grant: what the leases of others count on is below that, less these units. */
+/* The charge that the units are of. Those of a bucket go back only if it has the level that it would have if only
+ * this daemon had been charged since the grant: what the leases of others count on is below that, less these units. */
 static struct op_reservation charge_of(const struct unit_leases *leases, struct unit_lease *lease)
 {
     struct op_reservation charge = {.made_us = lease->now_us};
@@ -483,7 +483,7 @@ static void begin(struct unit_leases *leases, struct unit_lease *lease, struct c
         give_back(leases, lease, op->client);
 }
 
-/* What the store says of a bucket, before this daemon's own notes of it change. */
+/* What the store's answer shows of a bucket, before this daemon's own notes of it change. */
 static void watch(struct unit_lease *lease, const struct op *op)
 {
     const struct op_member *member = &op->members[0];

@@ -18,10 +18,10 @@
  * were granted for.
  *
  * Unused units go back by a refund that names the moment of the grant: at the lease's age, and right before any other
- * op of the key from here, so that it finds them free. Those of a bucket go back only if nobody else was charged since,
- * for later leases count on its level: the store compares it with the one that this daemon knows. Else they are lost,
- * and come back with time; so if others were seen to be charged, the lease is kept over ops that can do without it. A
- * daemon that is killed loses what it holds.
+ * op of the key from here, so that it finds them free. Those of a bucket go back only if no other daemon was charged
+ * since, for later leases count on its level: the store compares it with the one that this daemon knows. Else they are
+ * lost, and come back with time; so if others were seen to be charged, the lease is kept over ops that can do without
+ * it. A daemon that is killed loses what it holds.
  *
  * A lease is at most an eighth of what is left, and no more than the last one's use suggests. A key that hardly uses
  * its lease, or is left alone for as long, has to become busy anew before it takes another. An entry with units keeps

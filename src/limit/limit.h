@@ -313,7 +313,7 @@ int64_t limit_refund(struct view *view, struct state *state, int64_t units, int6
  * What has drained from a bucket since then would have drained without it, too, so others that were charged meanwhile
  * stay charged.
  * `level` > 0: a bucket's at charged_us. Then whole units come off it, and only if nothing but what drains has changed
- * it since: so nobody was charged behind these units. */
+ * it since: so no charge came behind these units. */
 int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_t charged_us, int64_t level);
 
 /*

@@ -119,7 +119,7 @@ static void add_counts(struct text *text, const struct changes *changes, const s
     case COUNTS_SOME: add(text, "some keys keep their counts, the others start a new window"); break;
     case COUNTS_AFRESH:
         add(text, "starts afresh");
-        /* After a way back within their time there are some, of any daemon. Nobody looks for them. */
+        /* After a way back within their time there are some, of any daemon. They are not looked for. */
         if (change->has_old_keys) add(text, " where no keys of these settings are left");
         break;
     }

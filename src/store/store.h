@@ -29,7 +29,7 @@ enum op_kind {
     OP_RESET,   /* forget every member's state */
     OP_REFUND,  /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it.
                    With a reservation: take back the charge of its made_us, as if it had not been; with its level,
-                   only from a bucket that nobody was charged in since (limit_undo) */
+                   only from a bucket without a charge since then (limit_undo) */
     OP_RESERVE, /* OP_CHECK, and if it admits, a reservation of the members' cost */
     OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not; members' cost 0 */
     OP_SWEEP,   /* return the units of reservations that have ended; members' cost 0 */

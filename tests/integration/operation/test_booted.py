@@ -85,7 +85,8 @@ class System:
         if not first:
             return False
         self.first = first[0]
-        if self.systemctl("is-active", "default.target", "ratelimitd.socket", "ratelimitd-control.socket").returncode == 0:
+        states = self.systemctl("is-active", "default.target", *UNITS[1:]).stdout.split()
+        if states == ["active"] * 3:  # its status is 0 if one of them is, and a socket has its group only when it is active
             return True
         self.first = None
         return False

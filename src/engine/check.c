@@ -272,7 +272,7 @@ static void add_op_members(struct check *check, struct check *one)
         member->max_wait_us = check->has_max_wait ? limit_max_wait(limit, check->max_wait_us) : limit->max_wait_us;
         member->used = member->extra = member->refunded = 0;
         member->removed = member->is_foreign = member->found = false;
-        member->batch_hash = 0;
+        member->hash = member->batch_hash = 0;
     }
     one->n_limits = (uint8_t)(op->n_members - first);
 }

@@ -3,34 +3,30 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "engine/engine_counters.h"
 
 enum {
-    WAYS = 8,
-    SETS = 1024, /* a power of two, as the next */
-    N_HEATS = 1 << 15,
+    KEYS_MAX = 8192,
+    HEATS = 16,     /* of keys without an entry, for each set of those that have one */
     BUSY = 16,      /* checks of a key within the age of a lease, from which on it may have one */
     SIZE_MIN = 8,   /* a smaller lease is not worth it */
     PART = 8,       /* of what is left a lease is at most one of so many parts */
     GROWTH = 4,     /* from one lease to the next */
-    KEY_MAX = 128,  /* of a limit's id; longer ones have no lease */
     OUT_MAX = 1024, /* give_backs under way; those that are due wait for a place, what has to go at once is lost */
     ENDS_PER_TICK = 256,
 };
 
-/* How busy a key is. */
+/* How busy a key is: so many checks in this period. One of some hundred keys is taken for another one. */
 struct heat {
-    uint32_t tag;
-    uint16_t period, n;
+    uint16_t tag : 8, period : 3, n : 5;
 };
+_Static_assert(HEATS * sizeof(struct heat) == COUNTER_BESIDE_MAX, "");
 
 struct unit_lease {
     struct deadline age;    /* set while units > 0 */
     struct policy_set *set; /* one reference while units > 0 */
     const struct limit *limit;
-    uint32_t version; /* of its policy */
-    uint16_t head_len, key_len;
+    uint32_t version;  /* of its policy */
     bool is_asking;    /* a check that asks for units is under way */
     bool is_unwanted;  /* and another op of the key behind it: what is granted goes back */
     bool is_forgotten; /* which has taken back what others were charged: what is granted may be gone */
@@ -42,18 +38,11 @@ struct unit_lease {
     int64_t now_us;    /* the store's time when it did */
     int64_t seen_us;   /* CLOCK_MONOTONIC: last asked for */
     int64_t left;      /* what the store had left when it last answered; -1 = it has not yet */
-    int64_t size;      /* of the lease, less what time has taken back */
+    int64_t used;      /* of the lease, by checks */
+    int64_t size;      /* of the lease, less what was lost with a window's end */
     int64_t next_size;
     struct state state; /* after the grant, and what else this daemon was charged since; without units, a bucket's as
                            the store last had it */
-    uint8_t bytes[KEY_HEAD_MAX + KEY_MAX];
-};
-
-/* The hashes lie next to each other, so that a check without an entry reads one line of memory. */
-struct unit_lease_table {
-    uint64_t hashes[SETS][WAYS]; /* 0 = no entry */
-    struct unit_lease entries[SETS][WAYS];
-    struct heat heats[N_HEATS];
 };
 
 struct give_back {
@@ -63,7 +52,7 @@ struct give_back {
     struct op_reservation charge;
     struct policy_set *set; /* that holds the limit: one reference */
     struct unit_leases *leases;
-    uint8_t key[KEY_MAX];
+    uint8_t key[COUNTER_KEY_MAX];
 };
 
 void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store)
@@ -71,6 +60,8 @@ void unit_leases_init(struct unit_leases *leases, const struct clock *clock, str
     *leases = (struct unit_leases){.clock = clock, .store = store};
     deadlines_init(&leases->ages);
     list_init(&leases->idle);
+    counter_table_init(&leases->keys, KEYS_MAX, sizeof(struct unit_lease), COUNTER_BESIDE_MAX,
+                       KEY_HEAD_MAX + COUNTER_KEY_MAX);
 }
 
 void unit_leases_fini(struct unit_leases *leases)
@@ -78,7 +69,7 @@ void unit_leases_fini(struct unit_leases *leases)
     CHECK(leases->n_out == 0 && deadlines_first(&leases->ages) == NULL);
     for (struct list *it; (it = list_pop_front(&leases->idle)) != NULL;)
         mem_free(LIST_ITEM(it, struct give_back, link));
-    mem_free(leases->table);
+    counter_table_fini(&leases->keys);
     deadlines_fini(&leases->ages);
 }
 
@@ -86,7 +77,7 @@ void unit_leases_fini(struct unit_leases *leases)
 
 static bool may_lease(const struct op_member *member)
 {
-    return member->limit->lease_us > 0 && member->key.len <= KEY_MAX;
+    return member->limit->lease_us > 0 && member->key.len <= COUNTER_KEY_MAX;
 }
 
 /* May the op free units that others were charged? */
@@ -97,7 +88,8 @@ static bool gives_back(const struct op *op)
 
 bool unit_leases_concern(const struct unit_leases *leases, const struct check *check)
 {
-    if (leases->table != NULL && gives_back(&check->op)) return true; /* units outlive a policy's `lease` */
+    if (counter_table_is_reserved(&leases->keys) && gives_back(&check->op))
+        return true; /* units outlive a policy's `lease` */
     for (uint16_t i = 0; i < check->op.n_members; i++)
         if (check->op.members[i].limit->lease_us > 0) return true;
     return false;
@@ -111,82 +103,56 @@ static bool is_plain(const struct check *check)
            may_lease(&op->members[0]);
 }
 
-static uint64_t hash_of(const struct op_member *member)
+static struct unit_lease *find(const struct unit_leases *leases, struct op_member *member)
 {
-    return (hash_keyed(member->key.data, member->key.len) ^ member->limit->head_hash) | 1;
-}
-
-static struct unit_lease *find(const struct unit_leases *leases, const struct op_member *member)
-{
-    if (leases->table == NULL || member->key.len > KEY_MAX) return NULL;
-
-    uint64_t hash = hash_of(member);
-    size_t set = hash / 2 % SETS;
-    const struct limit *limit = member->limit;
-    for (size_t way = 0; way < WAYS; way++) {
-        if (leases->table->hashes[set][way] != hash) continue;
-        struct unit_lease *lease = &leases->table->entries[set][way];
-        if (lease->head_len == limit->key_head_len && lease->key_len == member->key.len &&
-            memcmp(lease->bytes, limit->key_head, lease->head_len) == 0 &&
-            memcmp(lease->bytes + lease->head_len, member->key.data, lease->key_len) == 0)
-            return lease;
-    }
-    return NULL;
+    return counter_table_find(&leases->keys, member);
 }
 
 /* It is not busy any more: it has to be so again before it has an entry. */
 static void forget(struct unit_leases *leases, struct unit_lease *lease)
 {
     CHECK(lease->units == 0 && !lease->is_asking);
-    ptrdiff_t n = lease - leases->table->entries[0];
-    leases->table->hashes[n / WAYS][n % WAYS] = 0;
+    counter_table_remove(&leases->keys, lease);
+}
+
+/* Is this one more of many checks of the key within a lease's age? */
+static bool is_busy(const struct unit_leases *leases, struct op_member *member)
+{
+    uint64_t hash = op_member_hash(member);
+    struct heat *heats = counter_table_beside(&leases->keys, member), *heat = &heats[hash % HEATS];
+    unsigned tag = (hash >> 8) % 256, period = (unsigned)(leases->clock->mono_us / member->limit->lease_us % 8);
+    if (heat->period != period || (heat->tag != tag && heat->n < 2))
+        *heat = (struct heat){.tag = tag & 255, .period = period & 7};
+    if (heat->tag != tag) {
+        heat->n--; /* of two keys that meet here the busier one stays */
+        return false;
+    }
+    if (heat->n < BUSY) heat->n++;
+    return heat->n == BUSY;
 }
 
 /* An entry for a key that has none, once it is busy; else NULL. */
-static struct unit_lease *find_or_add(struct unit_leases *leases, const struct op_member *member)
+static struct unit_lease *find_or_add(struct unit_leases *leases, struct op_member *member)
 {
     struct unit_lease *found = find(leases, member);
     bool holds = found != NULL && (found->units > 0 || found->is_asking);
     if (found != NULL && (holds || leases->clock->mono_us - found->seen_us < member->limit->lease_us)) return found;
     if (found != NULL) forget(leases, found);
-    if (leases->table == NULL) leases->table = mem_zalloc(sizeof *leases->table);
-    if (leases->table == NULL) return NULL;
+    if (!counter_table_reserve(&leases->keys) || !is_busy(leases, member)) return NULL;
 
-    uint64_t hash = hash_of(member);
-    int64_t now_us = leases->clock->mono_us;
-    struct heat *heat = &leases->table->heats[(hash >> 16) % N_HEATS];
-    uint32_t tag = (uint32_t)(hash >> 32);
-    uint16_t period = (uint16_t)(now_us / member->limit->lease_us);
-    if (heat->period != period || (heat->tag != tag && heat->n < 2))
-        *heat = (struct heat){.tag = tag, .period = period};
-    if (heat->tag != tag) {
-        heat->n--; /* of two keys that meet here the busier one stays */
-        return NULL;
+    /* An empty place, or that of the entry that was asked for the longest ago and holds nothing. */
+    struct unit_lease *chosen = NULL;
+    bool is_free = false;
+    for (uint32_t n = 0; n < leases->keys.n_ways && !is_free; n++) {
+        struct unit_lease *place = counter_table_place(&leases->keys, member, n, &is_free);
+        if (!is_free && (place->units > 0 || place->is_asking)) continue;
+        if (is_free || chosen == NULL || place->seen_us < chosen->seen_us) chosen = place;
     }
-    if (++heat->n < BUSY) return NULL;
+    if (chosen == NULL) return NULL;
 
-    size_t set = hash / 2 % SETS,
-           place = WAYS; /* an empty one, or that of the entry that was asked for the longest ago */
-    uint64_t *hashes = leases->table->hashes[set];
-    struct unit_lease *entries = leases->table->entries[set];
-    for (size_t way = 0; way < WAYS && (place == WAYS || hashes[place] != 0); way++) {
-        if (hashes[way] != 0 && (entries[way].units > 0 || entries[way].is_asking)) continue;
-        if (place == WAYS || hashes[way] == 0 || entries[way].seen_us < entries[place].seen_us) place = way;
-    }
-    if (place == WAYS) return NULL;
-
-    struct unit_lease *chosen = &entries[place];
-    hashes[place] = hash;
-
-    const struct limit *limit = member->limit;
-    *chosen = (struct unit_lease){.head_len = limit->key_head_len,
-                                  .key_len = (uint16_t)member->key.len,
-                                  .left = -1,
-                                  .next_size = BUSY,
-                                  .is_unsure = true};
+    *chosen = (struct unit_lease){.left = -1, .next_size = BUSY, .is_unsure = true};
     deadline_init(&chosen->age);
-    memcpy(chosen->bytes, limit->key_head, chosen->head_len);
-    memcpy(chosen->bytes + chosen->head_len, member->key.data, chosen->key_len);
+    counter_table_set(&leases->keys, chosen, member);
     return chosen;
 }
 
@@ -241,11 +207,12 @@ static int64_t view_at(struct view *view, struct unit_lease *lease, const struct
     return lease->units < most ? lease->units : most;
 }
 
-/* Time has taken back all but `units`. */
+/* Time has taken back all but `units`. What a bucket drains, a larger lease has to outlast. */
 static void keep(struct unit_lease *lease, int64_t units)
 {
-    engine_counters.leases_lost += (uint64_t)(lease->units - units);
-    lease->size -= lease->units - units;
+    int64_t lost = lease->units - units;
+    engine_counters.leases_lost += (uint64_t)lost;
+    if (!limit_is_bucket(lease->limit)) lease->size -= lost;
     lease->units = units;
 }
 
@@ -256,7 +223,7 @@ static struct op_reservation charge_of(const struct unit_leases *leases, struct 
     struct op_reservation charge = {.made_us = lease->now_us};
     if (!limit_is_bucket(lease->limit)) return charge;
 
-    const struct op_member member = {.limit = lease->limit, .key = {lease->bytes + lease->head_len, lease->key_len}};
+    const struct op_member member = {.limit = lease->limit, .key = counter_table_key(&leases->keys, lease)};
     struct view view;
     charge.made_us += leases->clock->mono_us - lease->asked_us;
     keep(lease, view_at(&view, lease, &member, charge.made_us));
@@ -269,19 +236,20 @@ static struct op_reservation charge_of(const struct unit_leases *leases, struct 
 /* In the order of the client's ops. */
 static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
 {
-    int64_t used = lease->size - lease->units;
     struct op_reservation charge = charge_of(leases, lease);
     struct give_back *back = lease->units > 0 ? take_idle(leases) : NULL;
-    lease->next_size = used > SIZE_MIN ? used : SIZE_MIN;
+    int64_t gone = lease->size - lease->units;
+    lease->next_size = gone > SIZE_MIN ? gone : SIZE_MIN;
     if (back == NULL) {
         lose(leases, lease);
         return;
     }
 
-    memcpy(back->key, lease->bytes + lease->head_len, lease->key_len);
+    struct slice key = counter_table_key(&leases->keys, lease);
+    memcpy(back->key, key.data, key.len);
     back->leases = leases;
     back->set = policy_set_ref(lease->set);
-    back->member = (struct op_member){.limit = lease->limit, .key = {back->key, lease->key_len}, .cost = lease->units};
+    back->member = (struct op_member){.limit = lease->limit, .key = {back->key, key.len}, .cost = lease->units};
     back->charge = charge;
     back->op = (struct op){.kind = OP_REFUND,
                            .n_members = 1,
@@ -316,9 +284,8 @@ int64_t unit_leases_next_us(const struct unit_leases *leases)
 /* It has its age. A key that has hardly used it takes no other one. */
 static void end_lease(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
 {
-    bool is_busy = lease->size - lease->units >= SIZE_MIN;
     give_back(leases, lease, client);
-    if (!is_busy) forget(leases, lease);
+    if (lease->used < SIZE_MIN) forget(leases, lease);
 }
 
 void unit_leases_run(struct unit_leases *leases)
@@ -383,6 +350,7 @@ bool unit_leases_decide(struct unit_leases *leases, struct check *check)
 
     lease->seen_us = leases->clock->mono_us;
     lease->units -= member->cost;
+    lease->used += member->cost;
     if (lease->units == 0) use_up(leases, lease);
     op_decide_one(op, &view);
     op->source = SOURCE_LEASE;
@@ -473,6 +441,7 @@ static void begin(struct unit_leases *leases, struct unit_lease *lease, struct c
     lease->version = member->limit->policy->version;
     lease->full = member->limit->full;
     lease->units = lease->size = granted - 1;
+    lease->used = 0;
     lease->now_us = op->now_us;
     engine_counters.leases_taken++;
     engine_counters.leases_units += (uint64_t)lease->units;

@@ -32,17 +32,16 @@
 
 #include "engine/check.h"
 #include "engine/deadlines.h"
-
-struct unit_lease_table;
+#include "store/counter_table.h"
 
 struct unit_leases {
-    const struct clock *clock;      /* not owned */
-    struct store *store;            /* not owned */
-    struct unit_lease_table *table; /* owned; NULL until a policy with `lease` is asked */
-    struct deadlines ages;          /* of those with units */
-    struct list idle;               /* struct give_back */
-    size_t n_out;                   /* the store has them */
-    bool is_over;                   /* unit_leases_stop(): what is still granted goes back at once */
+    const struct clock *clock; /* not owned */
+    struct store *store;       /* not owned */
+    struct counter_table keys; /* struct unit_lease; reserved when a policy with `lease` is asked */
+    struct deadlines ages;     /* of those with units */
+    struct list idle;          /* struct give_back */
+    size_t n_out;              /* the store has them */
+    bool is_over;              /* unit_leases_stop(): what is still granted goes back at once */
 };
 
 void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store);

@@ -1,10 +1,6 @@
 #include "store/deny_cache.h"
 
-#include <string.h>
-
-#include "base/alloc.h"
 #include "base/assert.h"
-#include "base/hash.h"
 #include "policy/policy.h"
 #include "store/redis_counters.h"
 
@@ -18,15 +14,6 @@ struct deny_entry {
     struct state state;              /* as memory has it; not of a log, of which these are kept: */
     int64_t used, newest_us, wait_us;
     uint32_t version; /* of the policy */
-    uint16_t head_len, key_len;
-    uint8_t bytes[DENY_CACHE_BYTES_MAX]; /* the head of the key, and the limit's id */
-};
-
-/* The hashes lie next to each other, so that a check without an entry reads one line of memory. A `way` is one of a
- * set's: it points to the hash there, whose entry is entry_at(). */
-struct deny_table {
-    struct deny_entry *entries; /* behind the hashes, in the same allocation */
-    uint64_t hashes[];          /* 0 = no entry */
 };
 
 void deny_cache_init(struct deny_cache *cache)
@@ -36,19 +23,13 @@ void deny_cache_init(struct deny_cache *cache)
 
 void deny_cache_fini(struct deny_cache *cache)
 {
-    mem_free(cache->table);
-    cache->table = NULL;
-}
-
-static uint64_t n_entries(const struct deny_cache *cache)
-{
-    return cache->n_sets * cache->n_ways;
+    counter_table_fini(&cache->table);
 }
 
 void deny_cache_clear(struct deny_cache *cache)
 {
     cache->epoch++;
-    if (cache->table != NULL) memset(cache->table->hashes, 0, n_entries(cache) * sizeof cache->table->hashes[0]);
+    counter_table_clear(&cache->table);
 }
 
 void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t max_age_us)
@@ -59,27 +40,26 @@ void deny_cache_set_options(struct deny_cache *cache, uint64_t max_keys, int64_t
 
     deny_cache_fini(cache);
     cache->max_keys = max_keys;
-    cache->n_ways = max_keys < DENY_CACHE_WAYS ? (uint32_t)max_keys : DENY_CACHE_WAYS;
-    cache->n_sets = max_keys > 0 ? max_keys / cache->n_ways : 0;
+    counter_table_init(&cache->table, max_keys, sizeof(struct deny_entry), 0, DENY_CACHE_NAME_MAX);
 }
 
 /* ---- what can be kept ---- */
 
 /* Is a denial by this limit only an answer, and the only one that its policy gives? Is there space for the key? */
-static bool is_kept(const struct op_member *member)
+static bool is_kept(const struct deny_cache *cache, const struct op_member *member)
 {
     const struct limit *limit = member->limit;
     const struct policy *policy = limit->policy;
     if (policy->n_limits != 1 || policy->shadow || policy->is_candidate) return false;
     if (limit->count_denied || limit->algo == ALGO_CONCURRENCY || limit_ops(limit)->is_compat) return false;
-    return member->key.len <= DENY_CACHE_KEY_MAX && limit->key_head_len + member->key.len <= DENY_CACHE_BYTES_MAX;
+    return counter_table_fits(&cache->table, member);
 }
 
 /* A check that asks one limit and leaves nothing but a charge. */
-static bool is_plain(const struct op *op)
+static bool is_plain(const struct deny_cache *cache, const struct op *op)
 {
     return op->kind == OP_CHECK && op->n_members == 1 && !op->is_all && op->record.len == 0 &&
-           op->members[0].cost > 0 && is_kept(&op->members[0]);
+           op->members[0].cost > 0 && is_kept(cache, &op->members[0]);
 }
 
 /* An op with a list of reservations gives back those that have ended, too. */
@@ -100,69 +80,28 @@ static bool may_give_back(const struct op *op)
     return false;
 }
 
-/* ---- the table ---- */
-
-static uint64_t deny_hash(const struct op_member *member)
-{
-    return (hash_keyed(member->key.data, member->key.len) ^ member->limit->policy->name_hash) | 1;
-}
-
 /* The ops under way that may give back units of keys that hash alike. */
-static uint32_t *givers_of(struct deny_cache *cache, uint64_t hash)
+static uint32_t *givers_of(struct deny_cache *cache, struct op_member *member)
 {
-    return &cache->givers[hash >> (HASH_BITS - GROUP_BITS)];
+    return &cache->givers[op_member_hash(member) >> (HASH_BITS - GROUP_BITS)];
 }
 
-/* The number of the first way of the hash's set. */
-static uint64_t first_way(const struct deny_cache *cache, uint64_t hash)
+/* Where a new entry goes: an empty place of the key's set, or that of the oldest entry. */
+static struct deny_entry *place_for(struct deny_cache *cache, struct op_member *member)
 {
-    return (uint64_t)(((unsigned __int128)hash * cache->n_sets) >> HASH_BITS) * cache->n_ways;
-}
-
-static struct deny_entry *entry_at(const struct deny_cache *cache, const uint64_t *way)
-{
-    return &cache->table->entries[way - cache->table->hashes];
-}
-
-/* The way of the entry, or NULL. */
-static uint64_t *find_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
-{
-    if (cache->table == NULL) return NULL;
-
-    const struct limit *limit = member->limit;
-    uint64_t *first = &cache->table->hashes[first_way(cache, hash)];
-    for (uint64_t *way = first; way < first + cache->n_ways; way++) {
-        const struct deny_entry *entry = entry_at(cache, way);
-        if (*way == hash && entry->head_len == limit->key_head_len && entry->key_len == member->key.len &&
-            memcmp(entry->bytes, limit->key_head, entry->head_len) == 0 &&
-            memcmp(entry->bytes + entry->head_len, member->key.data, entry->key_len) == 0)
-            return way;
-    }
-    return NULL;
-}
-
-/* An empty one of the hash's set, or that of the oldest entry. NULL without memory. */
-static uint64_t *way_for_new(struct deny_cache *cache, uint64_t hash)
-{
-    size_t n = n_entries(cache), before = sizeof(struct deny_table) + n * sizeof(uint64_t);
-    if (cache->table == NULL) {
-        cache->table = mem_zalloc(before + n * sizeof(struct deny_entry));
-        if (cache->table == NULL) return NULL;
-        cache->table->entries = (struct deny_entry *)((uint8_t *)cache->table + before);
-    }
-
-    uint64_t *first = &cache->table->hashes[first_way(cache, hash)], *oldest = first;
-    for (uint64_t *way = first; way < first + cache->n_ways; way++) {
-        if (*way == 0) return way;
-        if (entry_at(cache, way)->sent_us < entry_at(cache, oldest)->sent_us) oldest = way;
+    struct deny_entry *oldest = NULL;
+    bool is_free = false;
+    for (uint32_t n = 0; n < cache->table.n_ways && !is_free; n++) {
+        struct deny_entry *place = counter_table_place(&cache->table, member, n, &is_free);
+        if (is_free || oldest == NULL || place->sent_us < oldest->sent_us) oldest = place;
     }
     return oldest;
 }
 
-static void remove_entry(const struct deny_cache *cache, const struct op_member *member, uint64_t hash)
+static void remove_entry(struct deny_cache *cache, struct op_member *member)
 {
-    uint64_t *way = find_entry(cache, member, hash);
-    if (way != NULL) *way = 0;
+    struct deny_entry *entry = counter_table_find(&cache->table, member);
+    if (entry != NULL) counter_table_remove(&cache->table, entry);
 }
 
 /* ---- a check's answer ---- */
@@ -190,19 +129,16 @@ static bool is_current(const struct deny_cache *cache, const struct deny_entry *
 
 bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
 {
-    op->deny_hash = 0;
-    if (cache->table == NULL || !is_plain(op)) return false;
+    if (!counter_table_is_reserved(&cache->table) || !is_plain(cache, op)) return false;
 
-    const struct op_member *member = &op->members[0];
-    op->deny_hash = deny_hash(member);
-    uint64_t *way = find_entry(cache, member, op->deny_hash);
-    if (way == NULL) return false;
+    struct op_member *member = &op->members[0];
+    struct deny_entry *entry = counter_table_find(&cache->table, member);
+    if (entry == NULL) return false;
 
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
-    const struct deny_entry *entry = entry_at(cache, way);
     bool asks_less = asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us;
     if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
-        *way = 0;
+        counter_table_remove(&cache->table, entry);
         return false;
     }
     /* Of a log only the time is known at which this very cost fits this very limit. */
@@ -219,7 +155,7 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
         limit_view(&view, &state);
     bool is_over = is_log && view.wait_us <= 0;
     if (is_over || limit_fits(&view, member->cost, 1) > 0) {
-        *way = 0;
+        counter_table_remove(&cache->table, entry);
         return false;
     }
 
@@ -238,9 +174,8 @@ void deny_cache_submitted(struct deny_cache *cache, struct op *op)
     if (!may_give_back(op)) return;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint64_t hash = deny_hash(&op->members[i]);
-        remove_entry(cache, &op->members[i], hash);
-        ++*givers_of(cache, hash);
+        remove_entry(cache, &op->members[i]);
+        ++*givers_of(cache, &op->members[i]);
     }
 }
 
@@ -249,7 +184,7 @@ void deny_cache_ended(struct deny_cache *cache, const struct op *op)
     if (!may_give_back(op)) return;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        uint32_t *givers = givers_of(cache, deny_hash(&op->members[i]));
+        uint32_t *givers = givers_of(cache, &op->members[i]);
         CHECK(*givers > 0);
         --*givers;
     }
@@ -257,16 +192,14 @@ void deny_cache_ended(struct deny_cache *cache, const struct op *op)
 
 static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
 {
-    const struct op_member *member = &op->members[0];
+    struct op_member *member = &op->members[0];
     const struct limit *limit = member->limit;
-    uint64_t hash = op->deny_hash != 0 ? op->deny_hash : deny_hash(member);
-    if (op->deny_epoch != cache->epoch || *givers_of(cache, hash) > 0) return;
+    if (op->deny_epoch != cache->epoch || *givers_of(cache, member) > 0) return;
 
     /* What asks for less says as much as this denial would, but of a log, which answers only its own cost and limit. So
      * does one of as much in the same call. */
     bool is_log = limit_ops(limit)->has_wait;
-    uint64_t *way = find_entry(cache, member, hash);
-    const struct deny_entry *old = way != NULL ? entry_at(cache, way) : NULL;
+    struct deny_entry *old = counter_table_find(&cache->table, member);
     bool is_comparable =
         old != NULL && is_current(cache, old, member, sent_us) && old->max_wait_us >= member->max_wait_us;
     if (is_comparable && !is_log && asks_less_by(member, old) < 0) return;
@@ -277,9 +210,7 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
                                .cost = member->cost,
                                .full = limit->full,
                                .max_wait_us = member->max_wait_us,
-                               .version = limit->policy->version,
-                               .head_len = limit->key_head_len,
-                               .key_len = (uint16_t)member->key.len};
+                               .version = limit->policy->version};
     if (is_log) {
         /* The units between those that are left and those that were asked for come back one by one, at times that are
          * not known.
@@ -294,27 +225,24 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
         limit_report(&view, member->used, member->extra, 0);
         limit_ops(limit)->save(&view, &entry.state);
     }
-    memcpy(entry.bytes, limit->key_head, entry.head_len);
-    memcpy(entry.bytes + entry.head_len, member->key.data, entry.key_len);
 
-    if (way == NULL) way = way_for_new(cache, hash);
-    if (way == NULL) return;
-    *way = hash;
-    *entry_at(cache, way) = entry;
+    if (!counter_table_reserve(&cache->table)) return;
+    struct deny_entry *place = old != NULL ? old : place_for(cache, member);
+    *place = entry;
+    counter_table_set(&cache->table, place, member);
 }
 
 void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)
 {
     if (cache->max_keys == 0 || op->kind != OP_CHECK) return;
-    if (!op->members[0].decision.allowed && is_plain(op)) {
+    if (!op->members[0].decision.allowed && is_plain(cache, op)) {
         keep_denial(cache, op, sent_us, wall_us);
         return;
     }
 
     /* What was admitted has changed the numbers of an older entry. */
-    for (uint16_t i = 0; cache->table != NULL && i < op->n_members; i++) {
-        const struct op_member *member = &op->members[i];
-        if (member->decision.granted == 0 || !is_kept(member)) continue;
-        remove_entry(cache, member, op->deny_hash != 0 ? op->deny_hash : deny_hash(member));
+    for (uint16_t i = 0; counter_table_is_reserved(&cache->table) && i < op->n_members; i++) {
+        struct op_member *member = &op->members[i];
+        if (member->decision.granted > 0 && is_kept(cache, member)) remove_entry(cache, member);
     }
 }

@@ -16,8 +16,8 @@
  * Kept are denials of plain checks by policies of one limit, if a denial changes nothing in Redis. An entry is found
  * by the bytes of its key and belongs to one version of the policy.
  *
- * The table has sets of a few ways, so a look-up takes the same time however many keys there are; the oldest entry of
- * a full set goes. Its memory is taken at the first denial. Nothing here reads a clock.
+ * The oldest entry of a full set goes (counter_table.h). The memory is taken at the first denial. Nothing here reads a
+ * clock.
  */
 #ifndef RL_STORE_DENY_CACHE_H
 #define RL_STORE_DENY_CACHE_H
@@ -26,22 +26,20 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "store/counter_table.h"
 #include "store/store.h"
 
 enum {
-    DENY_CACHE_WAYS = 8, /* of a set */
     DENY_CACHE_GROUPS = 1024,
-    DENY_CACHE_KEY_MAX = 128,                       /* bytes of a limit's id; longer ones are not kept */
-    DENY_CACHE_BYTES_MAX = DENY_CACHE_KEY_MAX + 64, /* with the head of the key */
+    DENY_CACHE_NAME_MAX = COUNTER_KEY_MAX + 64, /* bytes of the limit's id with the head of its key; longer ones are not
+                                                   kept */
 };
 
 struct deny_cache {
     uint64_t max_keys; /* 0 = off */
     int64_t max_age_us;
-    uint64_t epoch; /* a new one begins when every entry goes: checks submitted before make none */
-    uint32_t n_ways;
-    uint64_t n_sets;
-    struct deny_table *table;           /* owned; NULL before the first denial */
+    uint64_t epoch;                     /* a new one begins when every entry goes: checks submitted before make none */
+    struct counter_table table;         /* reserved at the first denial */
     uint32_t givers[DENY_CACHE_GROUPS]; /* by hash: ops under way that may give units back */
 };
 

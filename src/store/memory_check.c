@@ -20,9 +20,9 @@
 
 enum { TAKE_MAX = 64 };
 
-struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member)
+struct memory_entry *memory_find_state(struct memory_store *memory, struct op_member *member)
 {
-    const struct memory_key key = memory_key_of_state(member->limit, member->key, 0);
+    const struct memory_key key = memory_key_of_state(member);
     return memory_table_find(&memory->table, &key);
 }
 
@@ -40,7 +40,7 @@ void memory_view_now(struct memory_store *memory, const struct op_member *member
 
 /* `undone`: that charge is taken back; NULL: units of charged_us are. A string state without units becomes a fresh one
  * (the script deletes it): otherwise a clock that steps back would find it. */
-static int64_t give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
+static int64_t give_back(struct memory_store *memory, struct op_member *member, int64_t units, int64_t charged_us,
                          const struct op_reservation *undone, struct view *view)
 {
     struct memory_entry *entry = memory_find_state(memory, member);
@@ -65,7 +65,7 @@ static int64_t give_back(struct memory_store *memory, const struct op_member *me
     return back;
 }
 
-int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
+int64_t memory_give_back(struct memory_store *memory, struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view)
 {
     return give_back(memory, member, units, charged_us, NULL, ret_view);
@@ -128,12 +128,12 @@ static bool take_ended(struct memory_store *memory, const struct op *op, size_t 
 static void open_limits(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
-        const struct op_member *member = &op->members[i];
+        struct op_member *member = &op->members[i];
         struct open_limit *opened = &memory->opened[i];
         memory_view_now(memory, member, &opened->view);
         opened->view.slot = op->slot;
         opened->units = 0;
-        opened->key = memory_key_of_state(member->limit, member->key, 0);
+        opened->key = memory_key_of_state(member);
         opened->entry = memory_table_find(&memory->table, &opened->key);
         opened->fresh = (struct state){0};
         if (opened->entry != NULL) opened->entry->pinned = true;
@@ -317,7 +317,7 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
 enum submit memory_check_one(struct memory_store *memory, struct op *op)
 {
     struct op_member *member = &op->members[0];
-    const struct memory_key key = memory_key_of_state(member->limit, member->key, op->memory_hash);
+    const struct memory_key key = memory_key_of_state(member);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     struct state fresh;
     struct view view;

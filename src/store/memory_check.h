@@ -30,12 +30,12 @@ struct memory_store {
 };
 
 int64_t memory_now_ms(const struct memory_store *memory);
-struct memory_entry *memory_find_state(struct memory_store *memory, const struct op_member *member);
+struct memory_entry *memory_find_state(struct memory_store *memory, struct op_member *member);
 /* The member's limit as of now, without a state. */
 void memory_view_now(struct memory_store *memory, const struct op_member *member, struct view *view);
 
 /* Gives back up to `units` that were charged at charged_us; returns how many. ret_view is the state after it. */
-int64_t memory_give_back(struct memory_store *memory, const struct op_member *member, int64_t units, int64_t charged_us,
+int64_t memory_give_back(struct memory_store *memory, struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view);
 
 /* Call it after a change of the list: removes an empty one, unless it is pinned, and updates its expiry. */

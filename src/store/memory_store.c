@@ -71,7 +71,7 @@ static void update_counters(const struct memory_store *memory)
 
 /* ---- resets and slots ---- */
 
-static bool reset_member(struct memory_store *memory, const struct op_member *member)
+static bool reset_member(struct memory_store *memory, struct op_member *member)
 {
     struct view view;
     struct memory_entry *entry = memory_find_state(memory, member);
@@ -84,7 +84,7 @@ static bool reset_member(struct memory_store *memory, const struct op_member *me
 }
 
 /* Of one slot: give it back, or let its lease begin anew. */
-static bool touch_slot(struct memory_store *memory, const struct op *op, const struct op_member *member)
+static bool touch_slot(struct memory_store *memory, const struct op *op, struct op_member *member)
 {
     struct view view;
     struct memory_entry *entry = memory_find_state(memory, member);
@@ -106,9 +106,9 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, const s
 /* The op's list of reservations, pinned and with space for one more; NULL without memory. */
 static struct memory_entry *open_reservations(struct memory_store *memory, const struct op *op)
 {
-    const struct op_member *member = &op->members[0];
+    struct op_member *member = &op->members[0];
     const struct memory_key key = op->reservation->is_merge
-                                      ? memory_key_of_merges(member->limit, member->key)
+                                      ? memory_key_of_merges(member)
                                       : memory_key_of_reservations(member->limit, member->reservations_key);
     struct memory_entry *entry = memory_table_find(&memory->table, &key);
     if (entry == NULL)
@@ -256,9 +256,7 @@ static enum submit on_submit(void *store, struct op *op)
 static void on_prefetch(void *store, struct op *op)
 {
     struct memory_store *memory = store;
-    const struct op_member *member = &op->members[0];
-    op->memory_hash = memory_hash_of_state(member->limit, member->key);
-    memory_table_prefetch(&memory->table, op->memory_hash);
+    memory_table_prefetch(&memory->table, op_member_hash(&op->members[0]));
 }
 
 /* How many entries to look at in this tick: enough to remove expired keys faster than new ones come. It grows with the

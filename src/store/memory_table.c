@@ -48,20 +48,15 @@ void memory_table_fini(struct memory_table *table)
 
 /* ---- names ---- */
 
-/* Peers choose the key, so that part is keyed; the head is ours. */
-uint64_t memory_hash_of_state(const struct limit *limit, struct slice key)
+struct memory_key memory_key_of_state(struct op_member *member)
 {
-    return hash_keyed(key.data, key.len) ^ limit->head_hash;
-}
-
-struct memory_key memory_key_of_state(const struct limit *limit, struct slice key, uint64_t hash)
-{
+    const struct limit *limit = member->limit;
     return (struct memory_key){
-        .hash = hash != 0 ? hash : memory_hash_of_state(limit, key),
+        .hash = op_member_hash(member),
         .kind = (uint8_t)limit->algo,
         .epoch = limit->epoch,
         .head = {(const uint8_t *)limit->key_head, limit->key_head_len},
-        .key = key,
+        .key = member->key,
     };
 }
 
@@ -77,9 +72,9 @@ struct memory_key memory_key_of_reservations(const struct limit *limit, struct s
     };
 }
 
-struct memory_key memory_key_of_merges(const struct limit *limit, struct slice key)
+struct memory_key memory_key_of_merges(struct op_member *member)
 {
-    struct memory_key name = memory_key_of_state(limit, key, 0);
+    struct memory_key name = memory_key_of_state(member);
     name.kind = MEMORY_RESERVATIONS;
     return name;
 }

@@ -89,13 +89,11 @@ struct memory_key {
     struct slice key; /* the client's, or some of its parts */
 };
 
-uint64_t memory_hash_of_state(const struct limit *limit, struct slice key);
-/* `hash` is that hash, or 0 if it is not known yet. */
-struct memory_key memory_key_of_state(const struct limit *limit, struct slice key, uint64_t hash);
+struct memory_key memory_key_of_state(struct op_member *member);
 /* `limit`: one of the policy's. */
 struct memory_key memory_key_of_reservations(const struct limit *limit, struct slice key);
 /* The list of the ids that were merged into the limit's counter. */
-struct memory_key memory_key_of_merges(const struct limit *limit, struct slice key);
+struct memory_key memory_key_of_merges(struct op_member *member);
 
 /* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
 void memory_table_prefetch(struct memory_table *table, uint64_t hash);

@@ -3,7 +3,18 @@
  */
 #include "store/store.h"
 
+#include "base/hash.h"
 #include "policy/policy.h"
+
+/* Peers choose the key, so that part is keyed; the head is ours. */
+uint64_t op_member_hash(struct op_member *member)
+{
+    if (member->hash != 0) return member->hash;
+
+    uint64_t hash = hash_keyed(member->key.data, member->key.len) ^ member->limit->head_hash;
+    member->hash = hash + (hash == 0);
+    return member->hash;
+}
 
 bool op_same_counter(const struct op_member *a, const struct op_member *b)
 {

@@ -126,6 +126,7 @@ struct op_member {
     bool removed;                  /* result of OP_RESET: there was a state */
     bool found;                    /* result of OP_RELEASE and OP_RENEW: the slot's lease was there */
     bool is_foreign;     /* result with OP_STORE_ERROR: its key, or the op's own, holds a value of another type */
+    uint64_t hash;       /* op_member_hash(); 0 until it is needed */
     uint16_t batch_key;  /* batch.c's own: its number among the keys */
     uint64_t batch_hash; /* batch.c's own: of limit and key; 0 until it is needed */
 };
@@ -181,9 +182,7 @@ struct op {
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
     uint32_t weight;         /* batch.c: batch_weight(); 0 until it is needed */
     int64_t submitted_us;    /* redis_batches.c: when it began to wait; CLOCK_MONOTONIC */
-    uint64_t deny_hash;      /* deny_cache.c: of a plain check's key; 0 until it is needed */
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
-    uint64_t memory_hash;    /* memory_store.c: of the first member's state, if it was prefetched; else 0 */
 };
 
 /* A check of one limit, with nothing of its own that has to be remembered: equal ones may be counted together. */
@@ -192,6 +191,8 @@ static inline bool op_is_single_check(const struct op *op)
     return op->kind == OP_CHECK && op->n_members == 1 && op->record.len == 0;
 }
 
+/* Of the counter, for tables of this process: never 0. */
+uint64_t op_member_hash(struct op_member *member);
 /* Do both charge the same counter? */
 bool op_same_counter(const struct op_member *a, const struct op_member *b);
 /* Decide a check or peek of one limit by its view, which is charged by it. Returns the units charged. */

@@ -20,7 +20,7 @@ enum {
 struct heat {
     uint16_t tag : 8, period : 3, n : 5;
 };
-_Static_assert(HEATS * sizeof(struct heat) == COUNTER_BESIDE_MAX, "");
+_Static_assert(HEATS * sizeof(struct heat) == COUNTER_EXTRA_SIZE, "");
 
 struct unit_lease {
     struct deadline age;    /* set while units > 0 */
@@ -60,7 +60,7 @@ void unit_leases_init(struct unit_leases *leases, const struct clock *clock, str
     *leases = (struct unit_leases){.clock = clock, .store = store};
     deadlines_init(&leases->ages);
     list_init(&leases->idle);
-    counter_table_init(&leases->keys, KEYS_MAX, sizeof(struct unit_lease), COUNTER_BESIDE_MAX,
+    counter_table_init(&leases->keys, KEYS_MAX, sizeof(struct unit_lease), COUNTER_EXTRA_SIZE,
                        KEY_HEAD_MAX + COUNTER_KEY_MAX);
 }
 
@@ -119,7 +119,7 @@ static void forget(struct unit_leases *leases, struct unit_lease *lease)
 static bool is_busy(const struct unit_leases *leases, struct op_member *member)
 {
     uint64_t hash = op_member_hash(member);
-    struct heat *heats = counter_table_beside(&leases->keys, member), *heat = &heats[hash % HEATS];
+    struct heat *heats = counter_table_extra(&leases->keys, member), *heat = &heats[hash % HEATS];
     unsigned tag = (hash >> 8) % 256, period = (unsigned)(leases->clock->mono_us / member->limit->lease_us % 8);
     if (heat->period != period || (heat->tag != tag && heat->n < 2))
         *heat = (struct heat){.tag = tag & 255, .period = period & 7};

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 
 enum { LINE = 64, HASH_BITS = 64, TAGS_SIZE = COUNTER_WAYS * sizeof(uint32_t) };
-_Static_assert(TAGS_SIZE + COUNTER_BESIDE_MAX == LINE, "a look-up that finds nothing reads one line of memory");
+_Static_assert(TAGS_SIZE + COUNTER_EXTRA_SIZE == LINE, "a look-up that finds nothing reads one line of memory");
 
 /* Behind each entry. */
 struct name {
@@ -18,14 +18,14 @@ static size_t round_up(size_t size, size_t to)
     return (size + to - 1) / to * to;
 }
 
-void counter_table_init(struct counter_table *table, uint64_t n_max, size_t entry_size, size_t beside_size,
+void counter_table_init(struct counter_table *table, uint64_t n_max, size_t entry_size, size_t extra_size,
                         size_t name_max)
 {
     uint32_t n_ways = n_max < COUNTER_WAYS ? (uint32_t)n_max : COUNTER_WAYS;
     *table = (struct counter_table){.n_sets = n_ways > 0 ? n_max / n_ways : 0,
                                     .n_ways = n_ways,
                                     .entry_size = round_up(entry_size, _Alignof(uint64_t)),
-                                    .beside_size = beside_size,
+                                    .extra_size = extra_size,
                                     .name_max = name_max};
 }
 
@@ -37,7 +37,7 @@ void counter_table_fini(struct counter_table *table)
 
 static size_t set_size(const struct counter_table *table)
 {
-    return TAGS_SIZE + table->beside_size;
+    return TAGS_SIZE + table->extra_size;
 }
 
 static size_t place_size(const struct counter_table *table)
@@ -128,7 +128,7 @@ void *counter_table_place(const struct counter_table *table, struct op_member *m
     return place_at(table, set, n);
 }
 
-void *counter_table_beside(const struct counter_table *table, struct op_member *member)
+void *counter_table_extra(const struct counter_table *table, struct op_member *member)
 {
     return tags_of(table, set_of(table, op_member_hash(member))) + COUNTER_WAYS;
 }

@@ -2,9 +2,9 @@
  * counter_table.h: what a daemon keeps of some counters, found by limit and key.
  *
  * The table has sets of a few entries, all of one size, so a look-up takes the same time however many there are. Which
- * entry of a full set makes room for another one is its owner's choice. Some bits of their hashes
- * lie next to each other, so that a look-up that finds nothing reads one line of memory; beside them there is space for
- * what else the owner knows of the set's counters.
+ * entry of a full set makes room for another one is its owner's choice. Some bits of a set's hashes lie next to each
+ * other, so that a look-up that finds nothing reads one line of memory; there is space for what else the owner knows of
+ * the set's counters.
  *
  * Zero bytes are an entry's start. A pointer to one is good until another takes its place.
  */
@@ -20,24 +20,24 @@
 enum {
     COUNTER_WAYS = 8,        /* entries of a set, at most */
     COUNTER_KEY_MAX = 128,   /* bytes of a limit's id; longer ones have no entry */
-    COUNTER_BESIDE_MAX = 32, /* bytes for each set that its owner may have */
+    COUNTER_EXTRA_SIZE = 32, /* bytes for each set that its owner may have */
 };
 
 struct counter_table {
     uint64_t n_sets;
     uint32_t n_ways; /* of a set */
-    size_t entry_size, beside_size;
+    size_t entry_size, extra_size;
     size_t name_max;         /* bytes of the head of the key and the limit's id */
     uint8_t *memory;         /* owned; NULL before counter_table_reserve() */
     uint8_t *sets, *entries; /* in there */
 };
 
-/* For n_max entries, which are rounded down to full sets. beside_size: 0 or COUNTER_BESIDE_MAX. */
-void counter_table_init(struct counter_table *table, uint64_t n_max, size_t entry_size, size_t beside_size,
+/* For n_max entries, which are rounded down to full sets. extra_size: 0 or COUNTER_EXTRA_SIZE. */
+void counter_table_init(struct counter_table *table, uint64_t n_max, size_t entry_size, size_t extra_size,
                         size_t name_max);
 void counter_table_fini(struct counter_table *table);
 bool counter_table_reserve(struct counter_table *table); /* takes the memory; false: there is none */
-void counter_table_clear(struct counter_table *table);   /* every entry goes, and not what is beside them */
+void counter_table_clear(struct counter_table *table);   /* every entry goes, and not what is next to them */
 
 static inline bool counter_table_is_reserved(const struct counter_table *table)
 {
@@ -51,8 +51,8 @@ bool counter_table_fits(const struct counter_table *table, const struct op_membe
 void *counter_table_find(const struct counter_table *table, struct op_member *member); /* the entry, or NULL */
 /* The n-th place of the counter's set, n below n_ways; ret_is_free: it holds no entry. */
 void *counter_table_place(const struct counter_table *table, struct op_member *member, uint32_t n, bool *ret_is_free);
-/* What is beside the counter's set. */
-void *counter_table_beside(const struct counter_table *table, struct op_member *member);
+/* What else is known of the counter's set. */
+void *counter_table_extra(const struct counter_table *table, struct op_member *member);
 /* Makes the counter's entry in a place of its set; its owner writes all but the name. */
 void counter_table_set(struct counter_table *table, void *place, struct op_member *member);
 

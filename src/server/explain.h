@@ -9,6 +9,8 @@
 #include "server/reply.h"
 #include "store/store_key.h"
 
+enum { EXPLAIN_ANSWER_UNITS = 8 }; /* of work with an answer (op_units()) */
+
 struct explain_options {
     struct decision_form decision;
     struct store_key_scheme keys; /* in Redis */

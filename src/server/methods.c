@@ -16,6 +16,7 @@
 #include "server/access.h"
 #include "server/check_list.h"
 #include "server/control_methods.h"
+#include "server/explain.h"
 #include "server/members.h"
 #include "server/metrics_page.h"
 #include "server/params.h"
@@ -75,6 +76,7 @@ static int run_explain(struct params *params)
     request->kind = REQUEST_EXPLAIN;
     request->key_is_bin = pull_skip(&key) == 0 && pull_is_bin(&key);
     check->cost = 1;
+    check->op.answer_units = EXPLAIN_ANSWER_UNITS;
     params->takes_label = true;
     int status = params_target(params, check);
     if (status == 0) status = params_cost(params, check);

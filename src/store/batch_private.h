@@ -12,7 +12,7 @@
 
 enum {
     BATCH_TABLE = 4 * BATCH_KEYS_MAX,       /* hash table of the keys: a power of two */
-    BATCH_WEIGHT_HEAVY = 64,                /* of each limit of an op that is no plain check: some ten us each */
+    BATCH_WEIGHT_HEAVY = 128,               /* of each limit of an op that is no plain check: some thirty us each */
     BATCH_N_LAST = 3,                       /* integers of a reply behind the ops' */
     BATCH_LIST_HEAD_MAX = 8 + KEY_HEAD_MAX, /* "hold1:POLICY:", or "merge1:" and a limit's head */
 };

@@ -150,11 +150,12 @@ struct op {
      * Empty = none. Bytes alive until `done`. */
     struct slice record;
     uint32_t record_ms;
-    bool is_all;         /* its limits are those of a check_all */
-    const char *slot;    /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
-    uint64_t client;     /* the connection that asks; 0 = the daemon itself */
-    int64_t read_us;     /* CLOCK_MONOTONIC of the read that brought it; 0 = none did */
-    int64_t deadline_us; /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
+    uint32_t answer_units; /* of work with its answer beyond a check's (op_units()) */
+    bool is_all;           /* its limits are those of a check_all */
+    const char *slot;      /* OP_ACQUIRE, OP_RELEASE, OP_RENEW: SLOT_ID_LEN bytes, alive until `done`; else NULL */
+    uint64_t client;       /* the connection that asks; 0 = the daemon itself */
+    int64_t read_us;       /* CLOCK_MONOTONIC of the read that brought it; 0 = none did */
+    int64_t deadline_us;   /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
     void (*done)(struct op *op, enum op_outcome outcome);
 
     /* results, besides those of its members and its reservation */

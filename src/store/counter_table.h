@@ -2,7 +2,7 @@
  * counter_table.h: what a daemon keeps of some counters, found by limit and key.
  *
  * The table has sets of a few entries, all of one size, so a look-up takes the same time however many there are. Which
- * entry of a full set makes room for another one is its owner's choice. Some bits of a set's hashes lie next to each
+ * entry of a full set another one replaces is its owner's choice. Some bits of a set's hashes lie next to each
  * other, so that a look-up that finds nothing reads one line of memory; there is space for what else the owner knows of
  * the set's counters.
  *

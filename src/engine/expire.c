@@ -48,7 +48,7 @@ int64_t engine_next_deadline(const struct engine *engine)
     const struct deadline *first = deadlines_first(&engine->deadlines);
     int64_t next_us = reservations_next_us(&engine->reservations), due_us = slots_next_due(&engine->slots);
     if (due_us < next_us) next_us = due_us;
-    due_us = counter_table_is_reserved(&engine->leases.keys) ? unit_leases_next_us(&engine->leases) : INT64_MAX;
+    due_us = unit_leases_next_us(&engine->leases);
     if (due_us < next_us) next_us = due_us;
     due_us = engine->failure.unmerged.n > 0 ? merge_back_next_us(engine) : INT64_MAX;
     if (due_us < next_us) next_us = due_us;
@@ -90,6 +90,6 @@ void engine_expire(struct engine *engine)
         sweep(engine, ended);
     }
     slots_run(&engine->slots);
-    if (counter_table_is_reserved(&engine->leases.keys) && !engine->closing) unit_leases_run(&engine->leases);
+    if (!engine->closing) unit_leases_run(&engine->leases);
     if (engine->failure.unmerged.n > 0) merge_back_run(engine);
 }

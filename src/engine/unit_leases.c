@@ -103,11 +103,6 @@ static bool is_plain(const struct check *check)
            may_lease(&op->members[0]);
 }
 
-static struct unit_lease *find(const struct unit_leases *leases, struct op_member *member)
-{
-    return counter_table_find(&leases->keys, member);
-}
-
 /* It is not busy any more: it has to be so again before it has an entry. */
 static void forget(struct unit_leases *leases, struct unit_lease *lease)
 {
@@ -131,28 +126,26 @@ static bool is_busy(const struct unit_leases *leases, struct op_member *member)
     return heat->n == BUSY;
 }
 
+/* INT64_MAX: it holds units, or will. */
+static int64_t asked_last_us(const void *entry)
+{
+    const struct unit_lease *lease = entry;
+    return lease->units > 0 || lease->is_asking ? INT64_MAX : lease->seen_us;
+}
+
 /* An entry for a key that has none, once it is busy; else NULL. */
 static struct unit_lease *find_or_add(struct unit_leases *leases, struct op_member *member)
 {
-    struct unit_lease *found = find(leases, member);
-    bool holds = found != NULL && (found->units > 0 || found->is_asking);
-    if (found != NULL && (holds || leases->clock->mono_us - found->seen_us < member->limit->lease_us)) return found;
+    struct unit_lease *found = counter_table_find(&leases->keys, member);
+    if (found != NULL && asked_last_us(found) > leases->clock->mono_us - member->limit->lease_us) return found;
     if (found != NULL) forget(leases, found);
     if (!counter_table_reserve(&leases->keys) || !is_busy(leases, member)) return NULL;
 
-    /* An empty place, or that of the entry that was asked for the longest ago and holds nothing. */
-    struct unit_lease *chosen = NULL;
-    bool is_free = false;
-    for (uint32_t n = 0; n < leases->keys.n_ways && !is_free; n++) {
-        struct unit_lease *place = counter_table_place(&leases->keys, member, n, &is_free);
-        if (!is_free && (place->units > 0 || place->is_asking)) continue;
-        if (is_free || chosen == NULL || place->seen_us < chosen->seen_us) chosen = place;
-    }
+    struct unit_lease *chosen = counter_table_add(&leases->keys, member, asked_last_us);
     if (chosen == NULL) return NULL;
 
     *chosen = (struct unit_lease){.left = -1, .next_size = BUSY, .is_unsure = true};
     deadline_init(&chosen->age);
-    counter_table_set(&leases->keys, chosen, member);
     return chosen;
 }
 
@@ -333,7 +326,7 @@ bool unit_leases_decide(struct unit_leases *leases, struct check *check)
 {
     struct op *op = &check->op;
     struct op_member *member = &op->members[0];
-    struct unit_lease *lease = is_plain(check) ? find(leases, member) : NULL;
+    struct unit_lease *lease = is_plain(check) ? counter_table_find(&leases->keys, member) : NULL;
     if (lease == NULL || lease->units == 0) return false;
     bool is_its = lease->version == member->limit->policy->version && member->limit->full >= lease->full;
     if (!is_its || leases->clock->mono_us >= end_us(lease)) return false;
@@ -415,7 +408,7 @@ void unit_leases_submit(struct unit_leases *leases, struct check *check)
     }
 
     for (uint16_t i = 0; i < op->n_members; i++) {
-        struct unit_lease *lease = find(leases, &op->members[i]);
+        struct unit_lease *lease = counter_table_find(&leases->keys, &op->members[i]);
         if (lease == NULL) continue;
         const struct limit *limit = op->members[i].limit;
         bool is_forgotten = forgets(check, limit);
@@ -505,7 +498,7 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
     bool is_denied = is_stores && is_plain(check) && !member->decision.allowed;
     if (!check->is_busy && !is_denied) return;
 
-    struct unit_lease *lease = find(leases, member); /* the one that is asking stays */
+    struct unit_lease *lease = counter_table_find(&leases->keys, member); /* the one that is asking stays */
     CHECK(!asked || (lease != NULL && lease->is_asking));
     if (is_stores && lease != NULL) watch(lease, op);
     if (granted > 1) { /* its own answer is that of one unit */

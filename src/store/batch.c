@@ -173,8 +173,7 @@ uint32_t batch_weight(struct op *op)
 {
     if (op->weight > 0) return op->weight;
 
-    bool is_light = op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
-    int64_t weight = op->n_members * (is_light ? 1 : BATCH_WEIGHT_HEAVY);
+    int64_t weight = op->n_members * (op_is_light(op) ? 1 : BATCH_WEIGHT_HEAVY);
     for (uint16_t i = 0; i < op->n_members && weight < BATCH_WEIGHT_MAX; i++) {
         if (!limit_ops(op->members[i].limit)->has_wait) continue;
         int64_t n = n_log_units(op, &op->members[i]);

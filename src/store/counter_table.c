@@ -91,12 +91,6 @@ static struct name *name_of(const struct counter_table *table, const void *entry
     return (struct name *)((uintptr_t)entry + table->entry_size);
 }
 
-static uint32_t *tag_at(const struct counter_table *table, const void *entry)
-{
-    size_t nth = (size_t)((const uint8_t *)entry - table->entries) / place_size(table);
-    return &tags_of(table, nth / table->n_ways)[nth % table->n_ways];
-}
-
 bool counter_table_fits(const struct counter_table *table, const struct op_member *member)
 {
     return member->key.len <= COUNTER_KEY_MAX && member->limit->key_head_len + member->key.len <= table->name_max;
@@ -121,32 +115,41 @@ void *counter_table_find(const struct counter_table *table, struct op_member *me
     return NULL;
 }
 
-void *counter_table_place(const struct counter_table *table, struct op_member *member, uint32_t n, bool *ret_is_free)
-{
-    uint64_t set = set_of(table, op_member_hash(member));
-    *ret_is_free = tags_of(table, set)[n] == 0;
-    return place_at(table, set, n);
-}
-
 void *counter_table_extra(const struct counter_table *table, struct op_member *member)
 {
     return tags_of(table, set_of(table, op_member_hash(member))) + COUNTER_WAYS;
 }
 
-void counter_table_set(struct counter_table *table, void *place, struct op_member *member)
+void *counter_table_add(struct counter_table *table, struct op_member *member, int64_t (*last_us_of)(const void *entry))
 {
+    if (!counter_table_reserve(table)) return NULL;
+
+    uint64_t hash = op_member_hash(member), set = set_of(table, hash);
+    uint32_t *tags = tags_of(table, set), chosen = table->n_ways;
+    int64_t first = INT64_MAX;
+    for (uint32_t way = 0; way < table->n_ways && first > INT64_MIN; way++) {
+        int64_t last_us = tags[way] == 0 ? INT64_MIN : last_us_of(place_at(table, set, way));
+        if (last_us >= first) continue;
+        first = last_us;
+        chosen = way;
+    }
+    if (chosen == table->n_ways) return NULL;
+
     const struct limit *limit = member->limit;
-    struct name *name = name_of(table, place);
-    *tag_at(table, place) = tag_of(op_member_hash(member));
+    uint8_t *entry = place_at(table, set, chosen);
+    struct name *name = name_of(table, entry);
+    tags[chosen] = tag_of(hash);
     name->head_len = limit->key_head_len;
     name->key_len = (uint16_t)member->key.len;
     memcpy(name->bytes, limit->key_head, name->head_len);
     memcpy(name->bytes + name->head_len, member->key.data, name->key_len);
+    return entry;
 }
 
 void counter_table_remove(struct counter_table *table, void *entry)
 {
-    *tag_at(table, entry) = 0;
+    size_t nth = (size_t)((const uint8_t *)entry - table->entries) / place_size(table);
+    tags_of(table, nth / table->n_ways)[nth % table->n_ways] = 0;
 }
 
 struct slice counter_table_key(const struct counter_table *table, const void *entry)

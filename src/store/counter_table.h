@@ -1,12 +1,10 @@
 /*
  * counter_table.h: what a daemon keeps of some counters, found by limit and key.
  *
- * The table has sets of a few entries, all of one size, so a look-up takes the same time however many there are. Which
- * entry of a full set another one replaces is its owner's choice. Some bits of a set's hashes lie next to each
- * other, so that a look-up that finds nothing reads one line of memory; there is space for what else the owner knows of
- * the set's counters.
- *
- * Zero bytes are an entry's start. A pointer to one is good until another takes its place.
+ * The table has sets of a few entries, all of one size, so a look-up takes the same time however many there are. Some
+ * bits of a set's hashes lie next to each other, so that a look-up that finds nothing reads one line of memory; there
+ * is space for what else the owner knows of the set's counters. A pointer to an entry is good until another one takes
+ * its place.
  */
 #ifndef RL_STORE_COUNTER_TABLE_H
 #define RL_STORE_COUNTER_TABLE_H
@@ -47,14 +45,13 @@ static inline bool counter_table_is_reserved(const struct counter_table *table)
 /* May the counter have an entry? */
 bool counter_table_fits(const struct counter_table *table, const struct op_member *member);
 
-/* The next four only once memory is reserved, but for the first, which is NULL then, too. */
 void *counter_table_find(const struct counter_table *table, struct op_member *member); /* the entry, or NULL */
-/* The n-th place of the counter's set, n below n_ways; ret_is_free: it holds no entry. */
-void *counter_table_place(const struct counter_table *table, struct op_member *member, uint32_t n, bool *ret_is_free);
-/* What else is known of the counter's set. */
+/* A new entry for a counter that has none; its owner writes all of it. In a full set it replaces the one that was used
+ * the longest ago, by last_us_of(); INT64_MAX: that one stays. NULL: all stay, or there is no memory. */
+void *counter_table_add(struct counter_table *table, struct op_member *member,
+                        int64_t (*last_us_of)(const void *entry));
+/* What else is known of the counter's set. The memory must be reserved. */
 void *counter_table_extra(const struct counter_table *table, struct op_member *member);
-/* Makes the counter's entry in a place of its set; its owner writes all but the name. */
-void counter_table_set(struct counter_table *table, void *place, struct op_member *member);
 
 void counter_table_remove(struct counter_table *table, void *entry);
 struct slice counter_table_key(const struct counter_table *table, const void *entry); /* the limit's id */

@@ -86,16 +86,9 @@ static uint32_t *givers_of(struct deny_cache *cache, struct op_member *member)
     return &cache->givers[op_member_hash(member) >> (HASH_BITS - GROUP_BITS)];
 }
 
-/* Where a new entry goes: an empty place of the key's set, or that of the oldest entry. */
-static struct deny_entry *place_for(struct deny_cache *cache, struct op_member *member)
+static int64_t sent_us_of(const void *entry)
 {
-    struct deny_entry *oldest = NULL;
-    bool is_free = false;
-    for (uint32_t n = 0; n < cache->table.n_ways && !is_free; n++) {
-        struct deny_entry *place = counter_table_place(&cache->table, member, n, &is_free);
-        if (is_free || oldest == NULL || place->sent_us < oldest->sent_us) oldest = place;
-    }
-    return oldest;
+    return ((const struct deny_entry *)entry)->sent_us;
 }
 
 static void remove_entry(struct deny_cache *cache, struct op_member *member)
@@ -226,10 +219,8 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
         limit_ops(limit)->save(&view, &entry.state);
     }
 
-    if (!counter_table_reserve(&cache->table)) return;
-    struct deny_entry *place = old != NULL ? old : place_for(cache, member);
-    *place = entry;
-    counter_table_set(&cache->table, place, member);
+    struct deny_entry *place = old != NULL ? old : counter_table_add(&cache->table, member, sent_us_of);
+    if (place != NULL) *place = entry;
 }
 
 void deny_cache_learn(struct deny_cache *cache, const struct op *op, int64_t sent_us, int64_t wall_us)

@@ -51,8 +51,7 @@ uint32_t op_units(const struct op *op)
         HEAVY_UNITS = 4, /* of what keeps more than a state: a reservation, a slot, a record */
         LOG_UNITS = 64,  /* elements of a log that are as much work as a check here (in Redis: batch_weight()) */
     };
-    bool is_light = op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
-    int64_t n = op->answer_units + op->n_members * (is_light ? 1 : HEAVY_UNITS);
+    int64_t n = op->answer_units + op->n_members * (op_is_light(op) ? 1 : HEAVY_UNITS);
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct op_member *member = &op->members[i];
         int64_t full = member->limit->limit, cost = member->cost < full ? member->cost : full;

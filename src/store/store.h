@@ -192,6 +192,12 @@ static inline bool op_is_single_check(const struct op *op)
     return op->kind == OP_CHECK && op->n_members == 1 && op->record.len == 0;
 }
 
+/* Does it keep no more than states: no reservation, no slot, no record? */
+static inline bool op_is_light(const struct op *op)
+{
+    return op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
+}
+
 /* Of the counter, for tables of this process: never 0. */
 uint64_t op_member_hash(struct op_member *member);
 /* Do both charge the same counter? */

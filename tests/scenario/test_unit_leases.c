@@ -389,7 +389,8 @@ static void all_units_go_back_when_the_daemon_stops_however_many_keys_have_some(
     assert_true(exchange_all() <= 1024);
     assert_false(engine_holds_any(daemon));
     assert_int_equal(engine_counters.leases_lost, 0);
-    assert_all_accounted(engine_counters.decided_by_lease); /* of a few keys that were taken for busy too soon */
+    assert_in_range(engine_counters.decided_by_lease, 0, 10); /* of keys that were taken for busy too soon */
+    assert_all_accounted(engine_counters.decided_by_lease);
     end();
 }
 
@@ -409,6 +410,7 @@ static void all_units_go_back_at_their_age_however_many_are_due_at_once(void **s
     assert_int_equal(engine_next_deadline(daemon), INT64_MAX);
     exchange_all();
     assert_int_equal(engine_counters.leases_lost, 0);
+    assert_in_range(engine_counters.decided_by_lease, 0, 10);
     assert_all_accounted(engine_counters.decided_by_lease);
     end();
 }

@@ -374,8 +374,8 @@ static void an_op_weighs_the_units_that_it_adds_to_a_log(void **state)
     assert_int_equal(weight_of(op), 1000);
     assert_int_equal(weight_of(all), 2000);
     assert_int_equal(weight_of(reserve), weight_of(refund));
-    assert_in_range(weight_of(reserve), 1000, 1200);
-    assert_in_range(weight_of(settle), 700, 900);
+    assert_in_range(weight_of(reserve), 1100, 1200);
+    assert_in_range(weight_of(settle), 800, 900);
     assert_int_equal(weight_of(peek), 1);
     member.cost = 1;
     at_most.at_most = 2000;

@@ -120,7 +120,9 @@ static const struct {
     {"store.redis.socket", "no such setting; write addresses: [\"unix:/PATH\"]"},
     {"store.redis.password", "a password does not belong in this file; write it into a file of its own and that one's "
                              "name as password_file"},
-    {"policies.*.lease", "not built yet; leave it out"},
+    {"policies.*.id",
+     "for the settings of a policy in a request, at their top; leave it out: a policy's name says what is counted "
+     "together"},
 };
 
 const char *hint_refusal(const char *path, const char *value)

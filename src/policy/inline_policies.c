@@ -13,12 +13,14 @@
 COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 
 #define NAME_HEAD "inline-" /* of the names that are made here */
+#define ID_HEAD   "id+"     /* and of those with an id; no other name has a plus sign */
 
 enum {
     SPELLINGS_MAX = 4,      /* of one policy, by clients: those in several languages write it each in its own way */
     SPELLINGS_EXPECTED = 2, /* of one policy, for the width of the table: more make its chains longer */
     EVICTION_TRIES = 1000,  /* policies looked at for one that no check holds */
     FREED_FOR_EACH_NEW = 2, /* replaced ones, so that they become fewer faster than new ones come */
+    ID_MAX = 256,           /* bytes of an id */
 };
 
 /* Settings as bytes: a packed map, or what tree_write() makes of one, which begins as no packed map does. */
@@ -236,21 +238,47 @@ static bool is_label(const struct tree_node *label, struct faults *faults)
     return false;
 }
 
-/* A policy of settings that are new here, or new under this label ("": none), which `written` begins with. */
+/* What a client says is counted together, whatever the limit is; false with the fault recorded. */
+static bool is_id(const struct tree_node *id, struct faults *faults)
+{
+    size_t len = id->kind == TREE_TEXT ? strlen(id->text) : 0, i = 0;
+    while (i < len && (uint8_t)id->text[i] >= ' ' && id->text[i] != '\x7f') i++;
+    if (len > 0 && len <= ID_MAX && i == len) return true;
+    faults_add(faults, 0, "policy.id",
+               "is not an id; write a text of 1 to %d bytes without control characters, such as the endpoint's name",
+               ID_MAX);
+    return false;
+}
+
+static struct inline_policy *find_name(const struct inline_policies *policies, struct slice name)
+{
+    struct map_node *node = map_first(&policies->by_name, hash_keyed(name.data, name.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        struct inline_policy *policy = CONTAINER_OF(node, struct inline_policy, in_names);
+        if (slice_is(name, policy->set->in_order[0]->name)) return policy;
+    }
+    return NULL;
+}
+
+/* A policy of settings that are new here, or new under this label ("": none), which `written` begins with. With an id
+ * (NULL: none) it takes the place of the one with other settings, and goes on with its counts. */
 static enum error_code make_policy(struct inline_policies *policies, struct tree_node *tree, const char *label,
-                                   struct slice written, struct faults *faults, struct inline_policy **ret,
-                                   struct answer answer)
+                                   const char *id, struct slice written, struct faults *faults,
+                                   struct inline_policy **ret, struct answer answer)
 {
     char name[NAME_MAX_LEN + 1];
     enum error_code code;
     struct inline_policy *policy = NULL;
     inline_policies_free_replaced(policies, FREED_FOR_EACH_NEW);
     size_t label_len = strlen(label);
-    snprintf(name, sizeof name, NAME_HEAD "%016" PRIx64,
-             hash_stable(HASH_STABLE_START, written.data + label_len, written.len - label_len));
-    struct policy_set *set = policy_read_inline(tree, name, &policies->defaults, faults);
+    const struct slice named_by =
+        id != NULL ? slice_of(id) : (struct slice){written.data + label_len, written.len - label_len};
+    snprintf(name, sizeof name, "%s%016" PRIx64, id != NULL ? ID_HEAD : NAME_HEAD,
+             hash_stable(HASH_STABLE_START, named_by.data, named_by.len));
+    struct policy_set *set = policy_read_inline(tree, name, id, &policies->defaults, faults);
     if (set == NULL) return answer_fault(faults, answer);
 
+    struct inline_policy *before = id != NULL ? find_name(policies, slice_of(name)) : NULL;
     struct policy *only = set->in_order[0];
     only->counts->sum = &policy_counts_inline;
     if (label_len > 0) policy_set_label(only, label);
@@ -259,7 +287,7 @@ static enum error_code make_policy(struct inline_policies *policies, struct tree
                  "policy.compat: shares another system's keys, which only the configuration may name; write the policy "
                  "into it");
         code = ERROR_NOT_PERMITTED;
-    } else if (!evict_unused(policies)) {
+    } else if (before == NULL && !evict_unused(policies)) {
         snprintf(answer.text, answer.size,
                  "policy: %zu inline policies (inline.max_policies) are in use; try again later, or raise it",
                  policies->max);
@@ -268,6 +296,10 @@ static enum error_code make_policy(struct inline_policies *policies, struct tree
                learn_spelling(policies, &policy->written, policy, written) < 0) {
         code = answer_no_memory(answer);
     } else {
+        if (before != NULL) {
+            policy_set_share_counts(set, before->set);
+            forget_policy(policies, before);
+        }
         keep_policy(policies, policy, set);
         *ret = policy;
         return ERROR_NONE;
@@ -289,7 +321,7 @@ static enum error_code read_spelling(struct inline_policies *policies, struct sl
     buffer_init(&bytes, 0);
 
     struct tree_node *tree = tree_unpack(map, "policy", &faults);
-    struct tree_node *label = tree != NULL ? tree_take(tree, "name") : NULL;
+    struct tree_node *label = tree != NULL ? tree_take(tree, "name") : NULL, *id = NULL;
     if (tree == NULL || (label != NULL && !is_label(label, &faults))) {
         code = answer_fault(&faults, answer);
     } else if ((label != NULL && buffer_append(&bytes, label->text, strlen(label->text)) != 0) ||
@@ -298,10 +330,15 @@ static enum error_code read_spelling(struct inline_policies *policies, struct sl
     } else {
         const struct slice written = {buffer_data(&bytes), buffer_len(&bytes)};
         *ret = find_spelling(policies, written);
-        if (*ret == NULL)
-            code = make_policy(policies, tree, label != NULL ? label->text : "", written, &faults, ret, answer);
+        if (*ret == NULL) id = tree_take(tree, "id");
+        if (id != NULL && !is_id(id, &faults))
+            code = answer_fault(&faults, answer);
+        else if (*ret == NULL)
+            code = make_policy(policies, tree, label != NULL ? label->text : "", id != NULL ? id->text : NULL, written,
+                               &faults, ret, answer);
     }
 
+    tree_free(id);
     tree_free(label);
     tree_free(tree);
     buffer_fini(&bytes);
@@ -341,15 +378,10 @@ enum error_code inline_policies_find(struct inline_policies *policies, struct sl
 enum error_code inline_policies_named(struct inline_policies *policies, struct slice name, struct policy_set **ret_set,
                                       char *text, size_t size)
 {
-    struct inline_policy *first = NULL;
-    struct map_node *node = map_first(&policies->by_name, hash_keyed(name.data, name.len));
+    struct inline_policy *first = find_name(policies, name);
     text[0] = '\0';
-    for (; node != NULL && first == NULL; node = map_next_same(node)) {
-        struct inline_policy *policy = CONTAINER_OF(node, struct inline_policy, in_names);
-        if (slice_is(name, policy->set->in_order[0]->name)) first = policy;
-    }
 
-    node = map_first(&policies->by_label, hash_keyed(name.data, name.len));
+    struct map_node *node = map_first(&policies->by_label, hash_keyed(name.data, name.len));
     for (; node != NULL; node = map_next_same(node)) {
         struct inline_policy *policy = CONTAINER_OF(node, struct inline_policy, in_labels);
         const struct policy *only = policy->set->in_order[0];

@@ -4,12 +4,16 @@
  *   packed map ─▶ seen in this spelling? ───────────────────────────────────────────────────▶ its set
  *        └ no ─▶ tree_unpack, tree_write ─▶ seen as these settings? ─▶ one more spelling ─────┘
  *                     └ no ─▶ policy_read: a policy `inline-<fingerprint of the settings>` ───┘
+ *                             or, of settings with an `id`, `id+<hash of the id>`
  *
  * The name depends on the settings alone, so every daemon counts in the same place. At most `max` are kept; for one
  * more, the one that was used least recently goes, of those that no check holds.
  *
  * `name` among the settings is a label: answers and logs call the policy so. It is not one of the settings that count:
  * equal settings under several labels are kept apart here, and have one name, one fingerprint and one set of counters.
+ *
+ * With an `id` the counters are the id's: its limit may be another one in each request. Of each id one policy is kept,
+ * the one that was read last.
  */
 #ifndef RL_POLICY_INLINE_POLICIES_H
 #define RL_POLICY_INLINE_POLICIES_H
@@ -35,7 +39,7 @@ enum {
 struct inline_policy;
 
 struct inline_policies {
-    struct map by_name;     /* of all: `inline-...` */
+    struct map by_name;     /* of all: `inline-...`, `id+...` */
     struct map by_label;    /* of those that have one */
     struct map by_spelling; /* of each policy: as tree_write() writes it, and as clients do, the last few ways */
     struct list by_use;     /* struct inline_policy, owned; the least recently used first */

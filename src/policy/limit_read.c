@@ -275,6 +275,16 @@ void limit_read(struct reading *reading, struct limit *limit)
             reading->faults, reading->node->line, reading_path(reading, FIELD_ALGORITHM),
             "concurrency cannot be on trial, for a slot is held or not; set shadow: true on a policy of its own");
 
+    if (reading->id != NULL && limit->algo == ALGO_LEAKY_BUCKET)
+        reading_refuse(
+            reading, FIELD_ALGORITHM,
+            "leaky_bucket does not go with id, under which the limit may change; write token_bucket, or leave "
+            "id out");
+    if (reading->id != NULL && limit->algo == ALGO_SLIDING_LOG && limit->count_denied)
+        reading_refuse(
+            reading, FIELD_COUNT_DENIED,
+            "of a sliding_log does not go with id, under which the limit may change; leave one of the two out");
+
     if (algo >= 0) prepare_limit(reading, limit, prefix, bad);
 }
 

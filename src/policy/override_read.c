@@ -177,7 +177,10 @@ static void read_variant(struct entry *entry, struct policy *variant)
     for (uint16_t i = 0; i < variant->n_limits && faults->n_errors == n_errors; i++) {
         struct limit *limit = &variant->limits[i];
         struct diag diag;
-        if (limit_prepare(limit, &diag) == 0) continue; /* its keys begin as the base's */
+        if (limit_prepare(limit, &diag) == 0) {
+            if (variant->id != NULL) policy_name_keys(limit); /* else its keys begin as the base's */
+            continue;
+        }
 
         const enum policy_field field = policy_field_at_fault(&diag);
         const struct tree_node *node = entry->given[i][field];
@@ -228,7 +231,7 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
         return;
     }
     for (const struct tree_node *node = list->first; node != NULL; node = node->next) {
-        struct entry entry = {.map = {.kind = MAP_OVERRIDE, .node = node, .faults = reading->faults},
+        struct entry entry = {.map = {.kind = MAP_OVERRIDE, .node = node, .id = reading->id, .faults = reading->faults},
                               .policy = policy,
                               .own_bursts = reading->own_bursts};
         snprintf(entry.map.base, sizeof entry.map.base, "%.88s.overrides[%zu]", reading->base, i++);

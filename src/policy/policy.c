@@ -179,6 +179,7 @@ void policy_free(struct policy *policy)
         policy_free(policy->overrides->items[i].variant);
     overrides_free(policy->overrides);
     if (policy->base == NULL && !policy->is_candidate) mem_free(policy->format);
+    if (policy->base == NULL) mem_free(policy->id);
     policy_free(policy->candidate);
     counts_unref(policy->counts);
     mem_free(policy);
@@ -301,7 +302,10 @@ void policy_name_keys(struct limit *limit)
     char owner[NAME_MAX_LEN + sizeof "+candidate"]; /* no policy's name has a plus sign */
     bool is_reset = policy->on_change == ON_CHANGE_RESET && limit->algo != ALGO_CONCURRENCY;
     snprintf(owner, sizeof owner, "%s%s", policy->name, policy->is_candidate ? "+candidate" : "");
-    limit_set_key_head(limit, owner, is_reset ? limit_fingerprint(limit) : 0);
+
+    struct limit fixed = *limit; /* without what may move */
+    if (policy->id != NULL) fixed.limit = fixed.burst = 0;
+    limit_set_key_head(limit, owner, is_reset || policy->id != NULL ? limit_fingerprint(&fixed) : 0);
 }
 
 static uint32_t fingerprint(const struct policy *policy)
@@ -415,11 +419,11 @@ const struct limit *policy_conflict(const struct policy *a, struct slice key_a, 
 {
     if (!policy_is_same(a, b)) return NULL;
 
-    for (uint16_t i = 0; i < a->n_limits && i < b->n_limits; i++) {
-        const struct limit *x = &a->limits[i], *y = &b->limits[i];
+    for (uint16_t i = 0; i < a->n_limits * b->n_limits; i++) {
+        const struct limit *x = &a->limits[i / b->n_limits], *y = &b->limits[i % b->n_limits];
         bool same_numbers = x->limit == y->limit && x->window_us == y->window_us && x->burst == y->burst &&
                             x->max_wait_us == y->max_wait_us;
-        if (same_numbers) continue;
+        if (same_numbers || strcmp(x->key_head, y->key_head) != 0) continue;
 
         struct key_split split_a, split_b;
         bool same_counter = !x->shared ? slice_eq(key_a, key_b)

@@ -128,16 +128,17 @@ struct plan {
 struct policy {
     struct map_node node;        /* in the set, by name */
     uint32_t index;              /* in the set's in_order */
-    char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64} */
+    char name[NAME_MAX_LEN + 1]; /* [A-Za-z0-9._-]{1,64}; of an inline policy with an id `id+` and 16 hex digits */
     /* What answers and logs call it: the name, or the one that an inline policy was given. */
     char label[NAME_MAX_LEN + 1];
     uint32_t version; /* fingerprint of the settings: equal in every daemon that has the same */
     enum on_failure on_failure;
-    uint32_t deadline_ms;         /* an answer by then */
-    uint32_t local_share;         /* with on_failure: local, else LIVE_SHARE: what its limits are divided by */
-    uint32_t idempotency_ms;      /* a request id is remembered for this time */
-    uint32_t on_change;           /* enum on_change; a candidate's is its policy's */
-    bool shadow;                  /* evaluated and counted, and never denies */
+    uint32_t deadline_ms;    /* an answer by then */
+    uint32_t local_share;    /* with on_failure: local, else LIVE_SHARE: what its limits are divided by */
+    uint32_t idempotency_ms; /* a request id is remembered for this time */
+    uint32_t on_change;      /* enum on_change; a candidate's is its policy's */
+    bool shadow;             /* evaluated and counted, and never denies */
+    char *id; /* owned, but by a variant; of an inline policy whose limit may move: see policy_name_keys(); else NULL */
     struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
     struct overrides *overrides;  /* owned; NULL = none */
     const struct policy *base;    /* of a variant (override.h): the policy whose override it is; else NULL */
@@ -178,7 +179,9 @@ int policy_add_candidate(struct policy *policy, uint16_t n_limits);
 /* Completes a limit whose settings and names are set: limit_prepare(), and what its keys begin with. `compat_prefix`
  * replaces the preset's; NULL: its own. */
 int policy_prepare_limit(struct limit *limit, const char *compat_prefix, struct diag *diag);
-/* The second part of that once more, for a limit without compat whose settings have changed since. */
+/* The second part of that once more, for a limit without compat whose settings have changed since. With on_change:
+ * reset, the names have a fingerprint of the limit's settings; in a policy with an id, of those but `limit`: counts and
+ * levels go on under another limit, but two windows that take turns on one counter would be no limit at all. */
 void policy_name_keys(struct limit *limit);
 /* A copy of a policy that is not sealed yet, as an override of it: to be changed, prepared and added to its overrides.
  * `unlimited`: without its limits. NULL without memory. */
@@ -208,7 +211,7 @@ static inline int64_t plan_capacity(const struct plan *plan)
 }
 
 /* The first limit that would charge one counter for both keys, by other numbers for the one than for the other because
- * of an override; NULL: none. */
+ * of an override, or of an id with other numbers; NULL: none. */
 const struct limit *policy_conflict(const struct policy *a, struct slice key_a, const struct policy *b,
                                     struct slice key_b);
 

@@ -121,8 +121,11 @@ static void read_limits(struct reading *reading, enum policy_field list, struct 
 {
     const struct tree_node *node = reading->given[list]->first;
     for (uint16_t i = 0; i < policy->n_limits; i++, node = node->next) {
-        struct reading item = {
-            .kind = MAP_LIMIT, .node = node, .is_inline = reading->is_inline, .faults = reading->faults};
+        struct reading item = {.kind = MAP_LIMIT,
+                               .node = node,
+                               .is_inline = reading->is_inline,
+                               .id = reading->id,
+                               .faults = reading->faults};
         snprintf(item.base, sizeof item.base, "%.72s.%.12s[%u]", reading->base, policy_settings[list].name, i);
         if (!reading_gather(&item)) continue;
 
@@ -190,7 +193,7 @@ static struct policy *read_one_policy(struct reading *reading)
 {
     const struct tree_node *node = reading->node;
     size_t n_errors = reading->faults->n_errors;
-    bool is_named = reading_is_name(node->key);
+    bool is_named = reading->is_inline || reading_is_name(node->key);
     if (reading->base[0] == '\0') snprintf(reading->base, sizeof reading->base, "policies.%.64s", node->key);
     if (!is_named)
         faults_add(reading->faults, node->line, reading_path_to(reading, NULL),
@@ -203,7 +206,8 @@ static struct policy *read_one_policy(struct reading *reading)
     if (!unlimited && reading->given[FIELD_LIMITS] != NULL)
         n_limits = count_list(reading, FIELD_LIMITS, POLICY_LIMITS_MAX);
     struct policy *policy = policy_new(is_named ? node->key : "unnamed", n_limits > 0 || unlimited ? n_limits : 1);
-    if (policy == NULL) {
+    if (policy == NULL || (reading->id != NULL && (policy->id = mem_strdup(reading->id)) == NULL)) {
+        policy_free(policy);
         reading_no_memory(reading->faults, node->line);
         return NULL;
     }
@@ -299,11 +303,16 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
     return set;
 }
 
-struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
-                                      struct faults *faults)
+struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const char *id,
+                                      const struct policy_defaults *defaults, struct faults *faults)
 {
-    struct reading reading = {
-        .kind = MAP_POLICY, .node = tree, .defaults = defaults, .faults = faults, .base = "policy", .is_inline = true};
+    struct reading reading = {.kind = MAP_POLICY,
+                              .node = tree,
+                              .defaults = defaults,
+                              .faults = faults,
+                              .base = "policy",
+                              .is_inline = true,
+                              .id = id};
     struct policy_set *set = policy_set_new(1);
     tree->key = mem_strdup(name);
     struct policy *policy = set != NULL && tree->key != NULL ? read_one_policy(&reading) : NULL;

@@ -20,8 +20,8 @@ struct policy_set *policy_read_all(const struct tree_node *policies, const struc
                                    struct faults *faults);
 
 /* A set with the one policy that `tree` describes, under this name; `tree` gets the name as its key, and faults begin
- * with `policy`. NULL with a fault recorded, or without memory. */
-struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const struct policy_defaults *defaults,
-                                      struct faults *faults);
+ * with `policy`. With an `id` (NULL: none) its limits may move. NULL with a fault recorded, or without memory. */
+struct policy_set *policy_read_inline(struct tree_node *tree, const char *name, const char *id,
+                                      const struct policy_defaults *defaults, struct faults *faults);
 
 #endif

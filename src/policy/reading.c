@@ -67,6 +67,12 @@ static void refuse_unknown(struct reading *reading, const struct tree_node *key)
     map_refuse_key(reading->kind, key, reading_path_to(reading, key->key), text, nearest.name, reading->faults);
 }
 
+/* What no policy with an id may have. Under one id the limit may be another one in the next request. A counter allows
+ * that only if all else stays: policy_name_keys() keeps apart what may change with the counter's name, and these would
+ * charge or give back units by numbers that the next request does not have. */
+static const enum policy_field fixed_numbers[] = {FIELD_BURST,      FIELD_MAX_WAIT, FIELD_LEASE,    FIELD_ON_CHANGE,
+                                                  FIELD_MERGE_BACK, FIELD_DEBT,     FIELD_CANDIDATE};
+
 bool reading_gather(struct reading *reading)
 {
     const struct tree_node *node = reading->node;
@@ -92,6 +98,12 @@ bool reading_gather(struct reading *reading)
         if (reading->given[i] == NULL || policy_settings[i].level == IN_POLICY) continue;
         reading_refuse(reading, (enum policy_field)i, "does not go with limits; write it into the limits of that list");
     }
+
+    for (size_t i = 0; i < N_OF(fixed_numbers) && reading->id != NULL; i++)
+        if (reading->given[fixed_numbers[i]] != NULL)
+            reading_refuse(reading, fixed_numbers[i],
+                           "does not go with id, under which the limit may change; leave one of "
+                           "the two out");
     return true;
 }
 

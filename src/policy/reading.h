@@ -22,6 +22,7 @@ struct reading {
     const struct tree_node *given[N_POLICY_FIELDS]; /* NULL = not written */
     const struct tree_node *key, *match;            /* of an override: which keys; NULL = not written */
     bool is_inline;                                 /* from a request */
+    const char *id;                                 /* of an inline policy; NULL = none */
     uint16_t own_bursts;                            /* of a policy: bit i: its i-th limit's burst is written */
     const struct policy_defaults *defaults;
     struct faults *faults;

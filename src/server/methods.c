@@ -279,7 +279,7 @@ static int run_release(struct params *params)
 }
 
 /* Defined in PROTOCOL.md. */
-static const char *const features[] = {"name", "reserve_inline", "abandon"};
+static const char *const features[] = {"name", "reserve_inline", "abandon", "id"};
 
 static int run_hello(struct params *params)
 {

@@ -122,13 +122,14 @@ static void pack_head(struct packer *packer, const struct policy *policy, bool i
     struct setting_value values[N_POLICY_FIELDS];
     size_t n = policy_setting_values(policy, NULL, USE_ANSWER, values);
     bool has_overrides = policy->overrides != NULL;
-    bool has_label = strcmp(policy->label, policy->name) != 0;
+    bool has_label = strcmp(policy->label, policy->name) != 0, has_id = policy->id != NULL;
 
-    pack_map(packer, (uint32_t)n + 6U + is_inline + has_label + (has_overrides ? 2U : 0U) +
+    pack_map(packer, (uint32_t)n + 6U + is_inline + has_label + has_id + (has_overrides ? 2U : 0U) +
                          (policy->candidate != NULL ? 5U : 0U));
     pack_text_field(packer, "name", policy->name);
     if (is_inline) pack_bool_field(packer, "inline", true);
     if (has_label) pack_text_field(packer, "label", policy->label);
+    if (has_id) pack_text_field(packer, "id", policy->id);
     pack_uint_field(packer, "version", policy->version);
     for (size_t i = 0; i < n; i++) pack_value(packer, &values[i], policy);
     if (!has_overrides) return;

@@ -188,6 +188,16 @@ class Bucket(Algorithm):
         self.deepest = self.brim * (2 if policy.debt or policy.merge_back else 1)
         self.level, self.at = 0, 0  # the missing parts, and the time of this state
 
+    def obey(self, policy):
+        """The time until it is full again stays; below a microsecond so do units, as far as the new rate has them."""
+        ahead, units = divmod(self.level // self.divisor, self.policy.limit // self.divisor)
+        at, level = self.at, self.level
+        self.__dict__ = type(self)(policy).__dict__
+        rate = policy.limit // self.divisor
+        self.at = at
+        if level:
+            self.level = (ahead * rate + min(units, rate - 1)) * self.divisor
+
     def see(self, now):
         level = max(0, self.level - (now - self.at) * self.policy.limit)
         # A clock that steps back makes the level seem higher, but a whole bucket is the most that can be missing.

@@ -293,7 +293,7 @@ class Bench:
 
     def keys_section(self):
         redis = self.start_redis()
-        daemon = Ratelimitd(keys.config(), redis=redis)
+        daemon = Ratelimitd(keys.config(), redis=redis, redis_options=keys.REDIS_OPTIONS)
         self.processes.append(daemon)
         self.results["keys"] = keys.table(redis, daemon)
 

@@ -87,6 +87,22 @@ def test_the_lines_of_install_work_with_the_installed_files(ratelimitd, tmp_path
     assert asked == 1
 
 
+def test_ones_own_file_runs_by_the_commands_below_it(tmp_path):
+    text = README[README.index("\n## Configure"):]
+    (tmp_path / "ratelimitd.yaml").write_text(blocks("yaml")[0])
+    start, ask = re.findall(r"`((?:build/release/bin/ratelimitd|ratelimitctl) -[cs] [^`]*)`", text)[:2]
+    socket = re.search(r"-s (\S+)", start)[1]
+    assert f"-s {socket} " in ask
+    start, ask = [line.replace(socket, str(tmp_path / "rl.sock")) for line in (start, ask)]
+    start = start.replace("build/release", str(build_dir()))
+    env = {**os.environ, "PATH": f"{build_dir() / 'bin'}:{os.environ['PATH']}"}
+    with subprocess.Popen(shlex.split(start), cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as daemon:
+        assert any("ready on " in line for line in daemon.stderr)
+        done = subprocess.run(shlex.split(ask), env=env, capture_output=True, text=True, timeout=30)
+        daemon.terminate()
+        assert (done.returncode, done.stdout.split()[0]) == (0, "allowed"), done.stderr
+
+
 @pytest.mark.release
 def test_the_transcript_is_what_dev_run_shows():
     if "asan" in build_dir().name:

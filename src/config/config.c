@@ -500,6 +500,10 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
                                                : default_policies(&defaults, faults);
     config->has_policies = loader.policies != NULL && config->policies != NULL && config->policies->n > 0;
     config->access = access_read(loader.access, config->policies, config->inline_allow, faults);
+    if (config->defaults_shadow)
+        faults_warn(faults, 0, "defaults.shadow",
+                    "is on: nothing is denied, except by policies with shadow: false; leave it out to enforce the "
+                    "limits again");
     warn_of_compat_in_memory(&loader);
     check_policies_in_cluster(&loader);
 
@@ -604,6 +608,7 @@ struct policy_defaults config_policy_defaults(const struct config *config)
         .on_failure = (enum on_failure)config->defaults_on_failure,
         .local_share = config->defaults_local_share,
         .idempotency_ms = config->defaults_idempotency_window_ms,
+        .shadow = config->defaults_shadow,
     };
 }
 

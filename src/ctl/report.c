@@ -271,6 +271,12 @@ int report_stats(FILE *out, struct pull answer, const struct asked *asked)
 
     fprintf(out, "checks           %" PRId64 "\n", words_number(answer, "checks", 0));
     fprintf(out, "denied           %" PRId64 "\n", words_number(answer, "denied", 0));
+    if (words_number(answer, "shadow_default", 0) > 0)
+        fprintf(
+            out,
+            "shadow           defaults.shadow is on: nothing is denied, except by policies with shadow: false; %" PRId64
+            " would have been\n",
+            words_number(answer, "shadow_denied", 0));
 
     int64_t n_failures = 0;
     const char *between = "  (";

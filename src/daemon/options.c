@@ -54,6 +54,7 @@ struct engine_options options_engine(const struct config *config)
     return (struct engine_options){
         .max_inflight = (uint32_t)config->caps_max_inflight,
         .local_max_keys = (uint64_t)config->store_memory_max_keys,
+        .shadow_default = config->defaults_shadow,
         .slots = {.max = (uint32_t)config->caps_max_slots,
                   .max_per_owner = (uint32_t)config->caps_max_slots_per_connection},
     };

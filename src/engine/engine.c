@@ -58,6 +58,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     check_pool_init(&engine->pool);
     deadlines_init(&engine->deadlines);
     overdue_init(&engine->overdue);
+    engine_counters.shadow_default = options->shadow_default;
     failure_init(&engine->failure, clock, options->local_max_keys);
     reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
@@ -538,6 +539,7 @@ void engine_set_options(struct engine *engine, const struct engine_options *opti
 {
     engine->max_inflight = options->max_inflight;
     engine->candidates.max = engine->splits.max = options->max_inflight;
+    engine_counters.shadow_default = options->shadow_default;
     failure_set_local_max_keys(&engine->failure, options->local_max_keys);
     engine->slots.options = options->slots;
 }

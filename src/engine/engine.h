@@ -36,6 +36,7 @@ struct inline_policies;
 struct engine_options {
     uint32_t max_inflight;   /* checks alive at once, each of a check_all */
     uint64_t local_max_keys; /* of the table that answers on_failure: local */
+    bool shadow_default;     /* defaults.shadow, to be counted */
     struct slots_options slots;
 };
 

@@ -54,6 +54,7 @@
     GAUGE(reservations, "reservations of this daemon that have not ended")                                             \
     GAUGE(live_daemons, "daemons that share Redis, as counted last for local_share: live; 0: not known")               \
     GAUGE(merge_back_waiting, "counters whose local units wait to be charged in Redis (merge_back)")                   \
+    GAUGE(shadow_default, "1 while defaults.shadow is on: nothing is denied, except by policies with shadow: false")   \
     GAUGE(inflight, "checks being decided now")
 
 COUNTERS_DECLARE(engine, ENGINE_COUNTERS);

@@ -77,7 +77,7 @@ void unit_leases_fini(struct unit_leases *leases)
 
 static bool may_lease(const struct op_member *member)
 {
-    return member->limit->lease_us > 0 && member->key.len <= COUNTER_KEY_MAX;
+    return member->limit->lease_us > 0 && !member->limit->policy->shadow && member->key.len <= COUNTER_KEY_MAX;
 }
 
 /* May the op free units that others were charged? */

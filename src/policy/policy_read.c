@@ -44,6 +44,7 @@ static void read_policy_fields(struct reading *reading, struct policy *policy)
     policy->local_share = (uint32_t)reading->defaults->local_share;
     policy->deadline_ms = (uint32_t)reading->defaults->deadline_ms;
     policy->idempotency_ms = (uint32_t)reading->defaults->idempotency_ms;
+    policy->shadow = reading->defaults->shadow;
 
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct setting *setting = &policy_settings[i];
@@ -102,7 +103,7 @@ static void refuse_lease(struct reading *reading, const struct policy *policy)
             reading, FIELD_LIMITS,
             "has several limits, and lease is for policies of one; leave lease out, or write a policy for each "
             "limit");
-    if (policy->shadow)
+    if (policy->shadow && !reading->defaults->shadow)
         reading_refuse(
             reading, FIELD_SHADOW,
             "is not for policies with lease, whose units are charged before a check uses them; leave one of the "

@@ -13,6 +13,7 @@ struct policy_defaults {
     enum on_failure on_failure;
     int64_t local_share;
     int64_t idempotency_ms;
+    bool shadow;
 };
 
 /* The set under `policies:`; NULL without memory (recorded). Policies with faults are left out of it. */

@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from harness import RpcError, eventually, some, stored_keys
+from harness import RpcError, eventually, run_ratelimitd, some, stored_keys
 
 CONFIG = """
 defaults: {deadline: 5s}
@@ -261,3 +261,63 @@ policies:
     assert client.call("settle", made["reservation"], 0)[11] == {"refunded": 0, "ended": True}
     made = client.call("reserve", "never", "k", 1)
     assert client.call("cancel", made[11]["reservation"])[:3] == [True, 0, 0]
+
+
+# defaults.shadow: the switch to pull if limits block everybody
+
+SWITCHED = """
+inline: {allow: true}
+defaults: {deadline: 5s, shadow: SHADOW}
+policies:
+  login: {algorithm: fixed_window, limit: 1, window: 1d}
+  held: {algorithm: fixed_window, limit: 1, window: 1d, shadow: false}
+  leased: {algorithm: fixed_window, limit: 1000, window: 1d, lease: 1s}
+  both: {limits: [{name: a, algorithm: sliding_log, limit: 1, window: 1d}, {name: b, algorithm: gcra, limit: 9, window: 1d}]}
+"""
+
+
+def switch(daemon, client, on):
+    n = client.call("stats")["reloads"]
+    daemon.configure(SWITCHED.replace("SHADOW", "true" if on else "false"))
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reloads"] == n + 1, "the reload is done")
+
+
+def test_the_switch_stops_every_denial_until_it_is_taken_back(any_store, ratelimitd, connect):
+    daemon = ratelimitd(SWITCHED.replace("SHADOW", "false"), redis=any_store)
+    client = connect(daemon)
+    if any_store is not None:
+        eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    inline = {"algorithm": "fixed_window", "limit": 1, "window": "1d"}
+    asked = ("login", "both", "held", inline)
+    allowed = lambda: [client.check(policy, "k")["allowed"] for policy in asked]  # noqa: E731
+    assert allowed() == [True] * 4 and allowed() == [False] * 4
+    switch(daemon, client, True)
+    assert allowed() == [True, True, False, True]
+    answer = client.check("login", "k")
+    assert answer["shadow_denied"] and client.call("stats")["shadow_default"] == 1
+    assert "defaults.shadow is on: nothing is denied" in daemon.ctl("stats").stdout
+    assert any("defaults.shadow: is on: nothing is denied" in line for line in daemon.log)
+    switch(daemon, client, False)
+    assert allowed() == [False] * 4 and client.call("stats")["shadow_default"] == 0
+    assert "shadow" not in daemon.ctl("stats").stdout
+
+
+def test_leases_rest_while_it_is_on(redis, ratelimitd, connect):
+    daemon = ratelimitd(SWITCHED.replace("SHADOW", "true"), redis=redis)
+    client = connect(daemon)
+    eventually(lambda: client.call("stats")["redis_up"] == 1, "Redis is there")
+    assert {client.check("leased", "k")["source"] for _ in range(100)} == {"redis"}
+    assert client.call("stats")["leases_taken"] == 0
+    switch(daemon, client, False)
+    eventually(lambda: client.check("leased", "k")["source"] == "lease", "leases are taken again")
+
+
+def test_the_printed_configuration_with_the_switch_is_one_that_can_be_read(tmp_path, ratelimitd):
+    daemon = ratelimitd(SWITCHED.replace("SHADOW", "true"))
+    printed = daemon.ctl("config").stdout
+    path = tmp_path / "again.yaml"
+    path.write_text(printed)
+    assert "shadow: true" in printed
+    status, _, errors = run_ratelimitd("--check-config", "-c", str(path))
+    assert status == 0, errors

@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/log_key.h"
+#include "base/units.h"
 #include "config/config_diff.h"
 #include "config/config_watch.h"
 #include "daemon/admin_door.h"
@@ -20,7 +21,13 @@
 
 COUNTERS_DEFINE(reload, RELOAD_COUNTERS);
 
-enum { RELOAD_FAULTS_SHOWN = 20, RELOAD_CHANGES_SHOWN = 20, TRIM_BYTES = 16 << 20, INLINE_FREED_AT_ONCE = 1000 };
+enum {
+    ASKED_AT_ONCE = 2000,
+    RELOAD_FAULTS_SHOWN = 20,
+    RELOAD_CHANGES_SHOWN = 20,
+    TRIM_BYTES = 16 << 20,
+    INLINE_FREED_AT_ONCE = 1000
+};
 
 /* ---- in the thread ---- */
 
@@ -324,6 +331,8 @@ void reload_look(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
     inline_policies_free_replaced(&daemon->inline_policies, INLINE_FREED_AT_ONCE);
+    policy_set_note_asked(engine_policies(daemon->engine), &reload->asked_cursor, ASKED_AT_ONCE,
+                          daemon->clock.mono_us / (60 * SECOND_US));
     if (reload->phase != RELOAD_IDLE || daemon->phase == DAEMON_CLOSING) return;
 
     uint64_t bytes = mem_in_use();

@@ -69,6 +69,7 @@ struct reload {
     struct changes changes;
     struct buffer answer;     /* for who asked; empty: there was no memory, or too much to show */
     struct config *next;      /* owned; NULL = the file has a fault, or nothing was read */
+    size_t asked_cursor;      /* of policy_set_note_asked() */
     uint64_t mark;            /* of the files as they were read last (config_watch.h) */
     bool has_changed;         /* since then */
     struct list unreferenced; /* struct policy_set, owned */

@@ -34,7 +34,8 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
     bool is_renamed = change->kind == CHANGE_RENAMED;
 
     pack_map(packer, 2U + is_of_policy + is_of_limit + change->is_candidate + is_renamed + (change->n_values > 0) +
-                         (counts != NULL) + has_end + change->needs_restart + (is_of_overrides ? 3U : 0U));
+                         (counts != NULL) + has_end + (change->n_asked > 0) + change->needs_restart +
+                         (is_of_overrides ? 3U : 0U));
     if (is_of_policy) pack_text_field(packer, "policy", change->policy);
     if (is_of_limit) pack_text_field(packer, "limit", change->limit);
     if (change->is_candidate) pack_bool_field(packer, "candidate", true);
@@ -52,6 +53,7 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
     }
     if (counts != NULL) pack_text_field(packer, "counts", counts);
     if (has_end) pack_int_field(packer, "old_keys_end_ms", change->old_keys_ms);
+    if (change->n_asked > 0) pack_uint_field(packer, "asked", change->n_asked);
     if (change->needs_restart) pack_bool_field(packer, "needs_restart", true);
     pack_text_field(packer, "text", changes_text(changes, change, text));
 }

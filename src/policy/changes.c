@@ -172,6 +172,7 @@ const char *changes_text(const struct changes *changes, const struct change *cha
     case CHANGE_ADDED: add(&text, is_trial ? "begins its trial" : "added"); break;
     case CHANGE_REMOVED:
         add(&text, is_trial ? "ended its trial" : "removed");
+        if (change->n_asked > 0) add(&text, "; asked %u times in the last 10 minutes", (unsigned)change->n_asked);
         add_old_keys(&text, changes, change);
         break;
     case CHANGE_RENAMED:

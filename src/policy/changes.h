@@ -47,6 +47,7 @@ struct change {
     bool keys_moved;     /* without a change of the limit's own settings, by what its policy says of keys */
     bool has_old_keys;   /* keys of the old name stay until they end */
     int64_t old_keys_ms; /* for that long at most; -1: unknown */
+    uint32_t n_asked;    /* of a policy that is removed: how often in the last ASKED_MINUTES */
     char policy[NAME_MAX_LEN + 1], limit[NAME_MAX_LEN + 1], renamed_from[NAME_MAX_LEN + 1];
     size_t n_added, n_changed, n_removed, n_afresh; /* overrides */
     size_t n_values;

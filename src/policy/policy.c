@@ -559,6 +559,29 @@ void policy_set_move_counts(struct policy_set *set)
     set->moved = NULL;
 }
 
+static void note_asked(struct policy_counts *counts, int64_t minute)
+{
+    uint64_t n = policy_counts_allowed(counts) + policy_counts_denied(counts);
+    int64_t n_new = minute - counts->minute < ASKED_MINUTES ? minute - counts->minute : ASKED_MINUTES;
+    for (int64_t i = 0; i < n_new; i++) counts->asked[(minute - i) % ASKED_MINUTES] = 0;
+
+    uint64_t n_asked = n - counts->n_noted + counts->asked[minute % ASKED_MINUTES], sum = 0;
+    counts->asked[minute % ASKED_MINUTES] = n_asked < UINT32_MAX ? (uint32_t)n_asked : UINT32_MAX;
+    counts->n_noted = n;
+    counts->minute = minute;
+    for (size_t i = 0; i < ASKED_MINUTES; i++) sum += counts->asked[i];
+    counts->asked_lately = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
+}
+
+void policy_set_note_asked(struct policy_set *set, size_t *cursor, size_t max, int64_t minute)
+{
+    if (max > set->n) max = set->n;
+    for (size_t i = 0; i < max; i++) {
+        if (*cursor >= set->n) *cursor = 0;
+        note_asked(set->in_order[(*cursor)++]->counts, minute);
+    }
+}
+
 const struct policy *policy_find(const struct policy_set *set, struct slice name)
 {
     struct map_node *node = map_first(&set->by_name, hash_keyed(name.data, name.len));

@@ -47,6 +47,8 @@ struct decision_counts {
     uint64_t near;                    /* allowed, with less than a fifth of the limit left */
 };
 
+enum { ASKED_MINUTES = 10 };
+
 /* The results of the checks of one policy. A reloaded set with a policy of the same name goes on with its counts. */
 struct policy_counts {
     _Atomic uint32_t n_refs;             /* a thread builds a new set while another frees an old one */
@@ -68,6 +70,11 @@ struct policy_counts {
     uint16_t local_epoch;    /* how often its part of the failure table has begun anew */
     int64_t failed_us;       /* CLOCK_MONOTONIC of the last failure answer */
     int64_t anew_from_us;    /* that part does not begin anew before */
+    /* policy_set_note_asked()'s: decisions of the last ASKED_MINUTES, each by its number modulo that */
+    uint64_t n_noted; /* decisions ever, as of the last call */
+    int64_t minute;   /* of that */
+    uint32_t asked[ASKED_MINUTES];
+    _Atomic uint32_t asked_lately; /* their sum; a reload's thread reads it, too */
 };
 
 /* The denials by the limits of a name. */
@@ -268,6 +275,9 @@ void policy_set_share_counts(struct policy_set *set, const struct policy_set *be
  * call on, which takes time only for those that move. A reload makes the first one in a thread. */
 void policy_set_name(struct policy_set *set, size_t n_named);
 void policy_set_move_counts(struct policy_set *set);
+/* Brings asked_lately up to date, of up to `max` policies from the `cursor`th on; called again and again, it goes
+ * round. */
+void policy_set_note_asked(struct policy_set *set, size_t *cursor, size_t max, int64_t minute);
 const struct policy *policy_find(const struct policy_set *set, struct slice name); /* NULL: there is none */
 
 #endif

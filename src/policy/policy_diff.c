@@ -260,6 +260,7 @@ static struct change change_of_policy(const struct policy *policy, enum change_k
 static void add_policy(struct changes *changes, const struct policy *policy, enum change_kind kind)
 {
     struct change change = change_of_policy(policy, kind);
+    if (kind == CHANGE_REMOVED && !policy->is_candidate) change.n_asked = policy->counts->asked_lately;
     for (uint16_t i = 0; i < policy->n_limits && kind == CHANGE_REMOVED; i++)
         set_old_keys(changes, &change, &policy->limits[i]);
     changes_add(changes, &change);

@@ -173,11 +173,18 @@ const struct counter_family session_errors = {
     .counts = n_errors + 1,
 };
 
+static void note_error(struct session *session, enum error_code code, const char *message)
+{
+    struct sessions *sessions = session->sessions;
+    server_counters.request_errors++;
+    n_errors[code]++;
+    error_log_note(&sessions->errors, code, message, &session->peer, sessions->clock->mono_us);
+}
+
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
     struct packer *packer = begin_message(session);
-    server_counters.request_errors++;
-    n_errors[code]++;
+    note_error(session, code, message);
     rpc_pack_error(packer, msgid, code, message);
     session_end_answer(session);
 }
@@ -185,8 +192,7 @@ void session_answer_error(struct session *session, uint64_t msgid, enum error_co
 void session_emit_final_error(struct session *session)
 {
     struct packer *packer = begin_message(session);
-    server_counters.request_errors++;
-    n_errors[session->last_code]++;
+    note_error(session, session->last_code, session->final_error);
     rpc_pack_broken(packer, session->last_code, session->final_error);
     session->final_error = NULL;
     session_end_answer(session);

@@ -50,6 +50,7 @@
 #include "policy/access.h"
 #include "server/buffer_pool.h"
 #include "server/denial_log.h"
+#include "server/error_log.h"
 #include "server/server.h"
 
 struct policy_list;
@@ -130,6 +131,7 @@ struct sessions {
     uv_timer_t sweeper; /* active while somebody is stalled or may fall idle */
     void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
     struct denial_log denials;
+    struct error_log errors;
 };
 
 /* 0, or -1 without memory. The two handles are open afterwards: close them, then fini. */

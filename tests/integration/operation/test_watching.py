@@ -121,6 +121,14 @@ def test_the_checker_of_prometheus_accepts_the_rules():
     assert status == 0 and f"{len(RULES)} rules found" in text, text
 
 
+def test_alertmanager_accepts_the_rules_by_which_a_cause_keeps_its_consequences_quiet():
+    text = (DEPLOY / "alertmanager.yml").read_text()
+    amtool = ROOT / ".deps" / "prometheus" / "usr" / "bin" / "amtool"
+    done = subprocess.run([amtool, "check-config", DEPLOY / "alertmanager.yml"], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0 and f"{len(yaml.safe_load(text)['inhibit_rules'])} inhibit rules" in done.stdout, done.stdout + done.stderr
+    assert set(re.findall(r"Ratelimitd[A-Z]\w+", text)) <= {rule["alert"] for rule in RULES}
+
+
 def test_each_alert_fires_and_does_not_fire_in_the_tests_of_the_rules():
     status, text = promtool("test", "rules", "ratelimitd.tests.yml")
     assert status == 0, text

@@ -19,6 +19,7 @@
 #include "server/explain.h"
 #include "server/members.h"
 #include "server/metrics_page.h"
+#include "server/operator_log.h"
 #include "server/params.h"
 #include "server/policies.h"
 #include "server/policy_list.h"
@@ -91,6 +92,7 @@ static int run_reset(struct params *params)
 
     struct check *check = request->first;
     int status = params_counter(params, check);
+    if (status == 0) operator_log_note(params->session, "reset", check);
     if (status == 0 && check->only == NULL) status = add_candidate(request, params);
     return request_go(request, params, status);
 }
@@ -115,7 +117,11 @@ static int read_refund(struct params *params, struct check *check)
 static int run_refund(struct params *params)
 {
     struct request *request = request_begin(params, OP_REFUND);
-    return request != NULL ? request_go(request, params, read_refund(params, request->first)) : -1;
+    if (request == NULL) return -1;
+
+    int status = read_refund(params, request->first);
+    if (status == 0) operator_log_note(params->session, "refund", request->first);
+    return request_go(request, params, status);
 }
 
 /* ---- lists ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/counters.h"
+#include "base/log.h"
 #include "base/units.h"
 
 enum { STATUS_TEXT_MAX = 256 };
@@ -30,7 +31,7 @@ static const char *clean(const char *text, char out[STATUS_TEXT_MAX])
 
 bool pages_ready(const struct admin_view *view, bool needs_store, char *out, size_t size)
 {
-    char status[STATUS_TEXT_MAX];
+    char status[STATUS_TEXT_MAX]; /* plain text: no tag can begin in it */
     bool is_ready = view->phase == ADMIN_READY && (view->is_store_up || !needs_store);
     if (view->phase != ADMIN_READY)
         snprintf(out, size, "not ready; %s\n", phase_name(view->phase));
@@ -38,7 +39,7 @@ bool pages_ready(const struct admin_view *view, bool needs_store, char *out, siz
         snprintf(out, size, "ready\n");
     else
         snprintf(out, size, "%s; redis: down, answering by on_failure (%s)\n", is_ready ? "ready" : "not ready",
-                 clean(view->store_status, status));
+                 log_escape(status, sizeof status, view->store_status, strlen(view->store_status)));
     return is_ready;
 }
 

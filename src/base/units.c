@@ -78,6 +78,8 @@ const char *units_count(const char *text, int64_t *ret)
 {
     int64_t value;
     const char *rest = digits(text, &value);
+    if (rest == NULL && text[0] != '\0' && text[strspn(text, "0123456789")] == '\0')
+        return "too large; write digits only, for a number up to 9223372036854775807";
     if (rest == NULL || *rest != '\0') return "not a whole number; write digits only, e.g. 100";
     *ret = value;
     return NULL;

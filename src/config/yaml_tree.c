@@ -9,6 +9,8 @@
 #include "base/assert.h"
 
 struct builder {
+    const char *bytes; /* of the file, not owned */
+    size_t len;
     struct faults *faults;
     struct tree_node *root; /* owned until the end */
     struct tree_node *open[YAML_TREE_DEPTH_MAX];
@@ -63,6 +65,11 @@ static int on_scalar(struct builder *builder, const yaml_event_t *event)
     char *text = mem_strdup(value);
     if (text == NULL) return refuse_without_memory(builder, line);
     if (has_nul) faults_add(builder->faults, line, "yaml", "a text with a NUL byte in it; write it without");
+    if (is_plain && strstr(value, "\xc2\xa0") != NULL) {
+        faults_add(builder->faults, line, "yaml",
+                   "a no-break space (U+00A0), which looks like a space and is none; write a space");
+        has_nul = true; /* refused once */
+    }
 
     if (key_is_due(builder)) {
         builder->key = text;
@@ -173,13 +180,22 @@ static int on_event(struct builder *builder, const yaml_event_t *event)
     }
 }
 
+/* The reader is ahead of the parser: its mark is where the parser is. */
+static uint32_t line_at(const struct builder *builder, size_t offset)
+{
+    uint32_t line = 1;
+    for (size_t i = 0; i < offset && i < builder->len; i++) line += builder->bytes[i] == '\n';
+    return line;
+}
+
 static void refuse_syntax(struct builder *builder, const yaml_parser_t *parser)
 {
     uint32_t line = line_of(&parser->problem_mark);
     if (parser->error == YAML_MEMORY_ERROR)
         refuse_without_memory(builder, line);
     else if (parser->error == YAML_READER_ERROR)
-        faults_add(builder->faults, line_of(&parser->mark), "yaml", "%s; save the file as UTF-8 text", parser->problem);
+        faults_add(builder->faults, line_at(builder, parser->problem_offset), "yaml", "%s; save the file as UTF-8 text",
+                   parser->problem);
     else
         faults_add(builder->faults, line, "yaml",
                    "%s%s%s; check indentation (spaces, no tabs), quotes and the colon behind each key",
@@ -189,7 +205,7 @@ static void refuse_syntax(struct builder *builder, const yaml_parser_t *parser)
 
 struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *faults)
 {
-    struct builder builder = {.faults = faults};
+    struct builder builder = {.bytes = bytes, .len = len, .faults = faults};
     yaml_parser_t parser;
     bool at_end = false, is_sound = true;
     if (!yaml_parser_initialize(&parser)) {

@@ -126,8 +126,12 @@ enum exit_code command_look(const struct command *command, const struct options 
     bool misses_command = command->shape == SHAPE_HOLD && n > 2 && (n == 3 || strcmp(arguments[2], "--") != 0);
     if (n >= command->n_least && n <= command->n_most && !misses_command) return EXIT_DONE;
     fprintf(stderr, "usage: ratelimitctl %s [OPTION ...] %s\n", command->name, command->arguments);
-    complain_object("USAGE", "the number of arguments is wrong");
-    return EXIT_USAGE;
+    struct slice missing = name_of_argument(command, n < command->n_least ? n : 0);
+    if (n < command->n_least) return complain_usage("%.*s is missing", (int)missing.len, (const char *)missing.data);
+    if (!misses_command) return complain_usage("'%s' is one argument too many", arguments[command->n_most]);
+    if (strcmp(arguments[2], "--") == 0) return complain_usage("COMMAND is missing behind --");
+    return complain_usage("write -- before the command: ratelimitctl %s %s %s -- %s", command->name, arguments[0],
+                          arguments[1], arguments[2]);
 }
 
 size_t command_costs(const struct command *command, const struct options *options, int n, char **arguments,

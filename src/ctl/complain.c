@@ -68,7 +68,11 @@ static void print_owner(FILE *out, const struct stat *status, unsigned needed, c
     else
         snprintf(name, sizeof name, "%u", (unsigned)(group_helps ? status->st_gid : status->st_uid));
 
-    if (group_helps)
+    if (group_helps && status->st_gid == 0) /* nobody joins that one to ask a question */
+        fprintf(out,
+                " belongs to group root, mode %04o: set listen.group and listen.mode, or name another socket with -s",
+                mode);
+    else if (group_helps)
         fprintf(out, " belongs to group %s, mode %04o: add this user to the group and log in again", name, mode);
     else
         fprintf(out, " belongs to user %s, mode %04o, which gives the group no access: %s", name, mode, setting);

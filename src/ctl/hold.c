@@ -83,7 +83,8 @@ static void on_acquired(const struct ratelimit_answer *answer, void *arg)
     }
 
     bool waits = (options->given & OPTION_WAIT) != 0, has_command = holder->command != NULL;
-    holder->code = decision->allowed ? EXIT_DONE : EXIT_DENIED;
+    int denied = options->given & OPTION_TAKEN_EXIT ? options->taken_exit : EXIT_DENIED;
+    holder->code = decision->allowed ? EXIT_DONE : denied;
     if (waits && decision->allowed) holder->pause_ms = decision->delay_ms;
     if (waits && !decision->allowed)
         holder->pause_ms = wait_next_ms(&holder->wait, decision->retry_after_ms, wait_now_ms());

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/units.h"
 #include "client/ratelimit.h"
 #include "ctl/complain.h"
@@ -27,6 +28,7 @@ static const struct option names[] = {
     {"wait", optional_argument, NULL, LETTER_BIT | OPTION_WAIT},
     {"all", no_argument, NULL, LETTER_BIT | OPTION_ALL},
     {"output", required_argument, NULL, LETTER_BIT | OPTION_OUTPUT},
+    {"taken-exit", required_argument, NULL, LETTER_BIT | OPTION_TAKEN_EXIT},
     {"dry-run", no_argument, NULL, LETTER_BIT | OPTION_DRY_RUN},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, LETTER_VERSION},
@@ -108,6 +110,13 @@ static int take_option(int letter, const char *name, const char *text, struct op
     case LETTER_BIT | OPTION_AT_MOST:
         if (options_parse_number(text, &ret->at_most) == 0 && ret->at_most > 0) return 0;
         return complain_of(name, text, "write a whole number of units, 1 or more");
+    case LETTER_BIT | OPTION_TAKEN_EXIT: {
+        int64_t number = 0;
+        if (options_parse_number(text, &number) != 0 || number < 0 || number > UINT8_MAX)
+            return complain_of(name, text, "write an exit status, 0 to 255");
+        ret->taken_exit = (int)number;
+        return 0;
+    }
     case LETTER_BIT | OPTION_OUTPUT:
         ret->output = text;
         return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a file");
@@ -116,6 +125,19 @@ static int take_option(int letter, const char *name, const char *text, struct op
         if (text[0] != '\0' && strlen(text) <= RATELIMIT_REQUEST_ID_MAX) return 0;
         return complain_of(name, text, "write 1 to 64 bytes");
     }
+}
+
+static void complain_unknown(const char *option)
+{
+    const char *name = option + strspn(option, "-");
+    const struct slice written = {(const uint8_t *)name, strcspn(name, "=")};
+    struct nearest nearest = nearest_within(written, 2);
+    for (const struct option *known = names; known->name != NULL; known++) nearest_offer(&nearest, known->name);
+    if (strncmp(option, "--", 2) == 0 && nearest.name != NULL)
+        complain_usage("%s: no such option; did you mean --%s?", option, nearest.name);
+    else
+        complain_usage("%s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins with a dash",
+                       option);
 }
 
 int options_read(int argc, char **argv, struct options *ret)
@@ -137,9 +159,7 @@ int options_read(int argc, char **argv, struct options *ret)
         else if (letter == '?' && strncmp(argv[at], "--", 2) == 0 && optopt != 0)
             complain_usage("%s: this option takes no value; try ratelimitctl --help", argv[at]);
         else if (letter == '?')
-            complain_usage("%s: no such option; try ratelimitctl --help, or put -- before a POLICY that begins "
-                           "with a dash",
-                           argv[at]);
+            complain_unknown(argv[at]);
         if (letter == ':' || letter == '?' || take_option(letter, names[index].name, optarg, ret) != 0) return -1;
     }
     return optind;

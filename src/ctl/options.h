@@ -22,6 +22,7 @@ enum option_bit {
     OPTION_WAIT = 32,
     OPTION_ALL = 64,
     OPTION_OUTPUT = 128,
+    OPTION_TAKEN_EXIT = 512,
 };
 
 struct options {
@@ -38,6 +39,7 @@ struct options {
     int64_t wait_ms; /* -1: without end */
     const char *request_id;
     const char *output; /* a file */
+    int taken_exit;     /* of acquire, in place of EXIT_DENIED; with OPTION_TAKEN_EXIT */
 };
 
 /* The options at the front of `argv`, whose first member is skipped. Returns the index of the first argument after

@@ -3,14 +3,14 @@ _ratelimitctl()
 {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" word words i
     local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats metrics ping version reload config test-clock help"
-    local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --all --dry-run --output --help --version"
+    local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --taken-exit --all --dry-run --output --help --version"
     local -a socket=()
     case $previous in
     -s | --socket | --output)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
         ;;
-    --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl) return ;;
+    --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl | --taken-exit) return ;;
     esac
     for ((i = 1; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
@@ -19,7 +19,7 @@ _ratelimitctl()
             socket=(-s "${COMP_WORDS[i + 1]}")
             i=$((i + 1))
             ;;
-        --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl | --output) i=$((i + 1)) ;;
+        --timeout | --deadline | --max-wait | --at-most | --request-id | --ttl | --taken-exit | --output) i=$((i + 1)) ;;
         -*) ;;
         *)
             [[ -z $command ]] || return # behind POLICY

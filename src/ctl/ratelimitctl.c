@@ -52,7 +52,7 @@ static const struct command commands[] = {
 
     {.name = "Limit what runs at the same time:"},
     {"acquire", "acquire", "POLICY KEY [-- COMMAND]", "hold a slot while COMMAND runs, or until standard input ends", 2,
-     INT_MAX, .takes = OPTION_WAIT, .shape = SHAPE_HOLD},
+     INT_MAX, .takes = OPTION_WAIT | OPTION_TAKEN_EXIT, .shape = SHAPE_HOLD},
 
     {.name = "Show; nothing is charged:"},
     {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, .report = report_decision,
@@ -95,6 +95,7 @@ static const struct some_option {
     {OPTION_TTL, "--ttl DURATION", "gives the units back if not settled within this time (1m)"},
     {OPTION_ALL, "--all", "every counter and gauge"},
     {OPTION_OUTPUT, "--output FILE", "replace FILE by it in one step, for a collector of text files"},
+    {OPTION_TAKEN_EXIT, "--taken-exit N", "exit with N instead of 1 if no slot is available"},
     {OPTION_DRY_RUN, "--dry-run", "print what would change, and change nothing"},
 };
 

@@ -18,7 +18,7 @@ function __ratelimitctl_follows
     for word in $words[2..]
         if test $is_value = yes
             set is_value no
-        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --output
+        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output
             set is_value yes
         else if not string match -q -- '-*' $word
             set -a plain $word
@@ -63,6 +63,7 @@ complete -c ratelimitctl -l at-most -x -d 'charge as many units as are available
 complete -c ratelimitctl -l request-id -x -d 'sent again with the same ID, it is done once'
 complete -c ratelimitctl -l ttl -x -d 'give the units back if not settled within this time'
 complete -c ratelimitctl -l all -d 'every counter and gauge'
+complete -c ratelimitctl -l taken-exit -x -d 'exit with this status if no slot is available'
 complete -c ratelimitctl -l output -r -F -d 'replace this file by the metrics'
 complete -c ratelimitctl -l dry-run -d 'print what a reload would change, and change nothing'
 complete -c ratelimitctl -s h -l help -d 'list commands and options'

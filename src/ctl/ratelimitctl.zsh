@@ -42,6 +42,7 @@ _ratelimitctl()
         '--wait=-[after a denial, wait and try again]::duration:' \
         '--deadline[the daemon answers within this time]:duration:' \
         '--max-wait[the longest acceptable delay]:duration:' \
+        '--taken-exit[exit with this status if no slot is available]:status:' \
         '--at-most[charge as many units as are available, up to N]:units:' \
         '--request-id[sent again with the same ID, it is done once]:id:' \
         '--ttl[give the units back if not settled within this time]:duration:' \

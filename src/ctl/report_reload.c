@@ -64,8 +64,9 @@ int report_reload(FILE *out, struct pull answer, const struct asked *asked)
         fputs(is_dry_run ? ": would be refused\n" : ": refused; the configuration stays as it was\n", out);
         return 0;
     }
-    fprintf(out, ": %s, %" PRId64 " policies", is_dry_run ? "would be in effect" : "in effect",
-            words_number(answer, "policies", 0));
+    int64_t n_policies = words_number(answer, "policies", 0);
+    fprintf(out, ": %s, %" PRId64 " %s", is_dry_run ? "would be in effect" : "in effect", n_policies,
+            n_policies == 1 ? "policy" : "policies");
     if (slice_is(state, "restart_needed")) {
         fputs("; a restart is needed for ", out);
         print_names(out, words_member(answer, "restart"));

@@ -21,6 +21,7 @@ struct heat {
     uint16_t tag : 8, period : 3, n : 5;
 };
 _Static_assert(HEATS * sizeof(struct heat) == COUNTER_EXTRA_SIZE, "");
+_Static_assert(SIZE_MIN *PART == LEASE_LEFT_MIN, "the configuration warns of limits below that");
 
 struct unit_lease {
     struct deadline age;    /* set while units > 0 */

@@ -153,6 +153,9 @@ struct view {
     const char *slot; /* concurrency: the id of the slot that save() takes; else NULL */
 };
 
+/* No units of a key are leased below so many that are left. */
+enum { LEASE_LEFT_MIN = 64 };
+
 /* A state for explain: numbers by name, none of them an absolute time. */
 enum { STATE_TERMS_MAX = 4, WINDOW_NAME_MAX = 24 };
 

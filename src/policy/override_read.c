@@ -57,6 +57,12 @@ static const char *read_target(struct reading *map, const struct policy *policy)
         return NULL;
     }
 
+    size_t len = strlen(text);
+    if (map->match != NULL && (text[0] == '^' || text[len - 1] == '$' || strstr(text, ".*") != NULL))
+        faults_warn(faults, node->line, map->path,
+                    "looks like a regular expression, and patterns are globs: * stands for any characters, and all "
+                    "others, ^, $ and . too, for themselves");
+
     const struct key_format *format = policy->format;
     if (overrides_written(policy->overrides, slice_of(text), map->match != NULL) != NULL)
         faults_add(faults, node->line, map->path, "has an override already; keep one of the two");

@@ -1,5 +1,6 @@
 #include "policy/policy_read.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +156,7 @@ static uint16_t count_list(struct reading *reading, enum policy_field field, uin
 /* `n_limits` is 0 if the list of limits has a fault: then the policy has one limit, which is not read. */
 static void read_contents(struct reading *reading, struct policy *policy, uint16_t n_limits)
 {
-    const struct tree_node *candidate = reading->given[FIELD_CANDIDATE];
+    const struct tree_node *candidate = reading->given[FIELD_CANDIDATE], *lease = reading->given[FIELD_LEASE];
     size_t n_errors = reading->faults->n_errors;
     int64_t debt = 0, merge_back = 0;
 
@@ -187,6 +188,12 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
     read_policy_fields(reading, policy);
     override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
     if (reading->faults->n_errors == n_errors) refuse_lease(reading, policy);
+    if (reading->faults->n_errors == n_errors && policy->n_limits == 1 && policy->limits[0].lease_us > 0 &&
+        policy->limits[0].full < LEASE_LEFT_MIN)
+        faults_warn(
+            reading->faults, (lease != NULL ? lease : reading->node)->line, reading_path(reading, FIELD_LEASE),
+            "can do nothing: no units are leased while fewer than %d are left, and there are never more than %" PRId64,
+            LEASE_LEFT_MIN, policy->limits[0].full);
 }
 
 /* The policy, or NULL with the fault recorded. */

@@ -447,8 +447,10 @@ void methods_run(struct session *session, const struct rpc_request *request)
     int status = -1;
     if (method == NULL) {
         char space[72];
-        params_fail(&params, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
-                    log_escape(space, sizeof space, request->method.data, request->method.len));
+        params_fail(&params, ERROR_UNKNOWN_METHOD, "there is no method '%s'%s",
+                    log_escape(space, sizeof space, request->method.data, request->method.len),
+                    slice_is(request->method, "test_clock") ? " in a daemon that was started without --test-clock"
+                                                            : "");
     } else if (!(session->rule->may >> at & 1) && access_refuses_method(session, (enum method)at, &fault)) {
         /* the fault is filled */
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||

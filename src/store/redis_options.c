@@ -116,6 +116,7 @@ const char *redis_address_parse(const char *text, struct redis_address *ret)
         return NULL;
     }
 
+    if (strstr(text, "${") != NULL) return "variables are not replaced here; write host:port or unix:/path";
     const char *colon = strrchr(text, ':');
     if (colon == NULL) return "no port; write host:port or unix:/path";
     char *end = NULL;

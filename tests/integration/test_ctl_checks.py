@@ -100,7 +100,7 @@ def test_what_cannot_be_asked_is_wrong_usage(daemon, arguments):
     (["--at-most", 5, "peek", "login", "a"], "ratelimitctl: peek takes no --at-most; try ratelimitctl --help\n"),
     (["--request-id", "x", "check-many", "login", "a"],
      "ratelimitctl: check-many takes no --request-id; try ratelimitctl --help\n"),
-    (["check", "login"], "usage: ratelimitctl check [OPTION ...] POLICY KEY [COST]\n"),
+    (["check", "login"], "usage: ratelimitctl check [OPTION ...] POLICY KEY [COST]\nratelimitctl: KEY is missing\n"),
     (["nosuch"], "ratelimitctl: no such command: nosuch; try ratelimitctl --help\n"),
 ])
 def test_wrong_usage_names_the_mistake_and_the_remedy(daemon, arguments, message):

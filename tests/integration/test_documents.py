@@ -29,7 +29,7 @@ DOCS = {path.name: path.read_text() for path in documents.PAGES}
 LANGUAGES = {"yaml", "console", "sh", "systemd", "ini", "python", "c", "lua", "http", ""}
 # Snippets without a language: the two of Try it and Install (test_readme.py), the rights, one line of
 # redis.conf, and calls of ./dev.
-PLAIN = {"README.md": 3, "redis.md": 15, "operate-under-load.md": 1}
+PLAIN = {"README.md": 3, "redis.md": 15, "operate-under-load.md": 1, "increx.md": 1}
 
 
 def named(block):
@@ -137,6 +137,27 @@ def test_what_the_model_did_not_use_comes_back(ratelimitd):
     daemon = ratelimitd(script.configuration, arguments=["--test-clock"])  # the bucket does not refill in between
     done = run(["sh", "-ec", script.text], daemon.socket)
     assert done.stdout.startswith("refunded 625 "), done.stdout + done.stderr
+
+
+def test_a_daemon_goes_on_with_what_increx_has_left(redis, ratelimitd, connect):
+    """By INCREX itself where this Redis has it; what it leaves is a plain integer with an expiry."""
+    client = connect(ratelimitd("defaults: {deadline: 5s}\n" + code_of("increx.md", "yaml").partition("\n")[2], redis=redis))
+    eventually(lambda: client.check("rate", "probe", 0)["source"] == "redis", "Redis is there")
+    line = of("", "increx.md")[0].text.split("(1)")[0].split()
+    with redis.client() as direct:
+        for _ in range(3):
+            try:
+                direct.execute_command(*line)
+            except redis_py.ResponseError:  # an older server
+                if direct.incrby(line[1], 1) == 1:
+                    direct.expire(line[1], int(line[5]))
+        assert client.check("rate", "alice")["remaining"] == 1  # the fourth of five
+        until = direct.pttl(line[1])
+        assert 0 < until <= 60000
+        assert client.check("rate", "alice")["remaining"] == 0
+        denied = client.check("rate", "alice")
+        assert not denied["allowed"] and 0 < denied["retry_after_ms"] <= 60000
+        assert direct.get(line[1]) == b"5"  # denied checks are not counted, and the bound of INCREX holds
 
 
 # ---- programs in other languages ----------------------------------------------------------------------------------

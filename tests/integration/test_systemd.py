@@ -195,6 +195,22 @@ def test_the_first_connection_starts_the_daemon_and_is_served(activated, connect
     assert os.path.exists(path)  # it belongs to the service manager, for the next start
 
 
+@pytest.mark.parametrize("unit", ["ratelimitd.service", *SOCKETS])
+def test_the_unit_of_one_of_several_daemons_is_the_same_but_for_its_name(unit):
+    def body(name):
+        text = (ROOT / "systemd" / name).read_text()
+        return text[text.index("[Unit]"):]
+
+    text = body(unit)
+    for word, instead in (("ratelimitd-control.socket", "ratelimitd-control@%i.socket"), ("ratelimitd.socket", "ratelimitd@%i.socket"),
+                          ("Service=ratelimitd.service", "Service=ratelimitd@%i.service"), ("/etc/ratelimitd/ratelimitd.yaml", "/etc/ratelimitd/%i.yaml"),
+                          ("/run/ratelimitd/ratelimitd.sock", "/run/ratelimitd/%i.sock"),
+                          ("/usr/bin/ratelimitctl reload", "/usr/bin/ratelimitctl -s /run/ratelimitd/%i.sock reload")):
+        text = text.replace(word, instead)
+    name, kind = unit.split(".")
+    assert body(f"{name}@.{kind}") == text
+
+
 def test_the_names_of_the_installed_files_agree():
     """The unit, the socket and the configuration refer to each other by their installed paths."""
     service = (UNITS / "ratelimitd.service").read_text()

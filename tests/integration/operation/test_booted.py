@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Process, build_dir, eventually, short_directory
+from harness import ROOT, Process, build_dir, eventually, short_directory
 
 UNITS = ["ratelimitd.service", "ratelimitd.socket", "ratelimitd-control.socket"]
 SOCKET = "/run/ratelimitd/ratelimitd.sock"
@@ -37,13 +37,13 @@ for at in usr etc; do
 done
 cmake --install "$2" --prefix /usr >"$1/installed" || { cat "$1/installed" >&2; exit 1; }
 systemd-sysusers /usr/lib/sysusers.d/ratelimitd.conf
-mkdir -p /run/units/ratelimitd.service.d
-for unit in UNITS; do ln -s "/usr/lib/systemd/system/$unit" /run/units/; done
+mkdir -p /run/units/ratelimitd.service.d /run/units/ratelimitd@.service.d
+for unit in UNITS ratelimitd@.service ratelimitd@.socket ratelimitd-control@.socket; do ln -s "/usr/lib/systemd/system/$unit" /run/units/; done
 for target in basic sysinit shutdown sockets; do
     printf '[Unit]\\nDefaultDependencies=no\\n' >"/run/units/$target.target"
 done
 printf '[Service]\\nStandardError=append:/run/log\\nEnvironment=ASAN_OPTIONS=detect_leaks=0\\n' \\
-    >/run/units/ratelimitd.service.d/log.conf
+    | tee /run/units/ratelimitd@.service.d/log.conf >/run/units/ratelimitd.service.d/log.conf
 printf '[Unit]\\nDefaultDependencies=no\\nWants=ratelimitd.socket ratelimitd-control.socket\\n' >/run/units/default.target
 exec env -i PATH=/usr/sbin:/usr/bin container=test SYSTEMD_UNIT_PATH=/run/units SYSTEMD_GENERATOR_PATH=/nonexistent \\
     /lib/systemd/systemd --system --unit=default.target --log-target=console --show-status=no
@@ -232,3 +232,44 @@ def test_rules_by_user_hold_in_the_services_sandbox(system):
     assert system.run(*as_nobody, "check", "other", "k").returncode == 0
     done = system.run(*as_nobody, "check", "login", "k")
     assert "policy login is not for user nobody (access.rules[0])" in done.stderr
+
+
+def commands_of(page, heading):
+    """The lines of the first systemd snippet below a heading, each as words."""
+    text = (ROOT / "docs" / page).read_text()
+    section = text[text.index(f"\n{heading}\n"):]
+    return [line.split("#")[0].split() for line in re.search(r"^```systemd\n(.*?)^```", section, re.M | re.S)[1].splitlines()]
+
+
+def test_a_broken_file_at_start_ends_in_failed_with_its_mistake_and_the_page_says_how_to_go_on(system):
+    """Restarts went on for ever, five a second, and the service was never "failed". Clients that wait in the socket start the
+    service again, until systemd gives up on the socket, too."""
+    system.configure(POLICIES.replace("limit: 5", "limit: many"))
+    assert system.ctl("--timeout", "300ms", "ping").returncode != 0
+    eventually(lambda: system.property("Result", "ratelimitd.socket") == "trigger-limit-hit", "the socket is closed", 60)
+    eventually(lambda: system.property("ActiveState") == "failed", "the service is failed")
+    assert system.property("ExecMainStatus") == "3" and f"{CONFIG}:2: policies.login.limit" in system.log()
+    n_starts = system.log().count(f"{CONFIG}:2: policies.login.limit")
+    assert n_starts <= 11 and system.property("NRestarts") == "0"
+    system.configure(POLICIES)
+    for command in commands_of("emergencies.md", "## It does not start"):
+        done = system.run(*command)
+        assert done.returncode == 0, (command, done.stderr)
+    assert system.ctl("check", "login", "alice").returncode == 0 and system.property("ActiveState") == "active"
+
+
+def test_two_services_on_one_host_have_a_file_and_a_socket_each(system):
+    for name, limit in (("shop", 3), ("blog", 9)):
+        system.path(f"/etc/ratelimitd/{name}.yaml").write_text(POLICIES.replace("limit: 5", f"limit: {limit}"))
+    for command in commands_of("operate.md", "### Two services on one host"):
+        done = system.run(*command)
+        assert done.returncode == 0, (command, done.stderr)
+    for name, limit in (("shop", 3), ("blog", 9)):
+        socket = f"/run/ratelimitd/{name}.sock"
+        assert f"remaining {limit - 1}/{limit}" in system.ctl("-s", socket, "check", "login", "alice").stdout
+        system.path(f"/etc/ratelimitd/{name}.yaml").write_text(POLICIES.replace("limit: 5", f"limit: {limit + 1}"))
+        assert system.systemctl("reload", f"ratelimitd@{name}").returncode == 0
+        assert f"remaining {limit - 1}/{limit + 1}" in system.ctl("-s", socket, "check", "login", "alice").stdout
+    assert system.systemctl("stop", "ratelimitd@shop.service", "ratelimitd@shop.socket", "ratelimitd-control@shop.socket").returncode == 0
+    assert system.ctl("-s", "/run/ratelimitd/blog.sock", "ping").stdout == "pong\n"
+    assert system.ctl("check", "login", "alice").returncode == 0  # and the one without a name

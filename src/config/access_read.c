@@ -270,7 +270,8 @@ struct access *access_read(const struct tree_node *section, const struct policy_
     if (!find_sections(section, faults, &sections)) return NULL;
     struct access *access = access_new(sections.n);
     if (access == NULL) goto no_memory;
-    access->is_written = sections.rules != NULL || sections.others != NULL;
+    access->has_rules = sections.rules != NULL;
+    access->has_default = sections.others != NULL;
 
     const struct tree_node *node = sections.rules != NULL ? sections.rules->first : NULL;
     for (size_t i = 0; i <= sections.n; i++) {

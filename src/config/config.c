@@ -415,6 +415,14 @@ static void read_both_tls(struct loader *loader)
         config->sentinel_tls = redis_tls_ref(config->redis_tls);
 }
 
+static enum file_end end_of(const struct tree_node *root, const struct tree_node *access)
+{
+    bool is_last = access != NULL && root->last == access && access->kind == TREE_MAP && access->first != NULL;
+    if (!is_last || access->first->line == access->line) return END_ANYWHERE;
+    const struct tree_node *last = access->last->last;
+    return last != NULL && last->line > access->last->line ? END_IN_RULES : END_IN_ACCESS;
+}
+
 /* What shares the keys of another limiter shares nothing in this process' memory. */
 static void warn_of_compat_in_memory(struct loader *loader)
 {
@@ -499,6 +507,7 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
     config->policies = loader.policies != NULL ? policy_read_all(loader.policies, &defaults, faults)
                                                : default_policies(&defaults, faults);
     config->has_policies = loader.policies != NULL && config->policies != NULL && config->policies->n > 0;
+    config->end = end_of(root, loader.access);
     config->access = access_read(loader.access, config->policies, config->inline_allow, faults);
     if (config->defaults_shadow)
         faults_warn(faults, 0, "defaults.shadow",

@@ -24,6 +24,9 @@
 
 enum topology { TOPOLOGY_SINGLE, TOPOLOGY_SENTINEL, TOPOLOGY_CLUSTER };
 
+/* What could follow if the file were longer, as one that was cut off. What is in brackets has its own end. */
+enum file_end { END_ANYWHERE, END_IN_ACCESS, END_IN_RULES /* or in access.default */ };
+
 enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 
 #define SETTING_TYPE_TEXT     char *
@@ -47,11 +50,12 @@ struct config {
     struct policy_set *policies;    /* one reference; NULL once a reload has replaced them */
     gid_t listen_gid;               /* of listen.group, if that is set; looked up when the file is read */
     struct access *access;          /* one reference; bound to these policies */
-    bool has_tls;                   /* the file has a setting of store.redis.tls */
-    bool has_sentinel_tls;          /* one of store.redis.sentinel.tls */
-    bool has_policies;              /* the file has some; else they are the default, or there are none */
-    uint64_t hash;                  /* config_hash() of it, once it is in force */
-    int64_t read_us;                /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
+    enum file_end end;
+    bool has_tls;          /* the file has a setting of store.redis.tls */
+    bool has_sentinel_tls; /* one of store.redis.sentinel.tls */
+    bool has_policies;     /* the file has some; else they are the default, or there are none */
+    uint64_t hash;         /* config_hash() of it, once it is in force */
+    int64_t read_us;       /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
 
 enum {

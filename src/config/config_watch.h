@@ -2,7 +2,7 @@
  * config_watch.h: have the files of a configuration changed?
  *
  * A mark follows each path through its links, so that it sees a mounted ConfigMap, whose links are swapped. It reads
- * directories: not on the event loop.
+ * directories, and if asked to the files: not on the event loop.
  */
 #ifndef RL_CONFIG_CONFIG_WATCH_H
 #define RL_CONFIG_CONFIG_WATCH_H
@@ -12,8 +12,9 @@
 
 #include "config/config.h"
 
-/* Of device, inode, size and times of the file at `path`, and of all files that `config` names. */
-uint64_t config_mark(const char *path, const struct config *config);
+/* Of device, inode, size and times of the file at `path`, and of all files that `config` names; with `reads`, of what
+ * they hold, too: over a network, size and times may be those of a moment ago. */
+uint64_t config_mark(const char *path, const struct config *config, bool reads);
 /* Do both name the same files? */
 bool config_same_files(const struct config *a, const struct config *b);
 

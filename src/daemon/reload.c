@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "config/config_diff.h"
 #include "config/config_watch.h"
+#include "config/cut.h"
 #include "daemon/admin_door.h"
 #include "daemon/daemon.h"
 #include "daemon/options.h"
@@ -25,23 +26,45 @@ enum {
     ASKED_AT_ONCE = 2000,
     RELOAD_FAULTS_SHOWN = 20,
     RELOAD_CHANGES_SHOWN = 20,
+    RESTLESS_LOOKS = 5, /* that find another change each, until the log says so */
     TRIM_BYTES = 16 << 20,
     INLINE_FREED_AT_ONCE = 1000
 };
 
 /* ---- in the thread ---- */
 
-/* The last policies cannot go: a file that is being written looks like that. */
-static void refuse_emptiness(struct reload *reload, const struct config *before)
+/* Somebody writes the files again since the last look: what was read of them may be a half. */
+static bool has_changed_again(struct reload *reload, const char *path, const struct config *before)
 {
-    if (reload->next->has_policies || !before->has_policies) return;
-    faults_add(
-        &reload->faults, 0, "policies",
-        "there are none in this file, and %zu are in force; write the whole file and reload again. To remove the "
-        "last policy, restart",
-        before->policies->n);
+    uint64_t seen = config_mark(path, reload->next != NULL ? reload->next : before, true);
+    reload->has_changed = seen != reload->seen;
+    if (!reload->has_changed) return false;
+    reload->seen = seen;
     config_free(reload->next);
     reload->next = NULL;
+    return true;
+}
+
+/* A look finds a change to read if the one before has found the same: in the files that the new configuration names,
+ * too. */
+static void look(struct reload *reload, const char *path, const struct config *in_force)
+{
+    reload->has_changed = false;
+    if (config_mark(path, in_force, false) == reload->mark) {
+        reload->seen = reload->n_restless = 0;
+        return;
+    }
+
+    struct faults faults;
+    faults_init(&faults);
+    struct config *next = config_load(path, CONFIG_RELOAD, &faults);
+    uint64_t seen = config_mark(path, next != NULL ? next : in_force, true);
+    config_free(next);
+    faults_fini(&faults);
+
+    reload->has_changed = seen == reload->seen;
+    reload->n_restless = reload->has_changed ? 0 : reload->n_restless + 1;
+    reload->seen = seen;
 }
 
 static void read_configuration(struct daemon *daemon)
@@ -49,10 +72,14 @@ static void read_configuration(struct daemon *daemon)
     struct reload *reload = &daemon->reload;
     const struct config *before = daemon->config;
     const char *path = daemon->arguments.config_path;
-    uint64_t mark = config_mark(path, before); /* what changes while the file is read is another change */
+    uint64_t mark = config_mark(path, before, false); /* what changes while the file is read is another change */
 
     reload->next = config_load(path, CONFIG_RELOAD, &reload->faults);
-    if (reload->next != NULL) refuse_emptiness(reload, before);
+    if (reload->task == RELOAD_WATCHED && has_changed_again(reload, path, before)) return;
+    if (reload->next != NULL && config_is_cut(before, reload->next, &reload->faults)) {
+        config_free(reload->next);
+        reload->next = NULL;
+    }
     if (reload->next != NULL) {
         config_diff(&reload->changes, before, daemon->started, reload->next);
         reload->next->hash = config_hash(reload->next, daemon->started);
@@ -60,7 +87,7 @@ static void read_configuration(struct daemon *daemon)
     if (reload->task == RELOAD_DRY_RUN) return;
 
     bool same_files = reload->next == NULL || config_same_files(before, reload->next);
-    reload->mark = same_files ? mark : config_mark(path, reload->next);
+    reload->mark = same_files ? mark : config_mark(path, reload->next, false);
     if (reload->next == NULL) return;
     policy_set_share_counts(reload->next->policies, before->policies);
     policy_set_name(reload->next->policies, (size_t)reload->next->admin_metrics_policies);
@@ -73,12 +100,13 @@ static void work_in_thread(uv_work_t *work)
     const char *path = daemon->arguments.config_path;
     switch (reload->task) {
     case RELOAD_FILE:
+    case RELOAD_WATCHED:
     case RELOAD_DRY_RUN:
         read_configuration(daemon);
         reload_answer_pack(&reload->answer, reload, path);
         break;
     case RELOAD_SHOW: reload_answer_pack_config(&reload->answer, daemon->config, daemon->started, path); break;
-    case RELOAD_LOOK: reload->has_changed = config_mark(path, daemon->config) != reload->mark; break;
+    case RELOAD_LOOK: look(reload, path, daemon->config); break;
     case N_RELOAD_TASKS: break;
     }
 }
@@ -236,6 +264,25 @@ static void take_effect(struct daemon *daemon)
     log_info("reload: %s read again, %zu %s", file, n, n == 1 ? "policy" : "policies");
 }
 
+static uint64_t want(struct daemon *daemon, enum reload_task task);
+
+static void on_looked(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    const char *path = daemon->arguments.config_path;
+    if (reload->n_restless == RESTLESS_LOOKS)
+        log_warning("reload: each of the last %d looks found another change in %s, or in a file that it names; it is "
+                    "read once two looks find the same",
+                    RESTLESS_LOOKS, path);
+    if (!reload->has_changed) {
+        start_next(daemon);
+        return;
+    }
+    log_info("reload: %s, or a file that it names, has changed", path);
+    service_reloading();
+    want(daemon, RELOAD_WATCHED);
+}
+
 /* The next task may begin within: all that is asked of the one that has ended is asked before. */
 static void on_worked(uv_work_t *work, int status)
 {
@@ -246,18 +293,19 @@ static void on_worked(uv_work_t *work, int status)
     clock_update(&daemon->clock);
 
     if (reload->task == RELOAD_LOOK) {
-        if (reload->has_changed) {
-            log_info("reload: %s, or a file that it names, has changed", daemon->arguments.config_path);
-            reload_file(daemon);
-        } else {
-            start_next(daemon);
-        }
+        on_looked(daemon);
         return;
     }
 
-    if (reload->task == RELOAD_FILE) take_effect(daemon);
+    bool takes_effect = reload->task <= RELOAD_WATCHED;
+    if (reload->task == RELOAD_WATCHED && reload->has_changed)
+        log_info("reload: %s, or a file that it names, is being written again; it is read once that has ended",
+                 daemon->arguments.config_path);
+    else if (takes_effect)
+        take_effect(daemon);
     server_answer_late(daemon->server, reload->ticket, &reload->answer);
-    if (reload->task == RELOAD_FILE && reload->wanted[RELOAD_FILE] == 0) status_report(daemon, service_ready);
+    bool is_last = reload->wanted[RELOAD_FILE] == 0 && reload->wanted[RELOAD_WATCHED] == 0;
+    if (takes_effect && is_last) status_report(daemon, service_ready);
     start_freeing(daemon);
 }
 
@@ -298,7 +346,7 @@ void reload_init(struct daemon *daemon)
     buffer_init(&reload->answer, RELOAD_ANSWER_MAX);
     daemon->config->hash = config_hash(daemon->config, daemon->started);
     if (daemon->arguments.config_path != NULL)
-        reload->mark = config_mark(daemon->arguments.config_path, daemon->config);
+        reload->mark = config_mark(daemon->arguments.config_path, daemon->config, false);
 }
 
 void reload_file(struct daemon *daemon)

@@ -15,9 +15,10 @@
  * atomic; the configuration holds the set they come from until the thread is done) and the table of calendars (which
  * has a lock).
  *
- * A file with a fault changes nothing. A setting that only a start can change stays as it was started with, and the log
- * says so. What is wanted while one is under way is done after it, once for all that want it: each that asked gets the
- * report of a reading that began after the question (server/late_answer.h). READY=1 comes after the last.
+ * A file with a fault, or one that looks cut off (config/cut.h), changes nothing. reload.watch takes a change once two
+ * looks, a period apart, have found the same. A setting that only a start can change stays as it was started with, and
+ * the log says so. What is wanted while one is under way is done after it, once for all that want it: each that asked
+ * gets the report of a reading that began after the question (server/late_answer.h). READY=1 comes after the last.
  */
 #ifndef RL_DAEMON_RELOAD_H
 #define RL_DAEMON_RELOAD_H
@@ -46,9 +47,10 @@ enum reload_phase { RELOAD_IDLE, RELOAD_READING, RELOAD_FREEING };
 /* What the thread is to do, the most urgent first. */
 enum reload_task {
     RELOAD_FILE,
+    RELOAD_WATCHED, /* the same, if the files are still what two looks have found */
     RELOAD_DRY_RUN, /* the same, and then nothing */
     RELOAD_SHOW,    /* print the configuration in force */
-    RELOAD_LOOK,    /* have the files changed? */
+    RELOAD_LOOK,    /* have the files changed, and does nobody write them any more? */
     N_RELOAD_TASKS
 };
 
@@ -71,7 +73,9 @@ struct reload {
     struct config *next;      /* owned; NULL = the file has a fault, or nothing was read */
     size_t asked_cursor;      /* of policy_set_note_asked() */
     uint64_t mark;            /* of the files as they were read last (config_watch.h) */
-    bool has_changed;         /* since then */
+    uint64_t seen;            /* of the files and what they hold, as the last look found them; 0: unchanged */
+    uint32_t n_restless;      /* looks in a row that found another change each */
+    bool has_changed;         /* since `mark`; after RELOAD_WATCHED: since the last look, so nothing was read */
     struct list unreferenced; /* struct policy_set, owned */
 };
 

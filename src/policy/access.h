@@ -54,7 +54,8 @@ struct access_rule {
 
 struct access {
     uint32_t n_refs;
-    bool is_written;  /* the configuration has some of this, else all is as it is by default */
+    bool has_rules;   /* the configuration has a list of them, which may be empty */
+    bool has_default; /* it has a default; else that is as without any configuration */
     bool has_groups;  /* a rule is for a group */
     bool is_replaced; /* by the rules of a reload */
     size_t n;         /* rules; behind them come the default, and that of root and the daemon's own user */

@@ -371,7 +371,7 @@ def test_a_reload_gives_living_connections_the_new_rules(open_to_all, connect_as
     reload(daemon, "access: {rules: [{user: games}, {user: www-data, role: none}]}")
     assert refusal(client, "ping") == "NOT_PERMITTED: this daemon is not for user www-data (access.rules[1])"
     assert client.at_end()
-    reload(daemon, "")
+    reload(daemon, "access: {rules: []}")
     assert connect_as(daemon, "www-data").check("login", "k")["allowed"]
 
 
@@ -414,7 +414,7 @@ def test_a_refused_connection_that_a_reload_would_allow_is_told_to_come_again(op
     """Earlier, it was told that its user had as many connections as it may: 0."""
     daemon = open_to_all("access: {rules: [{user: www-data, role: none}]}")
     client = connect_as(daemon, "www-data")
-    reload(daemon, "")
+    reload(daemon, "access: {rules: []}")
     with contextlib.suppress(OSError, EOFError):  # it is closed after a second
         text = refusal(client, "ping")
         assert text == f"OVERLOADED: user {number('www-data')} may have more connections only since this one came; connect again"

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 
 import msgpack
 import pytest
@@ -425,3 +426,86 @@ def test_a_long_answer_goes_to_a_few_at_once_and_all_are_answered(ratelimitd):
                 outcomes.append(False)
         assert len(outcomes) == 16 and outcomes[0] and not outcomes[-1]
         assert admin.call("config")["yaml"]
+
+
+# Files that were cut off, or that are still being written
+
+RULES = """access:
+  rules: [{user: root, policies: [login]}]
+  default: {role: none}
+"""
+
+
+@pytest.mark.parametrize("cut, says", [
+    (POLICIES, "access: is missing in this file, and rules are in force"),
+    (POLICIES + "access:\n", "access: is missing in this file"),
+    (POLICIES + "access:\n  rules:\n", "access.rules: is not a list"),
+    (POLICIES + RULES[:RULES.index("  default")], "access.default: is missing in this file"),
+])
+def test_a_file_without_the_rules_in_force_is_refused_by_reload_signal_and_watch(ratelimitd, connect, cut, says):
+    """A file whose `access` was still missing was taken, and every user was a client."""
+    daemon = ratelimitd("reload: {watch: 10ms}\n" + POLICIES + RULES)
+    client = connect(daemon)
+    daemon.configure("reload: {watch: 0}\n" + cut)
+    status, out, _ = ctl(daemon, "reload", "--dry-run")
+    assert status == 4 and says in out and "would be refused" in out
+    status, out, _ = ctl(daemon, "reload")
+    assert status == 4 and says in out and "the configuration stays as it was" in out
+    daemon.reload()
+    eventually(lambda: client.call("stats")["reload_failures"] == 2, "the refusal by signal")
+    daemon.configure("reload: {watch: 0} # again\n" + cut)
+    eventually(lambda: client.call("stats")["reload_failures"] == 3, "the refusal by watch")
+    with pytest.raises(RpcError, match="NOT_PERMITTED: policy api"):
+        client.check("api", "k")
+
+    daemon.configure(POLICIES + "access: {rules: [], default: {role: client}}\n")
+    assert ctl(daemon, "reload")[0] == 0
+    assert client.check("api", "k")["allowed"]
+    daemon.configure(POLICIES)
+    assert ctl(daemon, "reload")[0] == 0
+
+
+def test_fewer_than_half_of_the_policies_are_taken_with_a_warning(ratelimitd, connect):
+    many = "policies:\n" + "".join(f"  p{i}: {{algorithm: fixed_window, limit: 5, window: 1h}}\n" for i in range(10))
+    daemon = ratelimitd(many)
+    daemon.configure(many[:many.index("  p4")])
+    says = "warning: policies: there are 4 in this file, and 10 are in force"
+    for options in (["--dry-run"], []):
+        status, out, _ = ctl(daemon, "reload", *options)
+        assert status == 0 and says in out
+    daemon.wait_for_log(says)
+    assert len(connect(daemon).call("policies")) == 4
+
+
+def test_watch_takes_a_file_only_once_two_looks_find_the_same(ratelimitd, connect):
+    """A file that a slow writer had half written took effect."""
+    daemon = ratelimitd("reload: {watch: 10ms}\n" + POLICIES)
+    client = connect(daemon)
+    text = daemon.path.read_text()
+    with daemon.path.open("w") as file:
+        for n in range(10, 5000):  # each look finds another one
+            file.seek(0)
+            file.truncate()
+            file.write(text.replace("limit: 5", f"limit: {n}"))
+            file.flush()
+            if any("found another change" in line for line in daemon.log):
+                break
+            time.sleep(0.01)
+        assert client.call("stats")["reloads"] == 0
+        daemon.wait_for_log("each of the last 5 looks found another change in .*; it is read once two looks find the same")
+    eventually(lambda: client.check("login", "k", 0)["limit"] == n, "the last one")
+    assert client.call("stats")["reloads"] == 1
+
+
+def test_watch_waits_for_a_file_that_the_new_configuration_names(ratelimitd, connect, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 40)
+    secret.chmod(0o600)
+    daemon = ratelimitd("reload: {watch: 10ms}\n" + POLICIES)
+    client = connect(daemon)
+    daemon.configure(f"reload: {{watch: 10ms}}\nkeys: {{secret_file: {secret}}}\n{POLICIES}")
+    for n in range(300):  # more than two looks
+        secret.write_text("x" * (41 + n))
+        time.sleep(0.01)
+    assert client.call("stats")["reloads"] == 0
+    eventually(lambda: client.call("stats")["reloads"] == 1, "both files are as they were a look ago")

@@ -212,6 +212,40 @@ static void check_prefix(struct access_reading *reading, const struct access_rul
                     is_user ? "{user}" : "{uid}");
 }
 
+static const struct limit *unconfined_of(struct slice start, const struct policy *policy)
+{
+    for (uint16_t i = 0; policy != NULL && i < policy->n_limits; i++)
+        if (!access_confines(start, &policy->limits[i])) return &policy->limits[i];
+    return NULL;
+}
+
+/* A sealed rule whose key_prefix does not confine all counters of its policies: those it may not give back to. */
+static void warn_of_shared_counters(struct access_reading *reading, const struct access_rule *rule)
+{
+    const method_set methods = (method_set)1 << METHOD_reset | (method_set)1 << METHOD_refund;
+    if (rule->prefix[0] == NULL || (rule->may & methods) == 0) return;
+
+    char uid_text[ACCESS_USER_TEXT_MAX], text[ACCESS_START_MAX], path[LIMIT_PATH_MAX];
+    snprintf(uid_text, sizeof uid_text, "%u", rule->subject == ACCESS_USER ? (unsigned)rule->id : 1);
+    const struct slice start = access_rule_start(rule, uid_text, text);
+    const struct limit *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i<reading->policies->n && * reading->n_left> 0; i++) {
+        const struct policy *policy = reading->policies->in_order[i];
+        *reading->n_left -= 1;
+        if (!access_rule_grants(rule, policy)) continue;
+        const struct limit *limit = unconfined_of(start, policy);
+        if (limit == NULL) limit = unconfined_of(start, policy->candidate);
+        n += limit != NULL;
+        if (first == NULL) first = limit;
+    }
+    if (first != NULL)
+        faults_warn(reading->faults, reading->given[ACCESS_AT_key_prefix]->line, path_of(reading, "key_prefix", -1),
+                    "leaves this user no reset and no refund of policy %s%s, because %s counts keys of others, too; "
+                    "deny: [reset, refund] says the same, and limits of its own can be named one by one",
+                    first->policy->name, n > 1 ? " and others" : "", limit_path(first, path));
+}
+
 static void read_rule(struct access_reading *reading, struct access_rule *rule)
 {
     struct faults *faults = reading->faults;
@@ -287,7 +321,9 @@ struct access *access_read(const struct tree_node *section, const struct policy_
         access_rule_path(rule, reading.base);
         read_rule(&reading, rule);
         access->has_groups |= rule->subject == ACCESS_GROUP;
-        if (policies != NULL && faults->n_errors == n_errors && !access_rule_seal(rule, policies)) goto no_memory;
+        if (policies == NULL || faults->n_errors > n_errors) continue;
+        if (!access_rule_seal(rule, policies)) goto no_memory;
+        warn_of_shared_counters(&reading, rule);
     }
     if (faults->n_errors == n_errors) return access;
     access_unref(access);

@@ -81,6 +81,25 @@ bool key_format_takes(const struct key_format *format, struct slice key)
     return key_format_split(format, key, &split);
 }
 
+/* The last part is never fixed: the key may go on. */
+key_parts key_format_fixed(const struct key_format *format, struct slice start)
+{
+    key_parts fixed = 0;
+    const uint8_t *at = start.data, *end = start.data + start.len;
+    if (start.len < format->start.len) return 0;
+    if (format->start.len > 0 && memcmp(at, format->start.data, format->start.len) != 0) return 0;
+    at += format->start.len;
+
+    for (int i = 0; i < format->n_parts - 1; i++) {
+        struct slice literal = format->literals[i];
+        const uint8_t *stop = memmem(at, (size_t)(end - at), literal.data, literal.len);
+        if (stop == NULL) break;
+        fixed |= (key_parts)(1U << i);
+        at = stop + literal.len;
+    }
+    return fixed;
+}
+
 /* Are they a piece of the key (or none, or all of it)? */
 bool key_format_is_joined(const struct key_format *format, key_parts parts)
 {

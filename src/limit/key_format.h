@@ -49,6 +49,10 @@ static inline key_parts key_format_all(const struct key_format *format)
 bool key_format_split(const struct key_format *format, struct slice key, struct key_split *ret);
 bool key_format_takes(const struct key_format *format, struct slice key); /* does it fit? */
 
+/* The parts that are equal in all keys that fit and begin with `start`: those that it holds whole, each with the
+ * literal that ends it. `acme` alone begins the key acme2:bob, too. */
+key_parts key_format_fixed(const struct key_format *format, struct slice start);
+
 bool key_format_is_joined(const struct key_format *format, key_parts parts); /* key_format_id() needs space for them */
 /* The id of these parts. `space` has at least as many bytes as the key; it is used only if the parts must be joined. */
 struct slice key_format_id(const struct key_format *format, const struct key_split *split, key_parts parts,

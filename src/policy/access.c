@@ -178,6 +178,21 @@ bool access_rule_takes_key(const struct access_rule *rule, const char *uid_text,
     return rule->prefix[1] == NULL || (take_start(&key, uid_text) && take_start(&key, rule->prefix[1]));
 }
 
+struct slice access_rule_start(const struct access_rule *rule, const char *uid_text, char out[ACCESS_START_MAX])
+{
+    bool has_uid = rule->prefix[1] != NULL;
+    int len = snprintf(out, ACCESS_START_MAX, "%s%s%s", rule->prefix[0], has_uid ? uid_text : "",
+                       has_uid ? rule->prefix[1] : "");
+    CHECK(len >= 0 && len < ACCESS_START_MAX);
+    return (struct slice){(const uint8_t *)out, (size_t)len};
+}
+
+bool access_confines(struct slice start, const struct limit *limit)
+{
+    if (!limit->shared) return true;
+    return (key_format_fixed(limit->policy->format, start) & limit->parts) != 0;
+}
+
 const char *access_rule_path(const struct access_rule *rule, char out[ACCESS_PATH_MAX])
 {
     size_t at = (size_t)(rule - rule->access->rules);

@@ -79,6 +79,13 @@ const struct access_rule *access_match(const struct access *access, const struct
 
 bool access_rule_takes_key(const struct access_rule *rule, const char *uid_text, struct slice key);
 
+/* Does the rule's key_prefix confine the counters of `limit`, as it does keys? `start` is what all keys of the rule's
+ * user begin with: a limit of the whole key is confined, and one that counts by a part that the prefix fixes. */
+bool access_confines(struct slice start, const struct limit *limit);
+/* That start, of a rule that has one, into `out`. */
+enum { ACCESS_START_MAX = ACCESS_PREFIX_MAX + 256 + ACCESS_USER_TEXT_MAX };
+struct slice access_rule_start(const struct access_rule *rule, const char *uid_text, char out[ACCESS_START_MAX]);
+
 static inline bool access_rule_grants(const struct access_rule *rule, const struct policy *policy)
 {
     return rule->granted == NULL || (rule->granted[policy->index / 8] >> policy->index % 8 & 1) != 0;

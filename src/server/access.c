@@ -261,6 +261,21 @@ int access_fail_key(const struct session *session, struct request_fault *fault)
                 rule->prefix[0], has_uid ? session->user->text : "", has_uid ? rule->prefix[1] : "", who.path);
 }
 
+int access_counter(const struct session *session, const struct limit *limit, struct request_fault *fault)
+{
+    const struct access_rule *rule = session->rule;
+    char start[ACCESS_START_MAX], path[LIMIT_PATH_MAX];
+    if (rule->prefix[0] == NULL || !limit->shared) return 0;
+    if (access_confines(access_rule_start(rule, session->user->text, start), limit)) return 0;
+
+    const struct refused who = refused(session);
+    return fail(fault, ERROR_NOT_PERMITTED,
+                "policy: %s%s counts keys of others, too, so it is not for user %s to give back or reset "
+                "(%s.key_prefix)%s",
+                limit_path(limit, path), limit->policy->is_candidate ? " (candidate)" : "", who.name, who.path,
+                limit->policy->n_limits > 1 ? "; name one limit of the policy" : "");
+}
+
 int access_quota(const struct session *session, uint32_t n, struct request_fault *fault)
 {
     const struct access_user *user = session->user;

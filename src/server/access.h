@@ -42,6 +42,9 @@ int access_inline(const struct session *session, struct request_fault *fault);
 /* May the session's user have n more checks in flight? Its rule has a quota of them. */
 int access_quota(const struct session *session, uint32_t n, struct request_fault *fault);
 
+/* May the session's user give back, or reset, the counter of `limit`? It must be of its own keys alone. */
+int access_counter(const struct session *session, const struct limit *limit, struct request_fault *fault);
+
 int access_fail_key(const struct session *session, struct request_fault *fault); /* for a key that it does not take */
 static inline int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault)
 {

@@ -91,7 +91,7 @@ static int run_reset(struct params *params)
     if (request == NULL) return -1;
 
     struct check *check = request->first;
-    int status = params_counter(params, check);
+    int status = params_counter(params, check, true);
     if (status == 0) operator_log_note(params->session, "reset", check);
     if (status == 0 && check->only == NULL) status = add_candidate(request, params);
     return request_go(request, params, status);
@@ -99,7 +99,7 @@ static int run_reset(struct params *params)
 
 static int read_refund(struct params *params, struct check *check)
 {
-    if (params_counter(params, check) != 0) return -1;
+    if (params_counter(params, check, false) != 0) return -1;
     if (params_units(params, "units", 1, &check->cost) != 0) return -1;
 
     const struct plan *plan = check->plan;

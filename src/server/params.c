@@ -258,7 +258,19 @@ static int fail_unknown_limit(const struct params *params, const struct policy *
                        policy->label, space);
 }
 
-int params_counter(struct params *params, struct check *ret)
+/* Where a user's keys are confined, so are the counters that it gives back to. */
+static int counters_are_for(const struct params *params, const struct plan *plan, const struct limit *only)
+{
+    struct request_fault fault;
+    for (uint16_t i = 0; i < plan->n_limits; i++) {
+        const struct limit *limit = &plan->limits[i];
+        if (only != NULL && limit != only) continue;
+        if (access_counter(params->session, limit, &fault) != 0) return fail_access(params, &fault);
+    }
+    return 0;
+}
+
+int params_counter(struct params *params, struct check *ret, bool has_candidate)
 {
     const struct policy *policy = NULL;
     struct slice name = {NULL, 0}, limit = {NULL, 0};
@@ -288,7 +300,10 @@ int params_counter(struct params *params, struct check *ret)
     bool is_base = ret->only != NULL && (of_variant == NULL || of_variant->limit <= 0);
     ret->plan = is_base ? &policy->plan : &variant->plan;
     if (!is_base) ret->only = of_variant;
-    return 0;
+
+    if (counters_are_for(params, ret->plan, ret->only) != 0) return -1;
+    const struct plan *candidate = has_candidate && ret->only == NULL ? ret->plan->candidate : NULL;
+    return candidate != NULL ? counters_are_for(params, candidate, NULL) : 0;
 }
 
 static bool is_number(const struct params *params)

@@ -61,8 +61,9 @@ int params_key_is_for(const struct params *params, struct slice key);
 int params_target(struct params *params, struct check *ret);
 /* The same for a check that charges; refuses a policy with slots, because the check would take one for good. */
 int params_charged(struct params *params, struct check *ret);
-/* policy or policy/limit, then key. ret->only is the limit that is named, one of its plan; else NULL. */
-int params_counter(struct params *params, struct check *ret);
+/* policy or policy/limit, then key, of what gives back or resets. ret->only is the limit that is named, one of its
+ * plan; else NULL. All counters must be the user's own, those of the candidate, too, with `has_candidate`. */
+int params_counter(struct params *params, struct check *ret, bool has_candidate);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
 int params_cost(struct params *params, struct check *ret);
 /* [, cost or options] of a check, whose plan is known. */

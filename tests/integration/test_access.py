@@ -269,6 +269,90 @@ def test_keys_are_confined_to_a_users_prefix(open_to_all, connect_as, connect):
     assert refusal(web, "settle", token, 1) == wrong
 
 
+SHARED = """  shared:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: own, algorithm: fixed_window, limit: 1000, window: 1d}
+      - {name: tenant, by: [tenant], algorithm: fixed_window, limit: 1000, window: 1d}
+      - {name: user, by: [user], algorithm: fixed_window, limit: 1000, window: 1d}
+      - {name: all, by: [], algorithm: fixed_window, limit: 1000, window: 1d}
+    overrides: [{key: "games:vip", limit: {own: 2000}}]
+  covered:
+    key_format: "{tenant}:{user}"
+    limits:
+      - {name: own, algorithm: token_bucket, limit: 1000, window: 1d}
+      - {name: tenant, by: [tenant], algorithm: token_bucket, limit: 1000, window: 1d}
+  tried:
+    key_format: "{tenant}:{user}"
+    limits: [{name: own, algorithm: fixed_window, limit: 1000, window: 1d}]
+    candidate: [{name: all, by: [], algorithm: fixed_window, limit: 500, window: 1d}]
+  foreign: {compat: first-hit, limit: 100, window: 1h}
+"""
+
+
+@pytest.fixture
+def confined(open_to_all, connect, connect_as):
+    """Clients of root and of the user games, whose keys begin with games:, and their daemon."""
+    daemon = open_to_all('inline: {allow: true}\naccess: {rules: [{user: games, key_prefix: "{user}:"}]}')
+    root = connect(daemon)
+    daemon.configure(daemon.path.read_text() + SHARED)
+    daemon.reload()
+    eventually(lambda: root.call("stats")["reloads"] == 1, "the reload is done")
+    return root, connect_as(daemon, "games"), daemon
+
+
+def test_a_prefix_confines_what_is_given_back_to_shared_counters(confined):
+    """A user gave back 900 units of root's, because both counted in one counter."""
+    root, games, _ = confined
+    assert root.check("shared", "root:bob", 900)["allowed"]
+    assert games.check("shared", "games:bob", 50)["remaining"] == 50, "its check is charged as ever"
+
+    for counter, limit in (("shared", "user"), ("shared/user", "user"), ("shared/all", "all")):
+        refused = (f"NOT_PERMITTED: policy: shared/{limit} counts keys of others, too, so it is not for user games to give back or "
+                   "reset (access.rules[0].key_prefix); name one limit of the policy")
+        for key in ("games:bob", "games:vip"):
+            assert refusal(games, "refund", counter, key, 900) == refused
+            assert refusal(games, "reset", counter, key) == refused
+    assert root.call("peek", "shared", "root:bob")["remaining"] == 50, "nothing was given back"
+
+    assert games.call("refund", "shared/own", "games:bob", 5)["refunded"] == 5
+    assert games.call("refund", "shared/tenant", "games:bob", 5)["refunded"] == 5
+    for counter in ("shared/own", "shared/tenant"):
+        assert refusal(games, "reset", counter, "games:bob") is None
+    assert refusal(games, "refund", "shared/own", "root:bob", 5).startswith("NOT_PERMITTED: key: of user games must begin")
+
+    reserved = games.call("reserve", "shared", "games:bob", 20)["reservation"]
+    assert root.call("peek", "shared", "root:bob")["remaining"] == 30
+    games.call("settle", reserved, 5)
+    assert root.call("peek", "shared", "root:bob")["remaining"] == 45, "what it has reserved itself it may settle"
+    games.call("cancel", games.call("reserve", "shared", "games:bob", 20)["reservation"])
+    assert root.call("peek", "shared", "root:bob")["remaining"] == 45
+    assert root.call("refund", "shared", "root:bob", 5)["refunded"] == 5, "root is not confined"
+
+
+def test_a_prefix_leaves_a_user_its_own_counters(confined):
+    root, games, daemon = confined
+    for policy in ("covered", "login", "foreign"):
+        games.check(policy, "games:bob")
+        assert refusal(games, "reset", policy, "games:bob") is None
+    games.check("covered", "games:bob", 7)
+    assert games.call("refund", "covered", "games:bob", 7)["refunded"] == 7
+
+    games.check("tried", "games:bob", 7)
+    assert games.call("refund", "tried", "games:bob", 7)["refunded"] == 7, "a refund leaves the candidate alone"
+    assert "policy: tried/all (candidate) counts keys of others, too" in refusal(games, "reset", "tried", "games:bob")
+    assert refusal(games, "reset", "tried/own", "games:bob") is None
+
+    inline = {"key_format": "{a}:{b}", "limits": [{**FIVE, "name": "own"}, {**FIVE, "name": "all", "by": []}]}
+    games.check(inline, "games:k")
+    name = next(policy["name"] for policy in root.call("policies") if policy["name"].startswith("inline-"))
+    for policy in (inline, name, f"{name}/all"):
+        assert "counts keys of others, too" in refusal(games, "reset", policy, "games:k")
+        assert "counts keys of others, too" in refusal(games, "refund", policy, "games:k", 1)
+    assert refusal(games, "reset", f"{name}/own", "games:k") is None
+    assert "access.rules[0].key_prefix" in daemon.wait_for_log("leaves this user no reset and no refund of policy shared and others")
+
+
 @pytest.mark.parametrize(("policies", "may"), [("", True), ('policies: ["(inline)"]', True), ('policies: ["*"]', True),
                                                ("policies: [login]", False)])
 def test_inline_policies_go_by_the_same_rules(open_to_all, connect_as, connect, policies, may):

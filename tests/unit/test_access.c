@@ -347,6 +347,77 @@ static void what_allows_nothing_or_too_much_is_a_warning(void **state)
     }
 }
 
+/* A prefix confined keys, and not the counters that they share: a user gave back another's units. */
+static void a_prefix_confines_counters_by_the_parts_that_it_holds_whole(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prefix, *format, *by;
+        bool confines;
+    } table[] = {
+        {"acme:", "{tenant}:{user}", "[tenant]", true},
+        {"acme:", "{tenant}:{user}", "[user]", false},
+        {"acme:", "{tenant}:{user}", "[]", false},
+        {"acme:", "{tenant}:{user}", "[tenant, user]", true},
+        {"acme", "{tenant}:{user}", "[tenant]", false}, /* acme2:bob begins so, too */
+        {"acme:b", "{tenant}:{user}", "[tenant]", true},
+        {"acme:bob", "{tenant}:{user}", "[user]", false}, /* of which evil:bob is one */
+        {"acme:", "{tenant}::{user}", "[tenant]", false}, /* half of the literal */
+        {"acme::", "{tenant}::{user}", "[tenant]", true},
+        {"t/acme:", "t/{tenant}:{user}", "[tenant]", true},
+        {"t/", "t/{tenant}:{user}", "[tenant]", false},
+        {"t", "t/{tenant}:{user}", "[tenant]", false},
+        {"acme:", "t/{tenant}:{user}", "[tenant]", false}, /* no key fits both */
+        {"a:b:", "{one}:{two}:{three}", "[two]", true},
+        {"a:b", "{one}:{two}:{three}", "[two]", false},
+        {"a:b", "{one}:{two}:{three}", "[two, three]", false},
+        {"a:b", "{one}:{two}:{three}", "[one, three]", true},
+        {"a:b:", "{one}:{two}:{three}", "[two, three]", true},
+        {"{uid}:", "{tenant}:{user}", "[tenant]", true},
+        {"{uid}:", "{tenant}:{user}", "[user]", false},
+        {"{uid}.", "{tenant}:{user}", "[tenant]", false},
+    };
+    for (size_t i = 0; i < N_OF(table); i++) {
+        char text[1024];
+        struct faults faults;
+        snprintf(text, sizeof text,
+                 "access: {rules: [{user: 1001, key_prefix: \"%s\"}]}\npolicies:\n  p:\n    key_format: \"%s\"\n    "
+                 "limits:\n"
+                 "      - {name: l, by: %s, algorithm: fixed_window, limit: 5, window: 10s}\n",
+                 table[i].prefix, table[i].format, table[i].by);
+        struct config *config = config_from(text, &faults);
+        if (config == NULL) fail_msg("%s: %s", text, faults.items[0].text);
+        char start[ACCESS_START_MAX];
+        const struct slice begin = access_rule_start(&config->access->rules[0], "1001", start);
+        bool confines = access_confines(begin, config_limit(config, "p"));
+        if (confines != table[i].confines) fail_msg("%s", text);
+        if (faults.n != !confines) fail_msg("%s: %zu warnings", text, faults.n);
+        if (!confines)
+            assert_non_null(strstr(faults.items[0].text, "access.rules[0].key_prefix: leaves this user no reset and no "
+                                                         "refund of policy p, because p/l counts keys of others, too"));
+        faults_fini(&faults);
+        config_free(config);
+    }
+}
+
+static void who_may_neither_reset_nor_refund_is_not_warned_of_shared_counters(void **state)
+{
+    (void)state;
+    static const char shared[] = "policies: {p: {key_format: \"{a}:{b}\", by: [], algorithm: fixed_window, limit: 5, "
+                                 "window: 10s}, q: {algorithm: fixed_window, limit: 5, window: 10s}}\n";
+    static const char *const rules[] = {
+        "{user: 1001, key_prefix: \"x:\", deny: [reset, refund]}",
+        "{user: 1001, key_prefix: \"x:\", policies: [q]}",
+        "{user: 1001}",
+        "{user: 1001, key_prefix: \"x:\", role: none}",
+    };
+    for (size_t i = 0; i < N_OF(rules); i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "access: {rules: [%s]}\n%s", rules[i], shared);
+        config_free(config_of(text)); /* fails with a warning */
+    }
+}
+
 static void what_is_printed_parses_back_to_the_same_rules(void **state)
 {
     (void)state;
@@ -401,6 +472,8 @@ int main(void)
         cmocka_unit_test(too_many_rules_and_entries_are_refused),
         cmocka_unit_test(many_wrong_names_are_all_found_and_only_the_first_get_advice),
         cmocka_unit_test(what_allows_nothing_or_too_much_is_a_warning),
+        cmocka_unit_test(a_prefix_confines_counters_by_the_parts_that_it_holds_whole),
+        cmocka_unit_test(who_may_neither_reset_nor_refund_is_not_warned_of_shared_counters),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same_rules),
         cmocka_unit_test(without_memory_there_is_no_configuration),
     };

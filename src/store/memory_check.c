@@ -62,6 +62,7 @@ static int64_t give_back(struct memory_store *memory, struct op_member *member, 
     } else {
         entry->expires_us = ops->save(view, &entry->state);
     }
+    memory_entry_weigh(entry, view);
     return back;
 }
 
@@ -206,6 +207,10 @@ static inline int make_state_space(struct memory_store *memory, const struct mem
         (*entry)->reserves = memory->table.n_reserved_lists > 0;
     }
     if (ops->reserve == NULL) return 0;
+    if (view->limit->algo == ALGO_CONCURRENCY && !memory_table_keeps_more(&memory->table)) {
+        memory->table.n_refused++;
+        return -1;
+    }
 
     if (ops->reserve(view, &(*entry)->state, units) < 0) return -1;
     memory_table_recount(&memory->table, *entry);
@@ -219,6 +224,7 @@ static void save_state(struct memory_store *memory, const struct view *view, str
     /* the entry was made for another limit (an override's, or before a reload), whose states live less long */
     if (entry->expires_us > memory->clock->wall_us + (int64_t)entry->life_s * SECOND_US)
         entry->life_s = view->limit->life_s;
+    memory_entry_weigh(entry, view);
 }
 
 /* Clamped states are written whatever becomes of the op. */

@@ -6,6 +6,7 @@
 
 #define MEMORY_COUNTERS(COUNTER, GAUGE)                                                                                \
     COUNTER(memory_evicted, "keys evicted from the memory store because it was full")                                  \
+    COUNTER(memory_refused, "slots and reservations refused because they have half of the memory store")               \
     COUNTER(memory_expired, "keys swept from the memory store after they had expired")                                 \
     GAUGE(memory_keys, "keys in the memory store now")                                                                 \
     GAUGE(memory_bytes, "bytes of keys and states in the memory store now")

@@ -65,6 +65,7 @@ static void update_counters(const struct memory_store *memory)
 {
     if (!memory->counted) return;
     memory_counters.memory_evicted = memory->table.n_evicted + memory->records.n_evicted;
+    memory_counters.memory_refused = memory->table.n_refused;
     memory_counters.memory_keys = memory_store_n_keys(memory);
     memory_counters.memory_bytes = n_bytes(memory);
 }
@@ -120,7 +121,9 @@ static struct memory_entry *open_reservations(struct memory_store *memory, const
     size_t at;
     bool has_space = op->kind == OP_SETTLE && reservation_list_find(entry->reserved, reservation->id,
                                                                     reservation_end_ms(reservation), &at) != NULL;
-    if (!has_space) has_space = reservation_list_reserve(&entry->reserved) == 0;
+    bool is_refused = !has_space && op->kind == OP_RESERVE && !memory_table_keeps_more(&memory->table);
+    memory->table.n_refused += is_refused;
+    if (!has_space && !is_refused) has_space = reservation_list_reserve(&entry->reserved) == 0;
     memory_table_recount(&memory->table, entry);
 
     entry->pinned = has_space;
@@ -247,8 +250,8 @@ static enum submit on_submit(void *store, struct op *op)
     default: result = is_one ? memory_check_one(memory, op) : memory_check(memory, op); break;
     }
 
-    while (n_bytes(memory) > memory->table.max_bytes && memory->table.n > 0)
-        memory_table_evict(&memory->table, memory->clock->wall_us);
+    while (n_bytes(memory) > memory->table.max_bytes)
+        if (!memory_table_evict(&memory->table, memory->clock->wall_us)) break;
     update_counters(memory);
     return result;
 }
@@ -292,7 +295,7 @@ static void on_flush(void *store)
     memory_records_sweep(&memory->records, SWEEP_RECORDS, now_us);
 
     for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++)
-        memory_table_evict(&memory->table, memory->clock->wall_us);
+        if (!memory_table_evict(&memory->table, memory->clock->wall_us)) break;
     update_counters(memory);
 }
 

@@ -2,8 +2,8 @@
  * memory_store.h: counters in this process: the embedded default, and the local table that answers
  * while Redis is away.
  *
- * Bounded in keys and in bytes: when full, of a small sample the key that expires first goes
- * (counted in memory_evicted; such a key starts afresh, so a full table errs towards allowing).
+ * Bounded in keys and in bytes: when full, of a small sample the counter goes whose loss admits the least
+ * (memory_table.h; counted in memory_evicted; such a key starts afresh, so a full table errs towards allowing).
  * Expired keys are swept a few per tick. Decides synchronously: SUBMIT_DECIDED, or SUBMIT_OVERLOAD
  * if memory is short.
  */

@@ -1,5 +1,7 @@
 #include "store/memory_table.h"
 
+#include <stddef.h>
+
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/hash.h"
@@ -11,6 +13,7 @@
 
 enum {
     SAMPLE = 8,
+    LOOKS_MAX = 64,   /* for a sample: most entries may have to stay */
     OVERHEAD = 32,    /* the heap's own bytes of an entry, and its share of the map's slots and of the array */
     SIZE_STEP = 64,   /* entries have sizes that are multiples of this, so that one fits another key */
     SPARE_MAX = 1024, /* removed entries; about as many as go in a busy tick */
@@ -114,7 +117,113 @@ struct memory_entry *memory_table_find(struct memory_table *table, const struct 
 /* In steps, for a key of that many bytes with its head. */
 static size_t size_of(size_t name_len)
 {
-    return (sizeof(struct memory_entry) + name_len + SIZE_STEP - 1) / SIZE_STEP;
+    return (offsetof(struct memory_entry, name) + name_len + SIZE_STEP - 1) / SIZE_STEP;
+}
+
+/* Slots and reservations. */
+static bool is_kept(uint8_t kind)
+{
+    return kind == MEMORY_RESERVATIONS || kind == ALGO_CONCURRENCY;
+}
+
+bool memory_table_keeps_more(const struct memory_table *table)
+{
+    return table->kept_bytes < table->max_bytes / 2;
+}
+
+static void count_bytes(struct memory_table *table, const struct memory_entry *entry, int64_t more)
+{
+    table->n_bytes += (uint64_t)more;
+    if (is_kept(entry->kind)) table->kept_bytes += (uint64_t)more;
+}
+
+/* ---- what gives way ---- */
+
+/* After the clock stepped back an expiry may be further ahead than any state can be. */
+static int64_t expiry_of(const struct memory_table *table, const struct memory_entry *entry, int64_t now_us)
+{
+    if (entry->generation != table->generation) return INT64_MIN;
+    int64_t latest_us = now_us + (int64_t)entry->life_s * SECOND_US;
+    return entry->expires_us < latest_us ? entry->expires_us : latest_us;
+}
+
+static bool drains(uint8_t kind)
+{
+    return kind == ALGO_BUCKET || kind == ALGO_LEAKY_BUCKET;
+}
+
+void memory_entry_weigh(struct memory_entry *entry, const struct view *view)
+{
+    int64_t left_us = drains(entry->kind) ? entry->expires_us - view->now_us : 1;
+    bool is_in_use = view->used > 0 && view->capacity > 0 && left_us > 0;
+    entry->in_use = is_in_use ? (float)view->used / (float)view->capacity / (float)left_us : 0;
+}
+
+/* What the loss of an entry admits, as a share of its limit. */
+struct loss {
+    float share;
+    int64_t until_us;
+};
+
+static struct loss loss_of(const struct memory_table *table, const struct memory_entry *entry, int64_t now_us)
+{
+    int64_t until_us = expiry_of(table, entry, now_us), left_us = drains(entry->kind) ? until_us - now_us : 1;
+    if (until_us <= now_us) return (struct loss){-1, until_us};
+    return (struct loss){entry->in_use * (float)left_us, until_us};
+}
+
+static bool is_less(struct loss a, struct loss b)
+{
+    return a.share < b.share || (a.share <= b.share && a.until_us < b.until_us);
+}
+
+/* What may give way, of a sample: */
+enum way {
+    WAY_OF_COUNTERS, /* counters, and what is over */
+    WAY_OF_LISTS,    /* lists of reservations, and slots that are over */
+    WAY_OF_OVER,     /* slots and lists that are over */
+};
+
+static bool gives_way(const struct memory_entry *entry, enum way way, bool is_over)
+{
+    if (way == WAY_OF_COUNTERS) return is_over || !is_kept(entry->kind);
+    return is_over ? is_kept(entry->kind) : way == WAY_OF_LISTS && entry->kind == MEMORY_RESERVATIONS;
+}
+
+/* The one whose loss admits the least goes; what is over admits nothing. */
+static bool evict(struct memory_table *table, enum way way, int64_t now_us)
+{
+    struct memory_entry *least = NULL;
+    struct loss of_least = {0};
+    for (size_t i = 0, n = 0; i < LOOKS_MAX && n < SAMPLE && table->n > 0; i++) {
+        struct memory_entry *entry = table->entries[random_below(&table->random, table->n)];
+        struct loss loss = loss_of(table, entry, now_us);
+        if (entry->pinned || !gives_way(entry, way, loss.share < 0)) continue;
+        n++;
+        if (least != NULL && !is_less(loss, of_least)) continue;
+        least = entry;
+        of_least = loss;
+    }
+
+    if (least == NULL) return false;
+    table->n_evicted++;
+    memory_table_remove(table, least);
+    return true;
+}
+
+bool memory_table_evict(struct memory_table *table, int64_t now_us)
+{
+    return evict(table, WAY_OF_COUNTERS, now_us);
+}
+
+/* ---- entries ---- */
+
+/* Slots and lists of reservations have half of the table. Beyond that a list takes the place of another. */
+static bool make_space_to_keep(struct memory_table *table, uint8_t kind, int64_t now_us)
+{
+    if (!memory_table_keeps_more(table)) return false;
+    if (table->n_kept < table->max_keys - table->max_keys / 2) return true;
+    return evict(table, kind == MEMORY_RESERVATIONS ? WAY_OF_LISTS : WAY_OF_OVER, now_us);
 }
 
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,
@@ -144,12 +253,19 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
     memcpy(entry->name, key->head.data, key->head.len);
     if (key->key.len > 0) memcpy(entry->name + key->head.len, key->key.data, key->key.len);
 
-    if (table->n >= table->max_keys) memory_table_evict(table, now_us);
-    CHECK(table->n < table->width);
+    bool has_space = !is_kept(key->kind) || make_space_to_keep(table, key->kind, now_us);
+    table->n_refused += !has_space;
+    if (has_space && table->n >= table->max_keys) evict(table, WAY_OF_COUNTERS, now_us);
+    if (!has_space || table->n == table->width) {
+        mem_free(entry);
+        return NULL;
+    }
+
     entry->index = (uint32_t)table->n;
     table->entries[table->n++] = entry;
     table->n_reserved_lists += key->kind == MEMORY_RESERVATIONS;
-    table->n_bytes += entry->n_bytes;
+    table->n_kept += is_kept(key->kind);
+    count_bytes(table, entry, entry->n_bytes);
     table->n_added++;
     map_insert(&table->map, &entry->node, key->hash);
     return entry;
@@ -162,7 +278,7 @@ void memory_table_recount(struct memory_table *table, struct memory_entry *entry
         n_bytes += reservation_list_bytes(entry->reserved);
     else
         n_bytes += time_ring_bytes(entry->state.log) + lease_list_bytes(entry->state.leases);
-    table->n_bytes += n_bytes - entry->n_bytes;
+    count_bytes(table, entry, (int64_t)n_bytes - entry->n_bytes);
     entry->n_bytes = (uint32_t)n_bytes;
 }
 
@@ -171,7 +287,8 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
     struct memory_entry *last = table->entries[--table->n];
     table->entries[entry->index] = last;
     last->index = entry->index;
-    table->n_bytes -= entry->n_bytes;
+    count_bytes(table, entry, -(int64_t)entry->n_bytes);
+    table->n_kept -= is_kept(entry->kind);
     table->n_stale -= entry->generation != table->generation;
     table->n_reserved_lists -= entry->kind == MEMORY_RESERVATIONS;
     map_remove(&table->map, &entry->node);
@@ -192,33 +309,6 @@ void memory_table_remove(struct memory_table *table, struct memory_entry *entry)
 }
 
 /* ---- bounds ---- */
-
-/* After the clock stepped back an expiry may be further ahead than any state can be. */
-static int64_t expiry_of(const struct memory_table *table, const struct memory_entry *entry, int64_t now_us)
-{
-    if (entry->generation != table->generation) return INT64_MIN;
-    int64_t latest_us = now_us + (int64_t)entry->life_s * SECOND_US;
-    return entry->expires_us < latest_us ? entry->expires_us : latest_us;
-}
-
-void memory_table_evict(struct memory_table *table, int64_t now_us)
-{
-    if (table->n == 0) return;
-
-    struct memory_entry *first = NULL;
-    size_t at = random_below(&table->random, table->n);
-    /* More than a sample are looked at only while all seen so far are pinned. */
-    for (size_t i = 0; i < table->n && (i < SAMPLE || first == NULL) && i < SAMPLE + MEMORY_TABLE_SPARE; i++) {
-        struct memory_entry *entry = table->entries[at];
-        at = i < SAMPLE ? random_below(&table->random, table->n) : (at + 1) % table->n;
-        if (entry->pinned) continue;
-        if (first == NULL || expiry_of(table, entry, now_us) < expiry_of(table, first, now_us)) first = entry;
-    }
-
-    if (first == NULL) return;
-    table->n_evicted++;
-    memory_table_remove(table, first);
-}
 
 bool memory_table_is_over(const struct memory_table *table)
 {

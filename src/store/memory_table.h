@@ -9,6 +9,12 @@
  *
  * A list of reservations is an entry too, under its policy and the client's whole key, which expires
  * RESERVATION_GRACE_MS after the last of its ends.
+ *
+ * In a full table the entry whose loss admits the least gives way, out of a small sample: one that is over; else the
+ * counter with the smallest share of its limit in use, of equal ones the one that is over first. So who checks many
+ * fresh keys loses those, and not the counters that deny. Slots and lists of reservations are promises, and never give
+ * way to a counter. They may have half of the table, so that there is always a counter that gives way; beyond that a
+ * list takes the place of another one, and a slot is refused.
  */
 #ifndef RL_STORE_MEMORY_TABLE_H
 #define RL_STORE_MEMORY_TABLE_H
@@ -53,6 +59,7 @@ struct memory_entry {
     uint8_t kind;   /* the algorithm, or MEMORY_RESERVATIONS */
     bool pinned;    /* an op being decided points here */
     bool reserves;  /* of a state: there may be reservations of its units */
+    float in_use;   /* of a counter: share of its limit with the last change; of a bucket, per us until it is over */
     uint8_t name[]; /* key_head, then the client's key */
 };
 
@@ -63,8 +70,11 @@ struct memory_table {
     size_t n;
     size_t n_stale;          /* of them, of an older generation */
     size_t n_reserved_lists; /* of them, lists of reservations, stale ones included */
+    size_t n_kept;           /* of them, those and slots */
+    uint64_t kept_bytes;     /* theirs; of n_bytes */
     size_t n_added;          /* until the owner sets it to 0 */
     uint64_t n_evicted;      /* ever */
+    uint64_t n_refused;      /* ever: entries of slots and reservations that had no space */
     size_t max_keys;
     uint64_t n_bytes;
     uint64_t max_bytes;
@@ -98,15 +108,21 @@ struct memory_key memory_key_of_merges(struct op_member *member);
 /* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
 void memory_table_prefetch(struct memory_table *table, uint64_t hash);
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
-/* A fresh entry, pinned, for a key not inside; if the table is full another goes. NULL without memory. */
+/* A fresh entry, pinned, for a key not inside; if the table is full another goes. NULL without memory, or if slots and
+ * reservations have their half. */
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,
                                       int64_t now_us);
 /* After its list may have grown. */
 void memory_table_recount(struct memory_table *table, struct memory_entry *entry);
 void memory_table_remove(struct memory_table *table, struct memory_entry *entry);
 
-/* Of a small sample, the entry that expires first goes. */
-void memory_table_evict(struct memory_table *table, int64_t now_us);
+/* May slots and reservations take more bytes? */
+bool memory_table_keeps_more(const struct memory_table *table);
+/* After a counter's state was saved by `view`. */
+void memory_entry_weigh(struct memory_entry *entry, const struct view *view);
+
+/* An entry goes, unless none of a sample may. */
+bool memory_table_evict(struct memory_table *table, int64_t now_us);
 bool memory_table_is_over(const struct memory_table *table); /* its bounds, in keys or bytes */
 
 /* Look at the next n entries, and free those that are stale, or expired at now_us. Returns how many had expired. */

@@ -55,6 +55,7 @@ void slot_owner_init(struct slot_owner *owner)
 {
     list_init(&owner->held);
     owner->n = 0;
+    owner->n_shared = NULL;
 }
 
 /* ---- one slot's memory ---- */
@@ -145,6 +146,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check};
     calls_add(slots->calls, &slot->call, check->op.client, check->msgid);
     owner->n++;
+    if (owner->n_shared != NULL) ++*owner->n_shared;
     slots->n++;
 
     slot->n_members = n;
@@ -275,6 +277,7 @@ static void enter_left(struct slot *slot)
 {
     struct slots *slots = slot->slots;
     slot->owner->n--;
+    if (slot->owner->n_shared != NULL) --*slot->owner->n_shared;
     slot->owner = NULL;
     calls_remove(slots->calls, &slot->call);
     if (slot->request != NULL) {

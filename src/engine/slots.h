@@ -58,7 +58,8 @@ enum slot_lease { LEASE_NONE, LEASE_TAKEN, LEASE_DOUBTFUL };
 /* Who holds slots: a connection. */
 struct slot_owner {
     struct list held;
-    uint32_t n; /* held, or asked for */
+    uint32_t n;         /* held, or asked for */
+    uint32_t *n_shared; /* not owned; the same of all connections of its user; NULL: not counted */
 };
 
 struct slot {

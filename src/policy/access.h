@@ -46,6 +46,7 @@ struct access_rule {
     int64_t role;            /* enum role */
     int64_t max_connections; /* of one user; 0: no cap */
     int64_t max_inflight;    /* checks of one user; 0: no cap */
+    int64_t max_slots;       /* of concurrency limits, of one user; 0: no cap */
     char *prefix[2];         /* owned; key_prefix before and behind the user's number, or whole and NULL */
     uint8_t *granted;        /* owned; a bit for each policy, by its index; NULL: all */
     bool grants_inline;      /* inline policies are among them */

@@ -131,7 +131,7 @@ static struct access_user *user_of(struct session *session)
 static void free_unused(struct sessions *sessions, struct access_user *user)
 {
     if (user == &sessions->control_user || user->n_connections + user->n_refused > 0) return;
-    CHECK(user->n_inflight == 0);
+    CHECK(user->n_inflight == 0 && user->n_slots == 0);
     map_remove(&sessions->users, &user->node);
     mem_free(user);
 }
@@ -141,6 +141,7 @@ int access_begin(struct session *session)
     struct access_user *user = user_of(session);
     if (user == NULL) return -1;
     session->user = user;
+    session->slots.n_shared = &user->n_slots;
     set_rule(session);
 
     int64_t max = session->rule->max_connections;
@@ -163,6 +164,8 @@ void access_end(struct session *session)
     else
         user->n_connections--;
     user->n_inflight -= session->n_inflight;
+    CHECK(session->slots.n == 0);
+    session->slots.n_shared = NULL;
     free_unused(session->sessions, user);
     session->user = NULL;
     access_unref(session->rule->access);
@@ -288,4 +291,15 @@ int access_quota(const struct session *session, uint32_t n, struct request_fault
     return fail(fault, ERROR_OVERLOADED,
                 "user %s may have %" PRId64 " checks in flight over all its connections (%s.max_inflight), and %s",
                 who.name, max, who.path, n > max ? "this list has more; split it" : "has them; try again later");
+}
+
+int access_slot(const struct session *session, struct request_fault *fault)
+{
+    int64_t max = session->rule->max_slots;
+    if (max == 0 || session->user->n_slots < max) return 0;
+    const struct refused who = refused(session);
+    return fail(fault, ERROR_OVERLOADED,
+                "user %s holds as many slots over all its connections as it may (%s.max_slots: %" PRId64
+                "); release some",
+                who.name, who.path, max);
 }

@@ -41,6 +41,8 @@ int access_policy(const struct session *session, const struct policy *policy, st
 int access_inline(const struct session *session, struct request_fault *fault);
 /* May the session's user have n more checks in flight? Its rule has a quota of them. */
 int access_quota(const struct session *session, uint32_t n, struct request_fault *fault);
+/* May it have one more slot? */
+int access_slot(const struct session *session, struct request_fault *fault);
 
 /* May the session's user give back, or reset, the counter of `limit`? It must be of its own keys alone. */
 int access_counter(const struct session *session, const struct limit *limit, struct request_fault *fault);

@@ -258,6 +258,7 @@ static int run_acquire(struct params *params)
         status = params_fail(params, ERROR_BAD_REQUEST,
                              "request_id: an acquire with it is under way on this connection; wait for its answer");
 
+    if (status == 0) status = access_slot(session, params->fault);
     if (status == 0) status = request_seal(request, params);
     if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(params);
     return request_go(request, params, status);

@@ -89,6 +89,7 @@ struct access_user {
     uid_t uid;
     uint32_t n_connections;
     uint32_t n_refused;              /* connections that it may not have, and that wait for their refusal */
+    uint32_t n_slots;                /* held, or asked for */
     uint64_t n_inflight;             /* checks */
     char text[ACCESS_USER_TEXT_MAX]; /* uid */
 };

@@ -445,6 +445,44 @@ def test_checks_in_memory_are_never_too_many_one_by_one(open_to_all, connect_as)
 # Reload
 
 
+def test_the_quota_of_slots_is_a_users_over_all_its_connections(open_to_all, connect_as, connect):
+    """One user with 4 connections held all slots that the daemon has."""
+    daemon = open_to_all("access: {rules: [{user: www-data, max_slots: 5}, {group: www-data, max_slots: 1}]}", more="caps: {max_slots: 8}")
+    one, two = connect_as(daemon, "www-data"), connect_as(daemon, "www-data")
+    slots = [one.call("acquire", "jobs", f"k{i}")["slot"] for i in range(3)] + [two.call("acquire", "jobs", "k")["slot"] for _ in range(2)]
+    full = ("OVERLOADED: user www-data holds as many slots over all its connections as it may (access.rules[0].max_slots: 5); "
+            "release some")
+    for client in (one, two):
+        assert refusal(client, "acquire", "jobs", "other") == full
+    root = connect(daemon)
+    assert root.call("peek", "jobs", "other")["remaining"] == 100, "a refusal takes nothing"
+    assert [root.call("acquire", "jobs", "root")["allowed"] for _ in range(3)] == [True] * 3
+
+    assert two.call("release", slots[4])["released"]
+    assert one.call("acquire", "jobs", "k")["allowed"] and refusal(two, "acquire", "jobs", "k") == full
+    one.close()
+    eventually(lambda: root.call("stats")["slots"] == 4, "the slots of the closed connection ended")
+    assert [two.call("acquire", "jobs", "k")["allowed"] for _ in range(4)] == [True] * 4
+    assert refusal(two, "acquire", "jobs", "k") == full
+    assert refusal(two, "release", slots[3]) is None
+
+    games = connect_as(daemon, "games", groups=["www-data"])
+    assert games.call("acquire", "jobs", "k")["allowed"] and "max_slots: 1" in refusal(games, "acquire", "jobs", "k")
+
+
+def test_a_lower_quota_of_slots_takes_none_away(open_to_all, connect_as):
+    daemon = open_to_all("access: {rules: [{user: www-data, max_slots: 3}]}")
+    client = connect_as(daemon, "www-data")
+    slots = [client.call("acquire", "jobs", "k")["slot"] for _ in range(3)]
+    reload(daemon, "access: {rules: [{user: www-data, max_slots: 1}]}")
+    assert "max_slots: 1" in refusal(client, "acquire", "jobs", "k")
+    assert all(client.call("release", slot)["released"] for slot in slots)
+    assert client.call("acquire", "jobs", "k")["allowed"]
+    assert "max_slots: 1" in refusal(client, "acquire", "jobs", "k")
+    reload(daemon, "access: {rules: [{user: www-data, max_slots: 2}]}")
+    assert client.call("acquire", "jobs", "k")["allowed"]
+
+
 def test_a_reload_gives_living_connections_the_new_rules(open_to_all, connect_as):
     daemon = open_to_all()
     client = connect_as(daemon, "www-data")

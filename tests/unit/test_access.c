@@ -423,7 +423,7 @@ static void what_is_printed_parses_back_to_the_same_rules(void **state)
     (void)state;
     struct config *first =
         config_of("access:\n  rules:\n    - {user: root, policies: [login, \"api*\"], deny: [reset, refund],\n"
-                  "       key_prefix: \"a\\\"{user}:\", max_connections: 7, max_inflight: 9}\n"
+                  "       key_prefix: \"a\\\"{user}:\", max_connections: 7, max_inflight: 9, max_slots: 11}\n"
                   "    - {group: \"0\", role: operator}\n  default: {role: none}\n" POLICIES);
     char *once = text_of(first);
     struct config *second = config_of(once);
@@ -431,7 +431,7 @@ static void what_is_printed_parses_back_to_the_same_rules(void **state)
     assert_string_equal(once, twice);
     assert_non_null(strstr(once,
                            "    - {user: \"root\", role: client, policies: [\"login\", \"api*\"], deny: [\"reset\", "
-                           "\"refund\"], key_prefix: \"a\\\"{user}:\", max_connections: 7, max_inflight: 9}\n"
+                           "\"refund\"], key_prefix: \"a\\\"{user}:\", max_connections: 7, max_inflight: 9, max_slots: 11}\n"
                            "    - {group: \"0\", role: operator}\n  default: {role: none}\n"));
     free(once);
     free(twice);

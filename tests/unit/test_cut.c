@@ -40,7 +40,8 @@ static bool opens_for(const struct config *rules, const struct config *whole, ui
 
     if (now->role == ROLE_NONE) return false;
     if (was->role == ROLE_NONE || (now->may & ~was->may) != 0) return true;
-    if (is_wider(now->max_connections, was->max_connections) || is_wider(now->max_inflight, was->max_inflight))
+    if (is_wider(now->max_connections, was->max_connections) || is_wider(now->max_inflight, was->max_inflight) ||
+        is_wider(now->max_slots, was->max_slots))
         return true;
     for (size_t i = 0; i < rules->policies->n; i++) {
         const struct policy *policy = rules->policies->in_order[i];
@@ -85,7 +86,7 @@ static void no_cut_of_a_file_opens_a_door(void **state)
         POLICIES "access:\n  rules:\n    - {user: 1001, policies: [a], key_prefix: \"shop:\"}\n"
                  "    - {user: 1002, deny: [reset, refund]}\n    - {user: 1003, role: none}\n",
         POLICIES "access:\n  rules:\n    - user: 1001\n      policies: [a]\n      deny: [reset, refund]\n"
-                 "      key_prefix: shop-\n      max_connections: 4\n      max_inflight: 64\n"
+                 "      key_prefix: shop-\n      max_connections: 4\n      max_inflight: 64\n      max_slots: 8\n"
                  "    - user: 1002\n      role: none\n",
         POLICIES "access:\n  rules:\n  - user: 1001\n    policies:\n    - a\n    deny:\n    - reset\n    - refund\n"
                  "    key_prefix: \"{uid}:\"\n  default:\n    role: client\n    policies: [c]\n    deny: [reset]\n"

@@ -483,6 +483,23 @@ def test_a_lower_quota_of_slots_takes_none_away(open_to_all, connect_as):
     assert client.call("acquire", "jobs", "k")["allowed"]
 
 
+@pytest.mark.parametrize("type", ["memory", "redis, redis: {addresses: [\"unix:/nobody/listens\"]}"], ids=["memory", "local"])
+def test_a_users_flood_of_fresh_keys_frees_no_denied_key(type, open_to_all, connect_as, connect):
+    """3000 checks of fresh keys filled the store, and the user's own denied key, or root's, was allowed again."""
+    daemon = open_to_all('access: {rules: [{user: games, key_prefix: "{user}:"}]}',
+                         more=f"store: {{memory: {{max_keys: 1000}}, type: {type}}}\ndefaults: {{local_share: 1}}")
+    root, games = connect(daemon), connect_as(daemon, "games")
+    victims = [(root, "root:victim"), (games, "games:own")]
+    for client, key in victims:
+        assert client.check("login", key, 1000)["allowed"]
+        assert not client.check("login", key)["allowed"]
+    for start in range(0, 3000, 100):
+        games.call("check_many", [["login", f"games:{i}", 200] for i in range(start, start + 100)])
+    for client, key in victims:
+        answer = client.check("login", key)
+        assert not answer["allowed"] and answer["source"] == ("memory" if type == "memory" else "local")
+
+
 def test_a_reload_gives_living_connections_the_new_rules(open_to_all, connect_as):
     daemon = open_to_all()
     client = connect_as(daemon, "www-data")

@@ -429,10 +429,10 @@ static void what_is_printed_parses_back_to_the_same_rules(void **state)
     struct config *second = config_of(once);
     char *twice = text_of(second);
     assert_string_equal(once, twice);
-    assert_non_null(strstr(once,
-                           "    - {user: \"root\", role: client, policies: [\"login\", \"api*\"], deny: [\"reset\", "
-                           "\"refund\"], key_prefix: \"a\\\"{user}:\", max_connections: 7, max_inflight: 9, max_slots: 11}\n"
-                           "    - {group: \"0\", role: operator}\n  default: {role: none}\n"));
+    assert_non_null(
+        strstr(once, "    - {user: \"root\", role: client, policies: [\"login\", \"api*\"], deny: [\"reset\", "
+                     "\"refund\"], key_prefix: \"a\\\"{user}:\", max_connections: 7, max_inflight: 9, max_slots: 11}\n"
+                     "    - {group: \"0\", role: operator}\n  default: {role: none}\n"));
     free(once);
     free(twice);
     config_free(first);

@@ -147,16 +147,23 @@ static int64_t expiry_of(const struct memory_table *table, const struct memory_e
     return entry->expires_us < latest_us ? entry->expires_us : latest_us;
 }
 
-static bool drains(uint8_t kind)
+/* By how much in_use is to be multiplied: what drains from a bucket, or expires from a log, without a change. */
+static float units_left(const struct memory_entry *entry, int64_t until_us, int64_t now_us)
 {
-    return kind == ALGO_BUCKET || kind == ALGO_LEAKY_BUCKET;
+    if (is_kept(entry->kind)) return 0;
+    if (entry->kind == ALGO_BUCKET || entry->kind == ALGO_LEAKY_BUCKET) return (float)(until_us - now_us);
+    const struct time_ring *log = entry->state.log;
+    size_t len = time_ring_len(log);
+    if (len == 0) return 1;
+    int64_t window_us = until_us - time_ring_at(log, len - 1); /* it is over when its newest unit is */
+    return (float)(len - time_ring_count_until(log, now_us - window_us));
 }
 
 void memory_entry_weigh(struct memory_entry *entry, const struct view *view)
 {
-    int64_t left_us = drains(entry->kind) ? entry->expires_us - view->now_us : 1;
-    bool is_in_use = view->used > 0 && view->capacity > 0 && left_us > 0;
-    entry->in_use = is_in_use ? (float)view->used / (float)view->capacity / (float)left_us : 0;
+    float units = units_left(entry, entry->expires_us, view->now_us);
+    bool is_in_use = view->used > 0 && view->capacity > 0 && units > 0;
+    entry->in_use = is_in_use ? (float)view->used / (float)view->capacity / units : 0;
 }
 
 /* What the loss of an entry admits, as a share of its limit. */
@@ -167,9 +174,9 @@ struct loss {
 
 static struct loss loss_of(const struct memory_table *table, const struct memory_entry *entry, int64_t now_us)
 {
-    int64_t until_us = expiry_of(table, entry, now_us), left_us = drains(entry->kind) ? until_us - now_us : 1;
+    int64_t until_us = expiry_of(table, entry, now_us);
     if (until_us <= now_us) return (struct loss){-1, until_us};
-    return (struct loss){entry->in_use * (float)left_us, until_us};
+    return (struct loss){entry->in_use * units_left(entry, until_us, now_us), until_us};
 }
 
 static bool is_less(struct loss a, struct loss b)

@@ -56,10 +56,12 @@ struct memory_entry {
     uint32_t n_bytes;    /* as counted in the table */
     uint32_t key_len;
     uint8_t head_len;
-    uint8_t kind;   /* the algorithm, or MEMORY_RESERVATIONS */
-    bool pinned;    /* an op being decided points here */
-    bool reserves;  /* of a state: there may be reservations of its units */
-    float in_use;   /* of a counter: share of its limit with the last change; of a bucket, per us until it is over */
+    uint8_t kind;  /* the algorithm, or MEMORY_RESERVATIONS */
+    bool pinned;   /* an op being decided points here */
+    bool reserves; /* of a state: there may be reservations of its units */
+    /* Of a counter: the share of its limit at the last change; of a bucket per us until it is over, of a log per unit.
+     */
+    float in_use;
     uint8_t name[]; /* key_head, then the client's key */
 };
 

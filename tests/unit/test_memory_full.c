@@ -142,6 +142,22 @@ static void of_a_bucket_counts_what_has_not_drained(void **state)
     for (int i = 0; i < 100; i++) assert_int_equal(remaining(limit, numbered("new", i)), 50);
 }
 
+static void of_a_log_counts_what_has_not_expired(void **state)
+{
+    (void)state;
+    const struct limit *limit = limit_of("p", ALGO_SLIDING_LOG, 100, DAY_US);
+    charge_many(limit, "old", 100, 99);
+    memory_fixture_advance(&fixture, DAY_US * 9 / 10);
+    charge_many(limit, "old", 100, 1);
+    charge_many(limit, "new", 100, 50);
+    memory_fixture_advance(&fixture, DAY_US / 5);
+    charge_many(limit, "flood", 3000, 30);
+    int n_old = 0;
+    for (int i = 0; i < 100; i++) n_old += remaining(limit, numbered("old", i)) < 100;
+    assert_in_range(n_old, 0, 5); /* one unit of each was in use */
+    for (int i = 0; i < 100; i++) assert_int_equal(remaining(limit, numbered("new", i)), 50);
+}
+
 static void what_is_over_goes_first_however_much_was_in_use(void **state)
 {
     (void)state;
@@ -244,6 +260,7 @@ int main(void)
         FULL_TEST(a_flood_of_fresh_keys_frees_no_key_at_its_limit),
         FULL_TEST(what_a_flood_can_free_at_most),
         FULL_TEST(of_a_bucket_counts_what_has_not_drained),
+        FULL_TEST(of_a_log_counts_what_has_not_expired),
         FULL_TEST(what_is_over_goes_first_however_much_was_in_use),
         FULL_TEST(slots_never_give_way_to_a_counter),
         FULL_TEST(reservations_never_give_way_to_a_counter),

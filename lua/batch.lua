@@ -18,7 +18,7 @@
 --       LOAD     read the state, for the ops below; count > 0: some of them may charge it
 --       SAVE     write it, where it changed
 --       RESET    delete it; cost > 0: also a value of a foreign type, because the key belongs to the policy
---     of one key, followed by <c32 slot>:
+--     of one key, followed by <c32 slot>; count > 0: later ops ask for the key, too:
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
 --     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record>
@@ -63,6 +63,10 @@
 --   @refund    key, used, extra, more, units, charged_at -> gives, extra; takes them out   (logs; nothing is charged yet)
 -- Anything that is not exactly an algorithm's own format counts as fresh, so that one broken value cannot fail a batch.
 --
+-- While a hash slot moves, its old node refuses a command on a key that it does not have, and so on one that this script has
+-- emptied: the rest of the batch would not be done. So no key is emptied that a later command may name: what replaces
+-- something is written first. Where nothing does, a list or set keeps one that counts as ended until the end of the batch.
+--
 -- An idempotency record: <I7 time> <I4 version>, per limit <I7 used> <I7 second integer> <I7 units>; RESERVE: <c8 id> <I7 ms
 -- until it ends>.
 -- The reservations of a policy and key: a ZSET by their ends in ms, <c8 id> <I7 units> <I7 when charged, us>; what was
@@ -90,6 +94,7 @@ local at, strides, steps, costs, backs
 local is_special = false -- some loaded limit is a log, counts denials, or notes when it began
 local CHANGED, GONE = 1, 2 -- in dirty; GONE: given back, down to nothing
 local slot -- what is charged to a limit of slots
+local late -- by key: a command that takes out what may go only at the end
 -- the limit at hand, and what follows from it and now
 local bound, algo, a, b, c, d, step, edge, px, base, second, start, renews, since, fresh, window, counted
 pos = 18 + 29 * n_limits
@@ -111,6 +116,7 @@ for _ = 1, n_ops do
             useds, extras, mores, capacities, charges, dirty, sinces = {}, {}, {}, {}, {}, {}, {}
             stales, starts, renewals, freshes, counts, logs, windows = {}, {}, {}, {}, {}, {}, {}
             at, strides, steps, costs, backs = {}, {}, {}, {}, {}
+            late = late or {}
         end
         for i = first, first + n - 1 do
             local key, raw = K[i], raws[i]
@@ -125,7 +131,7 @@ for _ = 1, n_ops do
             --@@view
             end
             if kind == CHECK then
-                if count == 0 and not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                if all == 0 and not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
                 local wait = 0
                 charge = all
                 if used < 0 then
@@ -133,6 +139,7 @@ for _ = 1, n_ops do
                 elseif used + need > capacity and cost > 0 then
                     if not counted then
                         charge = count > 0 and used < capacity and floor((capacity - used) / (cost * step)) * cost or 0
+                        if charge == 0 and not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
                     end
                     if window then -- until the nth of the units that count, oldest first, has left it
                         local nth = used + charge + (count == 0 and counted and cost or 0) + cost - capacity
@@ -187,18 +194,31 @@ for _ = 1, n_ops do
             if save then
                 local done = true
                 --@@save
-                if not done and kind == CHECK then reply[tuple] = -1 end
+                if not done and kind == CHECK then
+                    reply[tuple] = -1
+                    if window then reply[n_reply] = 0 end
+                end
             end
         end
     elseif kind <= RENEW then
         slot, pos = unp('<c32', S, pos)
-        local found = try(kind == RELEASE and 'ZREM' or 'ZSCORE', K[first], slot)
+        local key, found = K[first], nil
+        late = late or {}
+        local is_last = kind == RELEASE and (late[key] or count > 0 and try('ZCOUNT', key, '-inf', '+inf') == 1)
+        if is_last then -- its lease ends now; it is taken out at the end
+            found = try('ZADD', key, 'XX', 'CH', '0', slot)
+            late[key] = {'ZREMRANGEBYSCORE', key, '0', '0'}
+        else
+            found = try(kind == RELEASE and 'ZREM' or 'ZSCORE', key, slot)
+        end
         if type(found) == 'table' then
             if not find(found.err, 'WRONGTYPE', 1, true) then return found end
             found = -1
+        elseif found == '0' then -- given back by an op before
+            found = 0
         elseif found and kind == RENEW then
-            call('ZADD', K[first], fmt('%.0f', edge), slot)
-            call('PEXPIREAT', K[first], fmt('%.0f', edge + b))
+            call('ZADD', key, fmt('%.0f', edge), slot)
+            call('PEXPIREAT', key, fmt('%.0f', edge + b))
             found = 1
         end
         n_reply = n_reply + 1
@@ -243,7 +263,7 @@ for _ = 1, n_ops do
                     end
                     if kind == RESERVE then
                         local first_ends = unp('<I7', known, #known - 6)
-                        if first_ends > largest then largest = first_ends end
+                        if first_ends < 1 or first_ends > 86400000 then largest = 1e300 end
                     end
                     if largest > 9007199254740991 then -- no script writes such numbers, and no daemon takes them
                         n_bad = n_bad + 1
@@ -254,27 +274,33 @@ for _ = 1, n_ops do
             end
 
             -- give back what has ended, and what the op itself says
-            local settled, foreign = 2, false
+            local settled, foreign, ended, taken = 2, false, nil, nil
             if kind == REFUND and record > 0 and not known and call('EXISTS', K[record]) == 1 then
                 intact, foreign = false, true -- before anything is given back
             end
             if kind >= RESERVE and again == 0 then
-                local ended, own, own_made = {}, 0, made
-                if list > 0 then
-                    ended = try('ZRANGEBYSCORE', K[list], '-inf', fmt('%.0f', now_ms), 'LIMIT', '0', '64')
+                local own, own_made = 0, made
+                ended = {}
+                if list > 0 and intact then
+                    ended = try('ZRANGEBYSCORE', K[list], '(0', fmt('%.0f', now_ms), 'LIMIT', '0', '64')
                     if ended.err then
                         if not find(ended.err, 'WRONGTYPE', 1, true) then return ended end
                         ended, intact, foreign = {}, false, true
                     end
                 end
-                if #ended > 0 then call('ZREM', K[list], unpack(ended)) end
                 if kind == SETTLE and intact then
-                    if call('ZSCORE', K[list], id) then
+                    local entry = id .. pack('<I7I7', held, made)
+                    local is_settled, is_held = call('ZSCORE', K[list], id), call('ZSCORE', K[list], entry)
+                    for e = 1, #ended do
+                        if ended[e] == id then is_settled = false end
+                        if ended[e] == entry then is_held = false end
+                    end
+                    if is_settled then
                         settled = 1
                     elseif ends + 60000 <= now_ms then
                         settled = 3
-                    elseif call('ZREM', K[list], id .. pack('<I7I7', held, made)) == 1 then
-                        settled = 0
+                    elseif is_held then
+                        settled, taken = 0, entry
                         own = held - cost
                     elseif ends > now_ms + 86400000 then -- no reservation ends so late, but where the clock stepped back
                         settled = 3
@@ -299,7 +325,9 @@ for _ = 1, n_ops do
                             if not counts[i] or used <= capacities[i] then -- else denied units are among those that count
                                 --@@refund
                             end
-                            if gives > 0 then useds[i], extras[i], dirty[i] = used - gives, extra, CHANGED end
+                            if gives > 0 then
+                                useds[i], extras[i], mores[i], dirty[i] = used - gives, extra, more, CHANGED
+                            end
                         else
                             if charged_at >= sinces[i] then
                                 gives = -floor(-used / steps[j]) -- rounded up: a unit that is partly back counts as one
@@ -407,7 +435,10 @@ for _ = 1, n_ops do
                     end
                     if foreign then
                         intact, asked, admitted = false, 0, 0
-                        for place = tuple, filled do reply[place] = -1 end
+                        for j = 1, members do
+                            reply[tuple] = -1
+                            tuple = tuple + (extras[at[j]] and 2 or 1)
+                        end
                     elseif text then
                         raws[record] = text
                     end
@@ -451,6 +482,13 @@ for _ = 1, n_ops do
                 end
                 if entry then
                     call('ZADD', K[list], fmt('%.0f', entry_ends), entry)
+                elseif ended and #ended > 0 and call('ZCOUNT', K[list], '-inf', '+inf') == #ended then
+                    call('ZADD', K[list], '0', '') -- no op looks at it
+                    late[K[list]] = {'ZREMRANGEBYSCORE', K[list], '0', '0'}
+                end
+                if taken then ended[#ended + 1] = taken end
+                if ended and #ended > 0 then call('ZREM', K[list], unpack(ended)) end
+                if entry then
                     local last = tonumber(call('ZREVRANGE', K[list], '0', '0', 'WITHSCORES')[2])
                     last_end = last_end + 60000
                     call('PEXPIREAT', K[list], fmt('%.0f', (last < last_end and last or last_end) + 60000))
@@ -491,6 +529,9 @@ for _ = 1, n_ops do
             end
         end
     end
+end
+if late then
+    for _, command in pairs(late) do call(unpack(command)) end
 end
 reply[n_reply + 1] = now
 reply[n_reply + 2] = n_bad

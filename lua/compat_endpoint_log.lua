@@ -4,14 +4,8 @@
 --@prepare
 base = fmt('%.0f', now_ms)
 edge = fmt('%.0f', now_ms - b)
-px = fmt('%.0f', b / 1000)
+px = fmt('%.0f', b)
 second, start, renews, window, counted = 0, now_ms * 1000, true, b * 1000, 1e300
 --@view compat_rlaas_sliding
 --@wait compat_rlaas_sliding
---@save
-for _ = 1, charge do
-    n_added = n_added + 1
-    call('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
-end
-call('ZREMRANGEBYSCORE', key, '0', edge)
-call('EXPIRE', key, px)
+--@save compat_rlaas_sliding

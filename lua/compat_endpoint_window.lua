@@ -6,5 +6,10 @@ second, start, since, counted = 0, now_ms + b, 1e300, 1e300
 --@view compat_first_hit
 --@save
 if charge > a + 1 - (used - charge) then charge = a + 1 - (used - charge) end
-if charge > 0 then call('INCRBY', key, fmt('%.0f', charge)) end
-if more < 0 then call('EXPIRE', key, px) end
+local after = charge <= 0 or try('INCRBY', key, fmt('%.0f', charge))
+if type(after) == 'table' then
+    if not find(after.err, 'WRONGTYPE', 1, true) then return after end
+    done = false
+elseif more < 0 then
+    call('EXPIRE', key, px)
+end

@@ -1,7 +1,7 @@
 -- compat_rlaas_sliding.lua: a ZSET of milliseconds; does not record denied checks; C counterpart in
--- src/limit/compat.c. limit a, window b ms. Key: the base key. Entries that have left the window are removed first.
--- A denial also sets the TTL of two windows, like the original. Another key of the batch may be a compat_rlaas_fixed key of
--- the same name, and may have become a string since this one was read.
+-- src/limit/compat.c. limit a, window b ms. Key: the base key. Entries that have left the window are removed.
+-- A denial also sets the TTL of two windows, like the original. Another key of the batch may be a string of the same name,
+-- written since this one was read.
 --@prepare
 base = fmt('%.0f', now_ms)
 edge = fmt('%.0f', now_ms - b)
@@ -21,14 +21,16 @@ stale = used >= 0 and count > 0
 --@wait
 wait = 1000 * (floor(tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms) + window
 --@save
-local left = try('ZREMRANGEBYSCORE', key, '0', edge)
-if type(left) == 'table' then
-    if not find(left.err, 'WRONGTYPE', 1, true) then return left end
+local answer
+for _ = 1, charge do
+    n_added = n_added + 1
+    answer = try('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
+    if answer ~= 1 then break end
+end
+if type(answer) ~= 'table' then answer = try('ZREMRANGEBYSCORE', key, '0', edge) end
+if type(answer) == 'table' then
+    if not find(answer.err, 'WRONGTYPE', 1, true) then return answer end
     done = false
-else
-    for _ = 1, charge do
-        n_added = n_added + 1
-        call('ZADD', key, base, fmt('%.0f-%.0f-%d', now, nonce, n_added))
-    end
+elseif used > 0 then -- else nothing is left
     call('PEXPIRE', key, px)
 end

@@ -21,13 +21,13 @@ elseif live > 0 then
     local wait = 0
     if live >= a then
         local place = fmt('%d', -a)
-        wait = floor(tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
+        wait = -floor(-tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
     end
-    extra = wait * 67108864 + floor(last) - now_ms
+    extra = wait * 67108864 - floor(-last) - now_ms -- rounded up: somebody else's may have fractions
 end
 --@save
 if charge > 0 then
-    call('ZREMRANGEBYSCORE', key, '-inf', fmt('%.0f', now_ms))
     call('ZADD', key, fmt('%.0f', edge), slot)
+    call('ZREMRANGEBYSCORE', key, '-inf', fmt('%.0f', now_ms))
     call('PEXPIREAT', key, fmt('%.0f', edge + b))
 end

@@ -10,7 +10,7 @@ since = (edge * b - c) * 1000
 if d == 1 then counted = 34359738368 end
 --@view
 if raw then
-    local value = #raw <= 16 and find(raw, '^%d+$') and tonumber(raw)
+    local value = #raw <= 16 and (find(raw, '^[1-9]%d*$') or raw == '0') and tonumber(raw) -- as INCRBY takes it
     if not value or value >= 4503599627370496 then
         n_bad = n_bad + 1
     elseif value >= base and value < base + 68719476736 then
@@ -49,7 +49,7 @@ for i = first, first + n - 1 do
         call('SET', K[i], new, 'PXAT', px)
     elseif used > 0 and counted then
         if used + all > counted then call('SET', K[i], fmt('%.0f', base + counted), 'PXAT', px) end
-    elseif used + all > a then
+    elseif used >= 0 and used + all > a then
         local fit = used < a and floor((a - used) / cost) * cost or 0
         call('DECRBY', K[i], fit == 0 and add or fmt('%.0f', all - fit))
     end

@@ -51,13 +51,13 @@ if stale then
     end
     local ahead, copies = len - high, {}
     for j = 1, ahead < 1000 and ahead or 1000 do copies[j] = base end
-    if ahead > 0 then call('LTRIM', key, '0', fmt('%d', -1 - ahead)) end
+    if ahead > 0 and high > 0 then call('LTRIM', key, '0', fmt('%d', -1 - ahead)) end
     for pushed = 0, ahead - 1, 1000 do
         call('RPUSH', key, unpack(copies, 1, ahead - pushed < 1000 and ahead - pushed or 1000))
     end
+    if ahead > 0 and high == 0 then call('LTRIM', key, fmt('%d', ahead), '-1') end
 end
 if charge > a + d then charge = a + d end
-if more < 0 then call('DEL', key) end
 if charge == 1 then
     call('RPUSH', key, base)
 elseif charge > 0 then
@@ -67,7 +67,11 @@ elseif charge > 0 then
         call('RPUSH', key, unpack(copies, 1, charge - pushed < 1000 and charge - pushed or 1000))
     end
 end
-if charge > 0 and more + used > a + d then call('LTRIM', key, fmt('%d', -a - d), '-1') end
+if charge > 0 and more < 0 then
+    call('LTRIM', key, fmt('%d', -charge), '-1')
+elseif charge > 0 and more + used > a + d then
+    call('LTRIM', key, fmt('%d', -a - d), '-1')
+end
 call('PEXPIREAT', key, px)
 --@wait
 wait = (tonumber(call('LINDEX', key, place)) or now) + window - now
@@ -89,10 +93,18 @@ if gives > 0 then
         if rest > 0 then kept = call('LRANGE', key, fmt('%d', -newer), '-1') end
     end
     if rest > 0 then
-        call('LTRIM', key, '0', fmt('%d', -1 - newer - rest))
+        local older = more + used - gives - newer -- they stay, too
+        if older > 0 then
+            call('LTRIM', key, '0', fmt('%d', older - 1))
+        elseif newer == 0 then -- a time that has expired, until the end of the batch
+            call('RPUSH', key, '0')
+            call('LTRIM', key, '-1', '-1')
+            more, late[key] = 1, {'LREM', key, '1', '0'}
+        end
         for pushed = 0, newer - 1, 1000 do
             call('RPUSH', key, unpack(kept, pushed + 1, newer - pushed < 1000 and newer or pushed + 1000))
         end
+        if older == 0 and newer > 0 then call('LTRIM', key, fmt('%d', -newer), '-1') end
     end
     extra = tonumber(call('LINDEX', key, '-1')) or 0
     if not (extra >= 0 and extra <= now) then extra = now end -- a value of somebody else's amid the times

@@ -298,7 +298,8 @@ static void put_slots(struct packing *packing, struct script_op *asked)
     asked->reply_at = packing->reply_at;
     for (uint16_t i = 0; i < asked->op->n_members; i++) {
         struct batch_key *key = batch_key_of(packing->batch, asked, i);
-        put_op(packing, asked->kind, key->limit_no + 1U, key->keys_index, 1, 0, 0);
+        bool is_last = &packing->batch->script_ops[key->last_script_op] == asked; /* of those that ask for the key */
+        put_op(packing, asked->kind, key->limit_no + 1U, key->keys_index, 1, !is_last, 0);
         memcpy(packing->to, asked->op->slot, SLOT_ID_LEN);
         packing->to += SLOT_ID_LEN;
         key->has_state = false;

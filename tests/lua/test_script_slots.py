@@ -24,15 +24,16 @@ def ops(redis, sha, *some):
     for key in sorted({key for _, key, _ in some}):
         batch.add_keys([key], False)
     limit = batch.limit("concurrency", *CONSTANTS)
-    for kind, key, number in some:
+    for at, (kind, key, number) in enumerate(some):
         place = batch.keys.index(key) + 1
+        is_last = all(other != key for _, other, _ in some[at + 1:])
         if kind == "acquire":
             batch.loaded.append(("concurrency", limit, 1, place, [key]))
             batch.op("LOAD", limit, place, 1, 1, 0)
             batch.on_loaded("ACQUIRE", [(key, 1)], more=slot(number).encode())
             batch.op("SAVE", limit, place, 1, 0, 0)
         else:
-            batch.op(kind.upper(), limit, place, 1, 0, 0, slot(number).encode())
+            batch.op(kind.upper(), limit, place, 1, not is_last, 0, slot(number).encode())
             batch.expect("used", key)
     reply, n_bad = batch.integers(redis, sha)
     assert n_bad == 0 and len(reply) == len(batch.expected)

@@ -12,14 +12,26 @@ noreturn void die(const char *what)
     exit(2);
 }
 
+static char digest[41]; /* of the script that is called */
+
 redisContext *script_connect(const char *socket)
 {
     redisContext *redis = redisConnectUnix(socket);
     if (redis == NULL || redis->err) die("cannot connect to Redis");
 
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", batch_script, batch_script_len);
+    const char *before = getenv("RL_BEFORE_SCRIPT"); /* Lua that goes before it */
+    size_t before_len = before != NULL ? strlen(before) : 0;
+    char *text = malloc(before_len + batch_script_len);
+    if (text == NULL) die("no memory");
+    if (before_len > 0) memcpy(text, before, before_len);
+    memcpy(text + before_len, batch_script, batch_script_len);
+    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", text, before_len + batch_script_len);
+    free(text);
+
     if (reply == NULL) die("lost Redis");
-    if (reply->type != REDIS_REPLY_STRING || strcmp(reply->str, batch_script_sha1) != 0) die(reply->str);
+    if (reply->type != REDIS_REPLY_STRING || reply->len != sizeof digest - 1) die(reply->str);
+    memcpy(digest, reply->str, sizeof digest);
+    if (before == NULL && strcmp(digest, batch_script_sha1) != 0) die(digest);
     freeReplyObject(reply);
     return redis;
 }
@@ -27,7 +39,7 @@ redisContext *script_connect(const char *socket)
 void script_append(redisContext *redis, struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t now_us)
 {
     const struct slice *args;
-    const char *argv[2 + BATCH_ARGS_MAX + 1] = {"EVALSHA", batch_script_sha1};
+    const char *argv[2 + BATCH_ARGS_MAX + 1] = {"EVALSHA", digest};
     size_t lens[2 + BATCH_ARGS_MAX + 1] = {7, 40}, argc = 2;
     char now_text[24];
 

@@ -14,7 +14,8 @@
 /* Exit status 2, with a line on standard error that begins with the program's name. */
 noreturn void die(const char *what);
 
-redisContext *script_connect(const char *socket); /* the caller's; the script is loaded */
+/* The caller's; the script is loaded, behind the Lua in the environment's RL_BEFORE_SCRIPT. */
+redisContext *script_connect(const char *socket);
 
 /* Puts a call into the output buffer: hiredis writes it before it waits for a reply. `wall_us` is the host's clock,
  * `now_us` the time for the script; 0 = Redis' own clock. */

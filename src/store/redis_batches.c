@@ -537,11 +537,21 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
 
 /* ---- the canary; init, fini and the link ---- */
 
+/* The script does nothing with the key, but there are servers that refuse a script without one. */
 static size_t canary_args(void *arg, const struct slice **ret_args)
 {
     struct redis_batches *batches = arg;
+    const struct slice *of_batch;
     batches->canary_nonce = ++batches->last_nonce;
-    return batch_args(batches->canary, batches->canary_nonce, batches->clock->wall_us, 0, ret_args);
+    if (batch_args(batches->canary, batches->canary_nonce, batches->clock->wall_us, 0, &of_batch) == 0) return 0;
+
+    uint32_t shard = batches->shard > 0 ? (uint32_t)batches->shard : 0;
+    const char *key = store_key_own(batches->options->key_prefix, shard, "scratch", batches->canary_key);
+    batches->canary_args[0] = slice_of("1");
+    batches->canary_args[1] = slice_of(key);
+    batches->canary_args[2] = of_batch[1]; /* behind its number of keys: the packet */
+    *ret_args = batches->canary_args;
+    return N_OF(batches->canary_args);
 }
 
 int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call)
@@ -569,6 +579,7 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
                                       .slots = slots,
                                       .breaker = breaker,
                                       .events = *events,
+                                      .server_ahead_us = clock->wall_us - clock->mono_us,
                                       .last_nonce = (uint32_t)options->random_seed};
     list_init(&batches->idle);
     list_init(&batches->in_flight);

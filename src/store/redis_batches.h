@@ -29,7 +29,7 @@
  * It also carries the latest time, by the server's clock, at which it may begin. A server that was stopped, or that
  * reads a dead connection's last bytes long after we gave up on it, does nothing then, and the client that had the
  * answer "not decided" is not charged much later. The server's clock is known from its last reply, the first of which
- * is the handshake's.
+ * is the handshake's; before that, or if another node of the cluster has the handshake's key, it counts as the host's.
  *
  * In a cluster (redis_cluster.h) the keys of a call lie in one hash slot: the ops, in the same order, go into the open
  * call of their slot, and all open calls are sent at the end; a call of ops that go with ASKING has one op. What a node
@@ -99,6 +99,9 @@ struct redis_batches {
     struct redis_call reload;
     struct batch *canary; /* owned; stays empty */
     uint32_t canary_nonce;
+    char canary_key[STORE_OWN_KEY_MAX];
+    struct slice canary_args[3]; /* numkeys, the key and the packet */
+    int32_t shard; /* of a cluster's node: the first one that it has, for keys of our own; -1 = it has none */
     uint32_t last_nonce;
 
     char last_error[REDIS_TEXT_MAX]; /* of the ops that ended last with OP_STORE_ERROR; "" = there were none */

@@ -216,7 +216,7 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
         mem_free(node);
         return NULL;
     }
-    node->shard = -1;
+    node->batches.shard = -1;
     list_push_back(&cluster->nodes, &node->link_of_nodes);
     cluster->n_nodes++;
     cluster->n_open++;
@@ -391,10 +391,10 @@ static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, 
 
 static void find_buckets(struct redis_cluster *cluster)
 {
-    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->shard = -1;
+    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->batches.shard = -1;
     for (uint32_t i = 0; i < cluster->options->n_shards; i++) {
         struct redis_node *node = cluster->slots->of[cluster->slot_of_shard[i]].owner;
-        if (node != NULL && node->shard < 0) node->shard = (int32_t)i;
+        if (node != NULL && node->batches.shard < 0) node->batches.shard = (int32_t)i;
     }
 }
 

@@ -210,9 +210,25 @@ static void on_load(struct redis_call *call, const struct redis_reader *reply)
     log_step("script loaded");
 }
 
+/* The server would run the script, but for the canary's key: another node has it, or the user may use other keys alone
+ * (those of compat policies). */
+static bool is_about_key(const struct redis_handshake *handshake, const struct redis_reader *reply)
+{
+    static const char *const words[] = {"MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "};
+    if (reply == NULL || !redis_reader_is_error(reply)) return false;
+    if (strncmp(reply->text, "NOPERM ", 7) == 0 && strstr(reply->text, " to access ") != NULL) return true;
+    for (size_t i = 0; handshake->is_cluster && i < N_OF(words); i++)
+        if (strncmp(reply->text, words[i], strlen(words[i])) == 0) return true;
+    return false;
+}
+
 static void on_canary(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, canary);
+    if (is_about_key(handshake, reply)) {
+        end_handshake(handshake, NULL, REMEDY_KEEP);
+        return;
+    }
     if (!is_fine(handshake, "EVALSHA", reply)) return;
     const struct redis_script *script = handshake->script;
     if (script->is_canary_good(script->arg, reply))

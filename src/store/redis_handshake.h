@@ -4,6 +4,7 @@
  * One pipelined write: HELLO (user, password, name), SELECT, SCRIPT LOAD, and an EVALSHA of an empty
  * batch, the canary. The connection is good only once the canary's reply is: an accepted connect says
  * nothing (a hung server's kernel accepts), nor does HELLO (it answers while every script gets BUSY).
+ * The canary names a key. A node of a cluster that answers that it does not have it is good.
  */
 #ifndef RL_STORE_REDIS_HANDSHAKE_H
 #define RL_STORE_REDIS_HANDSHAKE_H

@@ -74,7 +74,7 @@ static int send_probe(struct redis_node *node)
     if (node->is_probe_empty) return redis_batches_send_empty(&node->batches, &node->probe);
 
     char buffer[STORE_OWN_KEY_MAX], life[16];
-    uint32_t shard = node->shard > 0 ? (uint32_t)node->shard : 0;
+    uint32_t shard = node->batches.shard > 0 ? (uint32_t)node->batches.shard : 0;
     const char *key = store_key_own(node->options->key_prefix, shard, "scratch", buffer);
     snprintf(life, sizeof life, "%d", SCRATCH_LIFE_MS);
     const struct slice set[] = {slice_of("SET"), slice_of(key), slice_of("1"), slice_of("PX"), slice_of(life)};

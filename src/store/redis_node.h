@@ -41,7 +41,6 @@ struct redis_node {
 
     struct list link_of_nodes;          /* the store's list of them */
     char address[CLUSTER_ADDRESS_SIZE]; /* of a cluster's; "" = the settings have it, or Sentinels */
-    int32_t shard;                      /* the first one that it has, for keys of our own; -1 = it has none */
     int64_t wanted_until_us;            /* of a cluster's that no map names: a redirect did; CLOCK_MONOTONIC */
     bool is_in_map;
     bool had_attempt; /* one to connect has ended: until then a cluster's ops wait for it */

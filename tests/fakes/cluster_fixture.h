@@ -75,7 +75,7 @@ static inline void on_evalsha(struct fake_redis *fake, struct fake_client *clien
     unsigned nonce = fake_batch_nonce(args, n);
     bool is_asking = node->was_asking;
     node->was_asking = false;
-    if (slice_is(args[2], "0")) {
+    if (fake_is_canary(args)) {
         fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
         return;
     }

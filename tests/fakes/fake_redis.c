@@ -81,6 +81,13 @@ unsigned fake_nonce(const struct slice *args, size_t n)
     return (unsigned)strtoul(text, NULL, 10);
 }
 
+bool fake_is_canary(const struct slice *args)
+{
+    static const char end[] = ":scratch";
+    size_t len = sizeof end - 1;
+    return args[3].len > len && memcmp(args[3].data + args[3].len - len, end, len) == 0;
+}
+
 unsigned fake_batch_nonce(const struct slice *args, size_t n)
 {
     assert_true(args[n - 1].len >= 4);

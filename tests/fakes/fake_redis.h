@@ -57,5 +57,7 @@ void fake_hang_up(struct fake_client *client); /* after the bytes that were sent
 unsigned fake_nonce(const struct slice *args, size_t n);
 /* ... or the first four bytes of a batch's packet, little-endian (batch.h). */
 unsigned fake_batch_nonce(const struct slice *args, size_t n);
+/* Is it the empty batch that proves a connection? */
+bool fake_is_canary(const struct slice *args);
 
 #endif

@@ -39,6 +39,14 @@ def words_of(command):
     return words
 
 
+KEYLESS = b"-ERR Lua scripts without any input keys are not supported\r\n"  # as a service says that does not run them
+
+
+def is_canary(words):
+    """Of an EVALSHA: is it the empty batch that proves a connection?"""
+    return words[3].endswith(b":scratch")
+
+
 def map_of(ports):
     """The answer to CLUSTER SLOTS: these share the hash slots."""
     ranges = [HASH_SLOTS * n // len(ports) for n in range(len(ports) + 1)]
@@ -48,10 +56,12 @@ def map_of(ports):
 
 
 class PlayedNode:
-    """In front of `server`. says: None, or a function that gets the hash slot of a call of the script and gives the reply."""
+    """In front of `server`. says: None, or a function that gets the hash slot of a call of the script and gives the reply.
+    canary_says: None, or the reply to the empty batch. needs_keys: refuse a script without keys."""
 
     def __init__(self, server):
         self.server, self.says, self.peers = server, None, [self]
+        self.canary_says, self.needs_keys = None, False
         self.calls = []  # the keys of each call of the script
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -87,7 +97,11 @@ class PlayedNode:
             return map_of([peer.port for peer in self.peers]) if words[1].upper() == b"SLOTS" else b"-ERR unknown subcommand\r\n"
         if name == b"ASKING":
             return b"+OK\r\n"
-        if name == b"EVALSHA" and words[2] != b"0":
+        if name == b"EVALSHA" and words[2] == b"0" and self.needs_keys:
+            return KEYLESS
+        if name == b"EVALSHA" and is_canary(words):
+            return self.canary_says
+        if name == b"EVALSHA":
             keys = words[3:3 + int(words[2])]
             self.calls.append(keys)
             if self.says is not None:

@@ -5,14 +5,15 @@ import re
 import socket
 import threading
 
-from played_node import reply_of, words_of
+from played_node import KEYLESS, is_canary, reply_of, words_of
 
 
 class PlayedServer:
-    """In front of `server`. forge: None, or a function that gets the integers of such a reply and gives the reply's bytes."""
+    """In front of `server`. forge: None, or a function that gets the integers of such a reply and gives the reply's
+    bytes. needs_keys: refuse a script without keys."""
 
     def __init__(self, server):
-        self.server, self.forge, self.n_forged = server, None, 0
+        self.server, self.forge, self.n_forged, self.needs_keys = server, None, 0, False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -33,9 +34,13 @@ class PlayedServer:
             behind.connect(self.server.socket)
             commands, replies = peer.makefile("rb"), behind.makefile("rb")
             while command := reply_of(commands):
+                words = words_of(command)
+                if self.needs_keys and words[0].upper() in (b"EVAL", b"EVALSHA") and words[2] == b"0":
+                    peer.sendall(KEYLESS)
+                    continue
                 behind.sendall(command)
-                words, reply = words_of(command), reply_of(replies)
-                if self.forge is not None and words[0].upper() == b"EVALSHA" and words[2] != b"0":
+                reply = reply_of(replies)
+                if self.forge is not None and words[0].upper() == b"EVALSHA" and not is_canary(words):
                     reply = self.forge([int(number) for number in re.findall(rb"^:(-?\d+)\r$", reply, re.M)])
                     self.n_forged += 1
                 peer.sendall(reply)

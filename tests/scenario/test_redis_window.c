@@ -342,7 +342,7 @@ static void answer(struct fake_redis *server, struct fake_client *client, const 
 {
     (void)server;
     unsigned nonce = fake_batch_nonce(args, n);
-    if (slice_is(args[2], "0"))
+    if (fake_is_canary(args))
         fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
     else if (n_too_late-- > 0)
         fake_reply(client, "*3\r\n:-2\r\n:1700000009000000\r\n:%u\r\n", nonce);

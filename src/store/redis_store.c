@@ -408,8 +408,8 @@ int redis_store_self_test(struct redis_store *redis, bool with_compat,
     LIST_FOREACH (it, redis->nodes) {
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         if (!redis_node_is_ready(node) || node->batches.shard < 0) continue;
-        return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options, (uint32_t)node->batches.shard,
-                                     with_compat, on_done, arg);
+        return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options,
+                                     (uint32_t)node->batches.shard, with_compat, on_done, arg);
     }
     return -1;
 }

@@ -63,6 +63,7 @@ class PlayedNode:
         self.server, self.says, self.peers = server, None, [self]
         self.canary_says, self.needs_keys = None, False
         self.calls = []  # the keys of each call of the script
+        self.canaries = []  # the hash slot of each empty batch
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._sockets = []
@@ -100,6 +101,7 @@ class PlayedNode:
         if name == b"EVALSHA" and words[2] == b"0" and self.needs_keys:
             return KEYLESS
         if name == b"EVALSHA" and is_canary(words):
+            self.canaries.append(key_slot(words[3]))
             return self.canary_says
         if name == b"EVALSHA":
             keys = words[3:3 + int(words[2])]

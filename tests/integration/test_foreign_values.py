@@ -5,6 +5,7 @@ ops of the same batch. Those are decided and charged exactly, and the connection
 import itertools
 import re
 import struct
+import time
 
 import msgpack
 import pytest
@@ -124,12 +125,21 @@ ITEMS = [b"x", b"", b"-5", b"nan", b"inf", b"9" * 16, b"9" * 400, b"0", b"007", 
 SCORES = ["-inf", -1, 0, 0.5, "inf", 1e300, NOW_S * 1000 + 0.5]
 
 
+# Of a reservation's record: its id, and in how many ms it ends, which no daemon takes; of a check's: nothing.
+ENDS = [b"", *(bytes(8) + struct.pack("<Q", ms)[:7] for ms in (0, 86_400_001, 2**53, 2**56 - 1))]
+
+
+def record_of_now():
+    return struct.pack("<Q", time.time_ns() // 1000)[:7] + bytes(4) + bytes(21)
+
+
 def values(kind):
     """What may be at a key of that type: [(its own type?, how to put it there)]."""
     yield from ((False, put) for name, put in TYPES.items() if name != kind)
     if kind == b"string":
         yield from ((True, lambda redis, key, text=text: redis.set(key, text)) for text in TEXTS)
         yield True, lambda redis, key: redis.set(key, "3", px=9 * 10**15)
+        yield from ((True, lambda redis, key, end=end: redis.set(key, record_of_now() + end)) for end in ENDS)
     elif kind == b"list":
         yield from ((True, lambda redis, key, items=items: redis.rpush(key, *items)) for items in (*([item] for item in ITEMS), ITEMS))
     else:

@@ -4,7 +4,7 @@ behind an open breaker, names a key, which need not be there, nor on that node."
 import pytest
 
 from harness import eventually, stored_keys
-from played_node import PlayedNode
+from played_node import HASH_SLOTS, PlayedNode
 from played_server import PlayedServer
 
 CONFIG = """
@@ -85,3 +85,17 @@ def test_a_node_that_does_not_have_the_canarys_key_becomes_ready(node, redis, ra
     assert answers == ["redis"] * 20
     stats = client.call("stats")
     assert stats["redis_connects"] == 1 and stats["redis_batches_too_late"] == 0
+
+
+def test_the_canarys_key_is_of_a_bucket_that_the_node_has(redis, ratelimitd, connect):
+    nodes = [PlayedNode(redis) for _ in range(3)]
+    for node in nodes:
+        node.peers, node.needs_keys = nodes, True
+    try:
+        client = connect(ratelimitd(CONFIG, redis=redis, redis_options={**TOPOLOGY, "addresses": f'["{nodes[0].address}"]'}))
+        eventually(lambda: client.call("stats")["redis_up"] == 3, "the nodes are ready")
+        for n, node in enumerate(nodes):
+            assert node.canaries and all(slot * len(nodes) // HASH_SLOTS == n for slot in node.canaries), node.canaries
+    finally:
+        for node in nodes:
+            node.close()

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from test_script import FUTURE_US, Batch, no_key_lacks_an_expiry, wide
+from test_script import FUTURE_US, WRONG_TYPE, Batch, no_key_lacks_an_expiry, wide
 
 VERSION, KEEP_MS = 9, 60_000
 FUTURE_MS, DAY_MS = FUTURE_US // 1000, 86_400_000
@@ -106,6 +106,18 @@ def test_what_was_settled_is_remembered_for_a_day_where_the_clock_stepped_back_b
     assert ops(redis, sha, window(5), ["k", "h"], settled, settled)[0] == [0, 0, 0, 0, 1, 0]
     assert redis.zrange("h", 0, -1, withscores=True) == [(RESERVATION, FUTURE_MS + DAY_MS + 60_000)]
     assert redis.pexpiretime("h") == FUTURE_MS + DAY_MS + 120_000
+
+
+@pytest.mark.parametrize("foreign", [name for name in WRONG_TYPE if name != "zset"])
+@pytest.mark.parametrize("limit", [window(5), log(5)], ids=["window", "log"])
+def test_a_list_of_a_foreign_type_harms_only_what_is_settled_by_it(redis, sha, limit, foreign):
+    """A list of reservations, or of merges: a merge is a settlement of what was never held."""
+    WRONG_TYPE[foreign](redis, "h")
+    dump = redis.dump("h")
+    reply, _ = ops(redis, sha, limit, ["k", "h"], check(2), settle(0, FUTURE_US, FUTURE_MS + 1000, 1), check(1))
+    reply = [value for value in reply if value not in (FUTURE_US, 0)]
+    assert reply == [-1, 2, 2] and redis.dump("h") == dump  # refused, as one that has ended; then 2 of 5 are used
+    assert ops(redis, sha, limit, ["k"], check(0))[0][0] == 3
 
 
 # ---- refunds ------------------------------------------------------------------------------------------------------

@@ -20,12 +20,9 @@ redisContext *script_connect(const char *socket)
     if (redis == NULL || redis->err) die("cannot connect to Redis");
 
     const char *before = getenv("RL_BEFORE_SCRIPT"); /* Lua that goes before it */
-    size_t before_len = before != NULL ? strlen(before) : 0;
-    char *text = malloc(before_len + batch_script_len);
-    if (text == NULL) die("no memory");
-    if (before_len > 0) memcpy(text, before, before_len);
-    memcpy(text + before_len, batch_script, batch_script_len);
-    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %b", text, before_len + batch_script_len);
+    char *text;
+    if (asprintf(&text, "%s%s", before != NULL ? before : "", batch_script) < 0) die("no memory");
+    redisReply *reply = redisCommand(redis, "SCRIPT LOAD %s", text);
     free(text);
 
     if (reply == NULL) die("lost Redis");

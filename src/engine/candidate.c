@@ -15,11 +15,12 @@ void candidates_init(struct candidates *candidates, struct check_pool *pool, str
 static struct check *new_candidate_check(struct candidates *candidates, const struct check *check, struct check *one)
 {
     const struct plan *plan = one->plan->candidate;
-    bool fits = candidates->n < candidates->max && policy_cost_fault(plan->policy, one->cost) == NULL;
+    bool fits = fair_cap_allows(&candidates->out, candidates->max, check->op.client) &&
+                policy_cost_fault(plan->policy, one->cost) == NULL;
     struct check *candidate = fits ? check_pool_take(candidates->pool) : NULL;
     if (candidate == NULL) return NULL;
 
-    candidates->n++;
+    fair_cap_add(&candidates->out, check->op.client, 1);
     candidate->state = CHECK_WAITING; /* for its verdict, which no owner gets */
     candidate->set = policy_set_ref(one->set);
     candidate->owner = candidates;
@@ -78,8 +79,8 @@ static void end_if_over(struct check *candidate)
         counts->candidate_both_denied++;
     }
 
+    fair_cap_remove(&candidates->out, candidate->op.client, 1);
     check_pool_return(candidates->pool, candidate);
-    candidates->n--;
     candidates->on_returned(candidates);
 }
 

@@ -17,12 +17,13 @@
 #define RL_ENGINE_CANDIDATE_H
 
 #include "engine/check.h"
+#include "engine/fair_cap.h"
 
 struct candidates {
     struct check_pool *pool;                            /* not owned */
     struct store *store;                                /* not owned */
     void (*on_returned)(struct candidates *candidates); /* one more is back in the pool; may be the end of all this */
-    size_t n;                                           /* out of the pool for this */
+    struct fair_cap out;                                /* of the pool for this */
     size_t max;                                         /* the owner may set another */
 };
 

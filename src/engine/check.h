@@ -91,6 +91,7 @@ struct check {
     bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */
     bool is_split;        /* its parts are asked in its place (split.h) */
     bool is_part;         /* of one that is split */
+    bool is_own;          /* the engine's: no request waits for it */
     uint8_t n_all;        /* of the first of a check_all: how many they are; else 1 */
     uint8_t n_unreleased; /* of these, those that their owner still has */
     uint8_t n_limits;     /* that the store is asked about */

@@ -82,7 +82,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 /* Checks whose owner waits. Those that the store looks ahead at are decided in this tick: they do not count. */
 static size_t n_inflight(const struct engine *engine)
 {
-    size_t n = engine->pool.n_out - engine->n_orphans - engine->candidates.n - engine->splits.n;
+    size_t n = engine->pool.n_out - engine->orphans.n - engine->own.n - engine->candidates.out.n - engine->splits.out.n;
     for (size_t i = 0; i < STORE_AHEAD; i++) {
         const struct op *op = engine->store.ahead[i];
         n -= op != NULL && CONTAINER_OF(op, const struct check, op)->state == CHECK_WAITING;
@@ -104,10 +104,8 @@ bool engine_is_full(const struct engine *engine)
 struct check *engine_check_new(struct engine *engine, enum op_kind kind, uint64_t client)
 {
     struct check *check = engine_is_full(engine) || engine->closing ? NULL : check_pool_take(&engine->pool);
-    if (check == NULL) {
-        engine_counters.overloaded++;
-        return NULL;
-    }
+    engine_counters.overloaded += check == NULL;
+    if (check == NULL) return NULL;
     check->op.kind = kind;
     check->op.client = client;
     check->engine = engine;
@@ -124,6 +122,7 @@ void check_use_set(struct check *check, struct policy_set *set)
 static void give_back(struct check *check)
 {
     struct engine *engine = check->engine;
+    if (check->is_own) fair_cap_remove(&engine->own, check->op.client, 1);
     check_pool_return(&engine->pool, check);
     if (engine->closing) maybe_closed(engine);
 }
@@ -139,15 +138,14 @@ void check_release(struct check *check)
         if (check->is_special) candidates_enforced(check);
         if (check->is_split) split_leave(check);
         deadlines_unset(&engine->deadlines, &check->deadline);
+        check->op.is_awaited = false;
     }
     if (check->op.kind == OP_ACQUIRE && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
     if (check->making != NULL) check->making->call.check = NULL;
 
     check->state = check->state == CHECK_ANSWERED ? CHECK_OVER : CHECK_LEFT;
-    if (check->in_store)
-        engine->n_orphans += check->n_all;
-    else
-        give_back(check);
+    if (check->in_store && !check->is_own) fair_cap_add(&engine->orphans, check->op.client, check->n_all);
+    if (!check->in_store) give_back(check);
 }
 
 /* ---- the answer ---- */
@@ -176,6 +174,7 @@ static void answer(struct check *check)
     CHECK(check->state == CHECK_WAITING);
     deadlines_unset(&check->engine->deadlines, &check->deadline);
     check->state = CHECK_ANSWERED;
+    check->op.is_awaited = false;
     if (check->is_special) complete_special(check);
     if (op_is_check(check->op.kind) && check->error == ERROR_NONE) check_count_decided(check);
     if (check->is_special) candidates_enforced(check);
@@ -218,11 +217,15 @@ static inline void end_waiting(struct check *check, enum op_outcome outcome)
 /* ---- reservations ---- */
 
 struct check *engine_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
-                                    struct slice key, enum op_kind kind, void (*done)(struct check *check))
+                                    struct slice key, enum op_kind kind, uint64_t client,
+                                    void (*done)(struct check *check))
 {
-    struct check *check = engine->closing ? NULL : engine_check_new(engine, kind, 0);
+    bool may = !engine->closing && fair_cap_allows(&engine->own, engine->max_inflight, client);
+    struct check *check = may ? engine_check_new(engine, kind, client) : NULL;
     if (check == NULL) return NULL;
 
+    fair_cap_add(&engine->own, client, 1);
+    check->is_own = true;
     check_use_set(check, set);
     check->done = done;
     check->plan = plan;
@@ -252,9 +255,8 @@ static void on_cancelled(struct check *check)
 void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                    const struct op_reservation *reservation, enum reason local_reason, uint64_t client)
 {
-    struct check *check = engine_internal_check(engine, set, plan, key, OP_SETTLE, on_cancelled);
+    struct check *check = engine_internal_check(engine, set, plan, key, OP_SETTLE, client, on_cancelled);
     if (check != NULL) {
-        check->op.client = client;
         check->local_reason = local_reason;
         check->reservation = (struct op_reservation){.id = reservation->id,
                                                      .units = reservation->units,
@@ -276,7 +278,7 @@ static void follow_up_reserve(struct check *check, enum op_outcome outcome)
     int64_t now_us = check->engine->clock->mono_us;
     bool is_wanted = op->record.len > 0 && (making == NULL || !making->is_abandoned);
     if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && !is_wanted)
-        engine_cancel(check->engine, check->set, check->plan, check->key, &check->reservation, REASON_NONE, 0);
+        engine_cancel(check->engine, check->set, check->plan, check->key, &check->reservation, REASON_NONE, op->client);
 
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
@@ -305,7 +307,7 @@ static void end_orphan(struct check *check, enum op_outcome outcome)
         check_take_answer(check, &check->op, check->op.source);
         check_count_decided(check);
     }
-    engine->n_orphans -= check->n_all;
+    if (!check->is_own) fair_cap_remove(&engine->orphans, check->op.client, check->n_all);
     give_back(check);
 }
 
@@ -338,10 +340,11 @@ static int64_t deadline_us_of(const struct check *check)
     return shortest_ms * INT64_C(1000);
 }
 
-/* May one more check wait for the store? Then deadlines_set() cannot fail. */
-static bool may_wait(struct engine *engine)
+/* May the check wait for the store? Then deadlines_set() cannot fail. */
+static bool may_wait(struct engine *engine, const struct check *check)
 {
-    return engine->n_orphans < engine->max_inflight && deadlines_reserve(&engine->deadlines) == 0;
+    bool may = check->is_own || fair_cap_allows(&engine->orphans, engine->max_inflight, check->op.client);
+    return may && deadlines_reserve(&engine->deadlines) == 0;
 }
 
 static void ask_store(struct check *check)
@@ -355,10 +358,11 @@ static void ask_store(struct check *check)
     if (op->kind == OP_RESERVE) reservations_ask(check);
 
     /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
-    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && op->client == 0);
+    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && check->is_own);
     if (!must_be_sent) op->deadline_us = now_us + deadline_us;
     op->done = on_op_done;
-    if (may_wait(engine)) status = store_submit(&engine->store, op);
+    op->is_awaited = !check->is_own;
+    if (may_wait(engine, check)) status = store_submit(&engine->store, op);
 
     if (status == SUBMIT_PENDING) {
         engine->work += op->n_members;
@@ -379,12 +383,12 @@ static void submit_split(struct engine *engine, struct check *check)
 {
     int64_t now_us = engine->clock->mono_us, deadline_us = deadline_us_of(check);
     engine_counters.split_checks++;
-    if (!may_wait(engine) || split_make(&engine->splits, check) < 0) {
+    if (may_wait(engine, check) && split_make(&engine->splits, check) == 0) {
+        deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
+        split_submit(check, now_us + deadline_us);
+    } else {
         fail(check, REASON_OVERLOAD);
-        return;
     }
-    deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
-    split_submit(check, now_us + deadline_us);
 }
 
 /* The owner loses the slot at once, whatever the store answers: a lease that stays in the store is given back later, or

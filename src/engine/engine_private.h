@@ -13,6 +13,7 @@
 #include "engine/candidate.h"
 #include "engine/engine.h"
 #include "engine/failure.h"
+#include "engine/fair_cap.h"
 #include "engine/merge_back.h"
 #include "engine/overdue.h"
 #include "engine/reservations.h"
@@ -41,7 +42,8 @@ struct engine {
     struct slots slots;
     struct merge_back merge_back;
     uint32_t max_inflight;
-    size_t n_orphans; /* checks that their owner has let go, and whose reply is still to come */
+    struct fair_cap orphans; /* checks that their owner has let go, and whose reply is still to come */
+    struct fair_cap own;     /* checks that the engine itself needs, by the client that they are for */
     bool closing;
     bool store_closed;
     void (*on_closed)(void *arg);
@@ -50,9 +52,11 @@ struct engine {
 
 /* ---- engine.c, for abandon.c and expire.c ---- */
 
-/* A check that the engine itself needs (a sweep, a cancel); no request waits for it. NULL: overloaded. */
+/* A check that the engine itself needs (a sweep, a cancel) to give back what `client` had; no request waits for it. It
+ * takes that client's turn in the store. NULL: that client has too many of them, or memory is short. */
 struct check *engine_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
-                                    struct slice key, enum op_kind kind, void (*done)(struct check *check));
+                                    struct slice key, enum op_kind kind, uint64_t client,
+                                    void (*done)(struct check *check));
 bool engine_submit_internal(struct check *check); /* seals it, too; false without memory: the check is released */
 /* The deadline of a check that waits has passed. */
 void engine_too_late(struct check *check);

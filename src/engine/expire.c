@@ -32,7 +32,8 @@ static void sweep(struct engine *engine, struct reservation *reservation)
         return;
     }
 
-    struct check *check = engine_internal_check(engine, set, plan, key, has_ended ? OP_SWEEP : OP_SETTLE, on_swept);
+    struct check *check =
+        engine_internal_check(engine, set, plan, key, has_ended ? OP_SWEEP : OP_SETTLE, reservation->client, on_swept);
     if (check != NULL) {
         check->owner = reservation;
         check->reservation = reservation->made;
@@ -84,7 +85,7 @@ void engine_expire(struct engine *engine)
     find_overdue(engine);
     if (overdue_may_have(&engine->overdue)) answer_overdue(engine);
 
-    for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.n > 0 && !engine->closing; n++) {
+    for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.inside.n > 0 && !engine->closing; n++) {
         struct reservation *ended = reservations_take(&engine->reservations, now_us);
         if (ended == NULL) break;
         sweep(engine, ended);

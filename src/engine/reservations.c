@@ -44,7 +44,7 @@ static void take_out(struct reservations *reservations, struct reservation *rese
     heap_remove(&reservations->ends, &reservation->node);
     if (reservation->is_made) map_remove(&reservations->by_id, &reservation->in_map);
     list_remove(&reservation->link);
-    reservations->n--;
+    fair_cap_remove(&reservations->inside, reservation->client, 1);
 }
 
 void reservations_fini(struct reservations *reservations)
@@ -77,7 +77,8 @@ void reservations_ask(struct check *check)
 {
     struct reservations *reservations = &check->engine->reservations;
     struct reservation *asked = NULL;
-    if (reservations->n < RESERVATIONS_MAX) asked = mem_zalloc(sizeof *asked + check->key.len);
+    if (fair_cap_allows(&reservations->inside, RESERVATIONS_MAX, check->op.client))
+        asked = mem_zalloc(sizeof *asked + check->key.len);
     if (asked == NULL) return;
 
     asked->is_asked = true;
@@ -85,7 +86,8 @@ void reservations_ask(struct check *check)
     asked->key_len = check->key.len;
     memcpy(asked->key, check->key.data, check->key.len);
     list_push_back(&reservations->all, &asked->link);
-    reservations->n++;
+    asked->client = check->op.client;
+    fair_cap_add(&reservations->inside, asked->client, 1);
 
     asked->call.kind = CALL_RESERVE;
     asked->call.check = check;
@@ -263,14 +265,14 @@ struct reservation *reservations_take(struct reservations *reservations, int64_t
 
 void reservations_retry(struct reservations *reservations, struct reservation *reservation, int64_t at_us)
 {
-    if (at_us >= reservation->until_us || reservations->n >= RESERVATIONS_MAX ||
-        heap_push(&reservations->ends, &reservation->node, at_us) < 0) {
+    bool fits = fair_cap_allows(&reservations->inside, RESERVATIONS_MAX, reservation->client);
+    if (at_us >= reservation->until_us || !fits || heap_push(&reservations->ends, &reservation->node, at_us) < 0) {
         reservation_free(reservation);
         return;
     }
 
     map_insert(&reservations->by_id, &reservation->in_map, reservation->made.id);
     list_push_back(&reservations->all, &reservation->link);
-    reservations->n++;
+    fair_cap_add(&reservations->inside, reservation->client, 1);
     set_counted(reservation, true);
 }

@@ -6,8 +6,8 @@
  * connection was lost. Until then its connection can abandon it (calls.h).
  *
  * An entry lives from the asking until nothing is left to give back: no check is about to make it, the store has
- * nothing of it, nor has the failure table. Bounded: beyond RESERVATIONS_MAX, or without memory, a reservation has no
- * entry, and its units come back with the next reserve, settle or cancel of that policy and key.
+ * nothing of it, nor has the failure table. Bounded: beyond RESERVATIONS_MAX (fair_cap.h), or without memory, a
+ * reservation has no entry, and its units come back with the next reserve, settle or cancel of that policy and key.
  */
 #ifndef RL_ENGINE_RESERVATIONS_H
 #define RL_ENGINE_RESERVATIONS_H
@@ -17,6 +17,7 @@
 #include "base/map.h"
 #include "base/slice.h"
 #include "engine/calls.h"
+#include "engine/fair_cap.h"
 #include "limit/limit.h"
 #include "store/store.h"
 
@@ -29,6 +30,7 @@ enum { RESERVATIONS_MAX = 65536 };
 
 struct reservation {
     struct call call;
+    uint64_t client;            /* that asked for it first: it counts as that one's */
     struct list link;           /* in reservations->all, until it is taken */
     struct heap_node node;      /* its timer: at its end, or when to try again; none while a test sets the clock */
     struct map_node in_map;     /* by id, while is_made and not taken */
@@ -51,7 +53,7 @@ struct reservations {
     struct list all;
     struct heap ends;
     struct map by_id;
-    size_t n;
+    struct fair_cap inside;
 };
 
 void reservations_init(struct reservations *reservations, struct calls *calls);

@@ -116,7 +116,7 @@ static int keep_request(struct slot *slot, struct slice id)
 enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner)
 {
     if (owner->n >= slots->options.max_per_owner) return SLOTS_CAP_OF_OWNER;
-    return slots->n >= slots->options.max ? SLOTS_CAP_OF_ALL : SLOTS_CAP_NONE;
+    return slots->n - slots->left_by.n >= slots->options.max ? SLOTS_CAP_OF_ALL : SLOTS_CAP_NONE;
 }
 
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner)
@@ -125,6 +125,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     uint16_t n = 0;
     size_t n_bytes = check->key.len;
     if (slots_cap_reached(slots, owner) != SLOTS_CAP_NONE) return NULL;
+    if (!fair_cap_allows(&slots->left_by, slots->options.max, check->op.client)) return NULL;
 
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         const struct op_member *member = &check->op.members[i];
@@ -170,6 +171,7 @@ static void slot_free(struct slot *slot)
     heap_remove(&slots->due, &slot->due);
     list_remove(&slot->all_link);
     policy_set_unref(slot->set);
+    fair_cap_remove(&slots->left_by, slot->call.client, 1);
     slots->n--;
 
     if (slot->n_members != 1 || slot->n_bytes != COMMON_BYTES || slots->n_idle >= IDLE_MAX) {
@@ -291,6 +293,7 @@ static void enter_left(struct slot *slot)
     }
 
     list_push_back(&slots->left, &slot->all_link);
+    fair_cap_add(&slots->left_by, slot->call.client, 1);
     set_due(slot, INT64_MAX);
 }
 
@@ -378,6 +381,7 @@ static void ask_store(struct slot *slot)
             .members = slot->members,
             .n_members = slot->n_members,
             .slot = slot->id,
+            .client = slot->call.client,
             .done = on_op_done,
         };
         list_init(&slot->op.link);

@@ -46,7 +46,7 @@ static void return_part(struct split_part *part)
 {
     struct split *split = part->split;
     struct splits *splits = split->splits;
-    splits->n -= part->check->n_all;
+    fair_cap_remove(&splits->out, part->check->op.client, part->check->n_all);
     check_pool_return(splits->pool, part->check);
     if (--split->n_out == 0) mem_free(split);
     splits->on_returned(splits);
@@ -63,10 +63,11 @@ static struct split_part *part_of(struct split *split, uint32_t place)
 /* A check that asks the store what `one` of the whole asks. */
 static struct check *new_check(struct splits *splits, const struct check *whole, const struct check *one)
 {
-    struct check *check = splits->n < splits->max ? check_pool_take(splits->pool) : NULL;
+    bool may = fair_cap_allows(&splits->out, splits->max, whole->op.client);
+    struct check *check = may ? check_pool_take(splits->pool) : NULL;
     if (check == NULL) return NULL;
 
-    splits->n++;
+    fair_cap_add(&splits->out, whole->op.client, 1);
     check->op.kind = whole->op.kind;
     check->op.client = whole->op.client;
     check->op.is_all = true;
@@ -84,8 +85,9 @@ static void drop_parts(struct split *split)
 {
     struct splits *splits = split->splits;
     for (uint8_t i = 0; i < split->n_parts; i++) {
-        splits->n -= split->parts[i].check->n_all;
-        check_pool_return(splits->pool, split->parts[i].check);
+        struct check *check = split->parts[i].check;
+        fair_cap_remove(&splits->out, check->op.client, check->n_all);
+        check_pool_return(splits->pool, check);
     }
     mem_free(split);
 }
@@ -277,6 +279,7 @@ static void take_answer(struct split_part *part, enum reason reason)
     struct splits *splits = part->split->splits;
     struct check *check = part->check;
     check->state = CHECK_ANSWERED;
+    check->op.is_awaited = false;
     part->split->n_waiting--;
     part->is_decided = reason == REASON_NONE;
     part->reason = reason;
@@ -336,6 +339,7 @@ void split_submit(struct check *whole, int64_t deadline_us)
         check->state = CHECK_WAITING;
         check->op.deadline_us = deadline_us;
         check->op.done = on_op_done;
+        check->op.is_awaited = true;
         enum submit status = store_submit(split->splits->store, &check->op);
         check->in_store = status == SUBMIT_PENDING;
         if (check->in_store)
@@ -360,6 +364,8 @@ void split_fail(struct check *whole, enum reason reason)
 
 void split_leave(struct check *whole)
 {
-    whole->split->whole = NULL;
+    struct split *split = whole->split;
+    for (uint8_t k = 0; k < split->n_parts; k++) split->parts[k].check->op.is_awaited = false;
+    split->whole = NULL;
     whole->is_split = false;
 }

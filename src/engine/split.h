@@ -22,6 +22,7 @@
 
 #include "engine/check.h"
 #include "engine/failure.h"
+#include "engine/fair_cap.h"
 
 struct splits {
     struct check_pool *pool;                    /* not owned */
@@ -30,7 +31,7 @@ struct splits {
     uint32_t *work;                             /* the owner's, of engine_take_work() */
     void (*answer)(struct check *whole);        /* its decisions are filled, or its error; it may be gone after this */
     void (*on_returned)(struct splits *splits); /* some are back in the pool; may be the end of all this */
-    size_t n;                                   /* checks out of the pool for this */
+    struct fair_cap out;                        /* checks out of the pool for this */
     size_t max;                                 /* the owner may set another */
     size_t n_refunds;                           /* that the store has */
 };

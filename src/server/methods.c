@@ -221,7 +221,10 @@ static int fail_no_slot(const struct params *params)
         return params_fail(params, ERROR_OVERLOADED,
                            "the daemon's connections hold as many slots as they may together (caps.max_slots); release "
                            "some");
-    default: return params_fail(params, ERROR_OVERLOADED, "memory is short; try again later");
+    default:
+        return params_fail(
+            params, ERROR_OVERLOADED,
+            "memory is short, or too many slots of this connection are on their way back; try again later");
     }
 }
 

@@ -24,7 +24,7 @@
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
-enum { DONE_UNITS = 256 }; /* of a tick (op_units()) */
+enum { DONE_UNITS = 256 }; /* of a tick: op_units() of an op whose answer somebody waits for, else 1 */
 
 struct redis_store {
     struct clock *clock; /* not owned */
@@ -61,7 +61,7 @@ static void run_done(struct redis_store *store, size_t most)
     struct list *it;
     for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
-        n += op_units(op);
+        n += op->is_awaited ? op_units(op) : 1;
         call_done(store, op);
     }
 }

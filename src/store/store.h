@@ -156,6 +156,7 @@ struct op {
     uint64_t client;       /* the connection that asks; 0 = the daemon itself */
     int64_t read_us;       /* CLOCK_MONOTONIC of the read that brought it; 0 = none did */
     int64_t deadline_us;   /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
+    bool is_awaited;       /* somebody waits for the answer: it is work even if it is none of the store's */
     void (*done)(struct op *op, enum op_outcome outcome);
 
     /* results, besides those of its members and its reservation */

@@ -39,7 +39,7 @@ bool check_all_ask(struct check_all *all, struct engine *engine, const struct ch
     all->asked = NULL;
     all->whole = (struct decision){0};
     for (size_t i = 0; i < n; i++) {
-        struct check *check = engine_check_new(engine, OP_CHECK, CLIENT);
+        struct check *check = engine_check_new(engine, OP_CHECK, all->client > 0 ? all->client : CLIENT);
         if (check == NULL) goto err;
         check->plan = &policies_get(engine_policies(engine), wanted[i].policy)->plan;
         check->key = slice_of(wanted[i].key);

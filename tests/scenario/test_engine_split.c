@@ -117,6 +117,26 @@ static void counted(uint64_t n_checks, uint64_t n_refunds, uint64_t n_lost)
 
 /* ---- with the store -------------------------------------------------------------------------------------------- */
 
+static void parts_that_a_client_left_refuse_no_other_client(void **state)
+{
+    (void)state;
+    enum { FLOODER = 7, POLITE, N = 50 };
+    for (uint64_t client = FLOODER; client <= POLITE; client++) {
+        all.client = client;
+        for (int i = 0; i < (client == FLOODER ? N : 1); i++) {
+            ASK_ALL({"allow", "a", 1}, {"allow", "b", 1});
+            check_all_release(&all);
+        }
+    }
+    assert_int_equal(placed.n_held, 2 * (N + 1));
+    for (size_t i = 0; i < placed.n_held; i++) assert_false(placed_held(&placed, i)->is_awaited);
+    assert_int_equal(engine_counters.failure_overload, 0);
+    all.client = FLOODER;
+    ASK_ALL({"allow", "a", 1}, {"allow", "b", 1});
+    assert_int_equal(engine_counters.failure_overload, 1);
+    placed_reply_all(&placed);
+}
+
 static void each_place_is_asked_in_the_same_tick_and_all_are_charged(void **state)
 {
     (void)state;
@@ -541,6 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SPLIT_TEST(each_place_is_asked_in_the_same_tick_and_all_are_charged),
         SPLIT_TEST(one_place_is_one_op),
+        SPLIT_TEST(parts_that_a_client_left_refuse_no_other_client),
         SPLIT_TEST(if_one_part_denies_the_others_are_given_back_and_the_answer_does_not_wait_for_it),
         SPLIT_TEST(what_others_are_charged_meanwhile_stays),
         SPLIT_TEST(a_limit_that_counts_denials_keeps_the_charge),

@@ -147,6 +147,26 @@ static void what_ends_together_is_reported_in_several_ticks(void **state)
     assert_int_equal(store_fixture->n_down, N);
 }
 
+/* Checks of cost 1000 that were not sent in time piled up at 16 a tick, and were `overload` for everybody. */
+static void to_end_a_heavy_op_that_nobody_awaits_costs_as_little_as_a_light_one(void **state)
+{
+    (void)state;
+    enum { N = 1000, COST = 1000, TICKS = 8, UNITS = 1 + COST / 64 };
+    served_store_open();
+    store_fixture->limit = store_fixture_limit("log", ALGO_SLIDING_LOG, COST);
+    store_fixture->deadline_us = 1; /* it has passed */
+    for (int is_awaited = 0; is_awaited < 2; is_awaited++) {
+        size_t before = store_fixture->n_answered;
+        for (int i = 0; i < N; i++) store_fixture_ask("k", OP_CHECK, COST)->op.is_awaited = is_awaited;
+        patient_loop_ticks(&store_fixture->patient, TICKS);
+        if (is_awaited)
+            assert_true((store_fixture->n_answered - before) * UNITS <= TICKS * (256 + UNITS));
+        else
+            assert_int_equal(store_fixture->n_answered - before, N);
+    }
+    store_fixture_settle();
+}
+
 static void an_answer_may_lead_to_the_next_question(void **state)
 {
     (void)state;
@@ -361,6 +381,7 @@ int main(void)
         SERVED_STORE_TEST(checks_allocate_nothing_once_warm),
         SERVED_STORE_TEST(a_thousand_calls_at_once_are_all_answered),
         SERVED_STORE_TEST(what_ends_together_is_reported_in_several_ticks),
+        SERVED_STORE_TEST(to_end_a_heavy_op_that_nobody_awaits_costs_as_little_as_a_light_one),
         SERVED_STORE_TEST(an_answer_may_lead_to_the_next_question),
         SERVED_STORE_TEST(the_first_attempt_is_reported_once),
         SERVED_STORE_TEST(the_first_attempt_is_reported_when_it_failed),

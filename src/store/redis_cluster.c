@@ -99,6 +99,11 @@ static void release_if_drained(struct redis_cluster *cluster, struct cluster_slo
     if (slot->new_owner != NULL) slot->owner = slot->new_owner;
     for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
+        bool is_back = op->is_asking && op->n_hops > 0;
+        if (is_back && op->n_tries < TRIES_MAX) { /* it was not sent where the redirect named, and was no hop */
+            op->n_hops--;
+            op->n_tries++;
+        }
         op->is_asking = false;
         send_on(cluster, slot->owner, op);
     }
@@ -283,15 +288,21 @@ static struct redis_node *redirected_to(struct redis_cluster *cluster, const cha
     return node;
 }
 
+/* The nodes need some time: the slot's ops wait for it. */
+static void hold_for_a_while(struct redis_cluster *cluster, struct cluster_slot *slot)
+{
+    uint64_t wait_ms = TRY_AGAIN_MS + random_below(&cluster->random, 3 * TRY_AGAIN_MS + 1);
+    cluster_slots_hold(cluster->slots, slot, cluster->clock->mono_us + (int64_t)wait_ms * 1000);
+    if (!uv_is_active((uv_handle_t *)&cluster->timer)) uv_timer_start(&cluster->timer, on_time, wait_ms, 0);
+}
+
 static void try_again(struct redis_cluster *cluster, struct redis_batches *batches, struct cluster_slot *slot,
                       struct list *ops)
 {
     struct list ended;
     list_init(&ended);
-    int64_t now_us = cluster->clock->mono_us;
-    uint64_t wait_ms = TRY_AGAIN_MS + random_below(&cluster->random, 3 * TRY_AGAIN_MS + 1);
-    cluster_slots_hold(cluster->slots, slot, now_us + (int64_t)wait_ms * 1000);
-    slot->alone_until_us = now_us + ALONE_US;
+    hold_for_a_while(cluster, slot);
+    slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
     for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
         op->n_hops = 0; /* it has not found its place yet */
@@ -302,7 +313,6 @@ static void try_again(struct redis_cluster *cluster, struct redis_batches *batch
         op->n_tries++;
         cluster_slots_add(slot, op);
     }
-    if (!uv_is_active((uv_handle_t *)&cluster->timer)) uv_timer_start(&cluster->timer, on_time, wait_ms, 0);
     if (!list_empty(&ended))
         redis_batches_end_refused(batches, &ended, "TRYAGAIN: the keys are on their way for too long");
 }
@@ -326,6 +336,7 @@ static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, 
         }
         op->n_hops++;
         op->is_asking = is_ask;
+        if (!is_ask && op->n_hops > 1) hold_for_a_while(cluster, slot); /* they do not agree yet whose it is */
         if (slot->is_held)
             cluster_slots_add(slot, op);
         else

@@ -292,6 +292,35 @@ static void ops_whose_keys_are_on_their_way_are_sent_again_alone(void **state)
     assert_int_equal(redis_counters.redis_try_again, 1);
 }
 
+/* While its slot moved it was to be asked elsewhere, but its slot waited, so it went back to where it was; the fourth
+ * time it ended with "MOVED: sent from node to node three times". It goes back as often as an op whose keys are on
+ * their way. */
+static void an_op_that_is_to_ask_while_its_slot_waits_has_gone_nowhere(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 6 };
+    nodes[0].manner = NOT_AT_ALL;
+    open_cluster();
+    char beside[24];
+    snprintf(beside, sizeof beside, "%s", key_beside(true));
+    struct ask *waits = check_and_send("k");
+    (void)until_call(0, 1);
+    struct ask *asks = check_and_send(beside);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        (void)until_call(0, 2 * i + 2);
+        refuse(&nodes[0].calls[2 * i], "TRYAGAIN Multiple keys request during rehashing of slot");
+        redirect(&nodes[0].calls[2 * i + 1], "ASK", 1);
+    }
+    (void)until_call(0, 2 * ROUNDS + 2);
+    assert_int_equal(asks->op.n_hops, 0);
+    assert_int_equal(asks->op.n_tries, ROUNDS);
+    for (unsigned i = 0; i < 2; i++) answer(&nodes[0].calls[2 * ROUNDS + i]);
+    store_fixture_settle();
+    assert_int_equal(asks->outcome, OP_DECIDED);
+    assert_int_equal(waits->outcome, OP_DECIDED);
+    assert_int_equal(nodes[1].n_calls, 0);
+}
+
 static void an_op_that_waits_for_its_slot_can_be_taken_back(void **state)
 {
     (void)state;
@@ -383,6 +412,7 @@ int main(void)
         CASE(ops_that_ask_keep_their_order_before_those_that_are_moved),
         CASE(a_user_without_the_right_to_ask_gets_an_error),
         CASE(ops_whose_keys_are_on_their_way_are_sent_again_alone),
+        CASE(an_op_that_is_to_ask_while_its_slot_waits_has_gone_nowhere),
         CASE(an_op_that_waits_for_its_slot_can_be_taken_back),
         CASE(a_flood_of_redirects_makes_a_bounded_number_of_nodes),
         CASE(an_op_whose_keys_never_arrive_ends),

@@ -104,7 +104,7 @@ ROWS = {
     17: Row("a cluster changes: slots move, a master comes, goes, or fails",
             "`redis-cli --cluster` reshard, add, del-node; `kill -9` and `kill -STOP` of a master with `cluster-require-full-coverage no`; "
             "`kill -9` after its replica was cut off",
-            "while slots move nothing; of a lost master's keys failure answers until its replica is promoted",
+            "while slots move a failure answer for at most 1 in 20 000 checks; of a lost master's keys failure answers until its replica is promoted",
             ("redis",), ("down", "store_error"), load="steady; 600 keys, one after another",
             holds="no key is counted in two places; each check is charged once; other masters' keys are decided all the time. What the "
                   "replica had not got is let through again, and nothing else; the tests print its number: measured, none of 1500 decisions after "

@@ -6,21 +6,33 @@
 #include "server/params.h"
 #include "server/session.h"
 
-/* Of one answer, to all who wait for it: they are copied in one tick, and stay until they are read. */
+/* Of one answer, to all who wait for it: the copies stay until they are read. */
 enum { LATE_BYTES_MAX = 16 << 20 };
 
+/* What some of them wait to be answered by. */
+struct late_result {
+    struct buffer bytes;
+    size_t n_waiting; /* the last one frees it */
+    size_t n_given;   /* bytes, to those before */
+};
+
 struct late_answer {
-    struct list link;        /* in sessions->late_answers */
-    struct session *session; /* not owned */
+    struct list link;           /* in sessions->late_answers, once the result is there in sessions->late_due */
+    struct session *session;    /* not owned */
+    struct late_result *result; /* owned by all that have it; NULL: it is still to come */
     uint64_t msgid, ticket;
 };
 
 static void drop(struct late_answer *late)
 {
     struct session *session = late->session;
+    struct late_result *result = late->result;
     list_remove(&late->link);
     session->n_late--;
     mem_free(late);
+    if (result == NULL || --result->n_waiting > 0) return;
+    buffer_fini(&result->bytes);
+    mem_free(result);
 }
 
 int late_answer_begin(struct params *params, enum late_kind kind)
@@ -47,40 +59,65 @@ int late_answer_begin(struct params *params, enum late_kind kind)
     return 0;
 }
 
-/* `is_due`: not too many bytes of the same have gone out already. */
-static void answer(struct late_answer *late, const struct buffer *result, bool is_due)
+/* By these bytes; `fits`: not too many of the same have gone out already. */
+static void answer(struct late_answer *late, const struct buffer *bytes, bool fits)
 {
     struct session *session = late->session;
     uint64_t msgid = late->msgid;
-    drop(late);
-    if (buffer_len(result) == 0) {
+    if (buffer_len(bytes) == 0) {
         session_answer_error(session, msgid, ERROR_TOO_LARGE,
                              "the answer has no space, or memory is short; the log has what a reload does, and "
                              "ratelimitd --print-config prints the file");
-    } else if (!is_due) {
+    } else if (!fits) {
         session_answer_error(session, msgid, ERROR_OVERLOADED,
                              "it is done, but too many wait for its long answer at once; ask again");
     } else {
         struct packer *packer = session_begin_answer(session, msgid);
-        packer->failed |= buffer_append(packer->out, buffer_data(result), buffer_len(result)) != 0;
+        packer->failed |= buffer_append(packer->out, buffer_data(bytes), buffer_len(bytes)) != 0;
         session_end_answer(session);
     }
+    drop(late);
     session_wake(session);
 }
 
-void late_answers_end(struct sessions *sessions, uint64_t ticket, const struct buffer *result)
+void late_answers_end(struct sessions *sessions, uint64_t ticket, struct buffer *result)
 {
-    size_t n_bytes = 0;
+    struct late_result *shared = buffer_len(result) > 0 ? mem_zalloc(sizeof *shared) : NULL;
+    const struct buffer none = {0};
     LIST_FOREACH (link, &sessions->late_answers) {
         struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
         if (late->ticket != ticket) continue;
-        n_bytes += buffer_len(result);
-        answer(late, result, n_bytes <= LATE_BYTES_MAX);
+        if (shared == NULL) {
+            answer(late, &none, true); /* there is none, or no memory to keep it */
+            continue;
+        }
+        late->result = shared;
+        shared->n_waiting++;
+        list_remove(link);
+        list_push_back(&sessions->late_due, link);
     }
+
+    if (shared == NULL) return;
+    if (shared->n_waiting == 0) {
+        mem_free(shared);
+        return;
+    }
+    shared->bytes = *result;
+    *result = (struct buffer){.max = result->max};
+}
+
+void late_answers_run(struct sessions *sessions)
+{
+    if (list_empty(&sessions->late_due)) return;
+    struct late_answer *late = LIST_ITEM(sessions->late_due.next, struct late_answer, link);
+    struct late_result *result = late->result;
+    result->n_given += buffer_len(&result->bytes);
+    answer(late, &result->bytes, result->n_given <= LATE_BYTES_MAX);
 }
 
 void late_answers_refuse(struct sessions *sessions)
 {
+    list_append(&sessions->late_answers, &sessions->late_due);
     LIST_FOREACH (link, &sessions->late_answers) {
         struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
         struct session *session = late->session;
@@ -93,9 +130,12 @@ void late_answers_refuse(struct sessions *sessions)
 
 void late_answers_drop(struct session *session)
 {
-    LIST_FOREACH (link, &session->sessions->late_answers) {
-        if (session->n_late == 0) return;
-        struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
-        if (late->session == session) drop(late);
+    struct list *const both[] = {&session->sessions->late_due, &session->sessions->late_answers};
+    for (size_t i = 0; i < N_OF(both); i++) {
+        LIST_FOREACH (link, both[i]) {
+            if (session->n_late == 0) return;
+            struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
+            if (late->session == session) drop(late);
+        }
     }
 }

@@ -134,7 +134,7 @@ struct server *server_new(uv_loop_t *loop, struct clock *clock, struct engine *e
     return server;
 }
 
-void server_answer_late(struct server *server, uint64_t ticket, const struct buffer *result)
+void server_answer_late(struct server *server, uint64_t ticket, struct buffer *result)
 {
     late_answers_end(&server->sessions, ticket, result);
 }

@@ -81,8 +81,8 @@ void server_set_options(struct server *server, const struct server_options *opti
 /* Who makes the page of metrics; without it the method is not there. */
 void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg);
 
-/* The answer of all requests with this ticket (late_answer.h). */
-void server_answer_late(struct server *server, uint64_t ticket, const struct buffer *result);
+/* The answer of all requests with this ticket, whose bytes are taken over (late_answer.h). */
+void server_answer_late(struct server *server, uint64_t ticket, struct buffer *result);
 
 void server_tick_end(struct server *server);
 void server_look(struct server *server); /* each second: what is still to be logged */

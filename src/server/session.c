@@ -87,6 +87,7 @@ static void become(struct session *session, enum session_state state)
     if (state == SESSION_RUNNABLE) session_wake(session);
     if (state == SESSION_PAUSED && before != SESSION_PAUSED) server_counters.read_pauses++;
 
+    if (is_read_in(before) && !is_read_in(state)) list_remove(&session->unread_link);
     if (is_read_in(before) && !is_read_in(state) && state != SESSION_CLOSED) uv_read_stop(session_stream(session));
     if (is_read_in(state) && !is_read_in(before)) start_reading(session);
 }
@@ -415,10 +416,27 @@ void session_drain(struct session *session)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 {
-    const struct session *session = handle->data;
+    struct session *session = handle->data;
+    struct sessions *sessions = session->sessions;
     (void)suggested;
-    unsigned size = sessions_is_tick_spent(session->sessions) ? SMALL_READ : READ_BUFFER_SIZE;
-    *ret = uv_buf_init((char *)session->sessions->read_buffer, size);
+    unsigned size = sessions_is_tick_spent(sessions) ? SMALL_READ : READ_BUFFER_SIZE;
+    bool may_read = session->is_resumed || sessions->n_reads < READS_MAX;
+    sessions->n_reads += may_read && !session->is_resumed;
+    session->is_resumed = false;
+    *ret = uv_buf_init((char *)sessions->read_buffer, may_read ? size : 0); /* 0: on_read() gets UV_ENOBUFS */
+}
+
+/* The tick has done its reads: it is ready again in a later one. */
+static void read_later(struct session *session)
+{
+    uv_read_stop(session_stream(session));
+    list_push_back(&session->sessions->unread, &session->unread_link);
+}
+
+void session_read_again(struct session *session)
+{
+    session->is_resumed = true;
+    start_reading(session);
 }
 
 /* After a half-close the peer still reads; after a close the socket is hung up. */
@@ -435,6 +453,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct session *session = stream->data;
     struct sessions *sessions = session->sessions;
     if (n == 0 || session->state == SESSION_CLOSED) return;
+    if (n == UV_ENOBUFS) {
+        read_later(session);
+        return;
+    }
     clock_update(sessions->clock);
     if (session->state == SESSION_LINGERING) {
         if (n < 0) session_close(session, session->why_ended);
@@ -485,6 +507,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     list_init(&session->dirty_link);
     list_init(&session->run_link);
     list_init(&session->stall_link);
+    list_init(&session->unread_link);
     buffer_init(&session->in, 0);
     buffer_init(&session->out, 0);
     buffer_init(&session->writing, 0);

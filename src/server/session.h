@@ -67,12 +67,14 @@ struct session {
     enum role role;              /* what it may ask for */
     bool is_refused;             /* beyond its user's quota, or allowed nothing */
     bool is_draining;            /* the drain ends it */
+    bool is_resumed;             /* it waited for its read: this one counts already */
     enum session_state state;
     struct list link;       /* in sessions->all */
     struct list group_link; /* in group->open */
     struct list dirty_link;
     struct list run_link;
     struct list stall_link;
+    struct list unread_link;
     struct list requests;            /* struct request: asked and not answered */
     struct check_list *list;         /* owned; under way: no message is taken until it is handed over; else NULL */
     struct policy_list *policy_list; /* owned; under way: no message is taken; else NULL */
@@ -114,10 +116,11 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
 void session_close(struct session *session, const char *why); /* `why` is for the log */
 /* Close the longest idle of a group that is full, for the connection that waits. True: one closes, or already does. */
 bool session_give_way(struct sessions *sessions, struct session_group *group);
-void session_drain(struct session *session);    /* takes no more bytes, refuses the messages that wait, and closes once
-                                                   every request is answered */
-void session_run(struct session *session);      /* it was woken: take messages that waited, or end */
-void session_end_tick(struct session *session); /* from sessions->dirty: write what is in `out` */
+void session_drain(struct session *session); /* takes no more bytes, refuses the messages that wait, and closes once
+                                                every request is answered */
+void session_run(struct session *session);   /* it was woken: take messages that waited, or end */
+void session_read_again(struct session *session); /* from sessions->unread */
+void session_end_tick(struct session *session);   /* from sessions->dirty: write what is in `out` */
 
 /* Has it had its share of this round? Then it waits for the next one, if others wait (sessions.h). */
 static inline bool session_had_turn(const struct session *session)

@@ -75,6 +75,7 @@ static void on_runner(uv_idle_t *handle)
 
     sessions->share = SHARE_MAX; /* of those that are read */
     check_lists_run(sessions);
+    late_answers_run(sessions);
 }
 
 static void on_sweeper(uv_timer_t *timer)
@@ -110,10 +111,12 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->rested);
     list_init(&sessions->waiting);
     list_init(&sessions->runnable);
+    list_init(&sessions->unread);
     list_init(&sessions->reading);
     list_init(&sessions->handing);
     list_init(&sessions->stalled);
     list_init(&sessions->late_answers);
+    list_init(&sessions->late_due);
 
     uv_idle_init(loop, &sessions->runner);
     uv_timer_init(loop, &sessions->sweeper);
@@ -124,7 +127,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 void sessions_fini(struct sessions *sessions)
 {
     CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
-    CHECK(sessions->gathering == NULL && list_empty(&sessions->late_answers));
+    CHECK(sessions->gathering == NULL && list_empty(&sessions->late_answers) && list_empty(&sessions->late_due));
+    CHECK(list_empty(&sessions->unread));
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
     access_users_fini(sessions);
     request_pool_fini(&sessions->idle_requests);
@@ -164,6 +168,18 @@ void sessions_arm_sweep(struct sessions *sessions)
     uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
 }
 
+/* Half of a tick's reads are of those that waited, so that those who come do not keep them out. */
+static void resume_reads(struct sessions *sessions)
+{
+    struct list *link;
+    sessions->n_reads = sessions->n_resumed = 0;
+    while (sessions->n_resumed < READS_MAX / 2 && (link = list_pop_front(&sessions->unread)) != NULL) {
+        sessions->n_resumed++;
+        session_read_again(LIST_ITEM(link, struct session, unread_link));
+    }
+    sessions->n_reads = sessions->n_resumed;
+}
+
 void sessions_tick_end(struct sessions *sessions)
 {
     for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
@@ -174,7 +190,9 @@ void sessions_tick_end(struct sessions *sessions)
     sessions->answers = 0;
 
     if (!sessions_have_waiting(sessions)) sessions->round++;
-    if (sessions_have_waiting(sessions) || check_lists_have_work(sessions))
+    resume_reads(sessions);
+    bool is_late = !list_empty(&sessions->late_due);
+    if (sessions_have_waiting(sessions) || check_lists_have_work(sessions) || is_late || sessions->n_resumed > 0)
         uv_idle_start(&sessions->runner, on_runner);
     else
         uv_idle_stop(&sessions->runner);

@@ -5,6 +5,7 @@
  *   dirty     answers wait in the output buffer: written once, at the end of the tick
  *   fresh, rested, waiting, runnable   to be looked at in the next tick: input that the tick or a pause left over, or
  *             what it waited for came; which of them is listed below
+ *   unread    ready to be read, but the tick had done READS_MAX reads: the next one begins with these
  *   reading, handing   a check_many that is done in pieces (check_list.h)
  *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
  *             longest time
@@ -65,6 +66,8 @@ enum {
 
     RESTED_UNITS = TICK_UNITS / 4,
     RESTED_US = 2500,
+
+    READS_MAX = 128, /* a tick, of all sessions: 2000 that are readable at once would stop the loop for 40 ms */
 };
 
 /* What is counted of the connections of one endpoint; of some, several count as one. */
@@ -110,11 +113,13 @@ struct sessions {
     struct list all;
     struct list dirty;
     struct list fresh, rested, waiting, runnable;
+    struct list unread;
     struct list reading, handing; /* of struct check_list */
     struct list stalled;
     int64_t started_us;            /* CLOCK_MONOTONIC */
     uint64_t n_made;               /* sessions, ever */
-    struct list late_answers;      /* struct late_answer, of all sessions */
+    struct list late_answers;      /* struct late_answer, of all sessions: those without a result yet, */
+    struct list late_due;          /* and those with one: one of them is answered in a tick */
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
     size_t n_handed;               /* members of lists that the engine has and has not answered */
     size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
@@ -123,6 +128,8 @@ struct sessions {
     size_t n;           /* sessions whose memory is not yet freed, of all groups */
     size_t n_draining;  /* those of them that end with the drain */
     uint32_t spent;     /* units of work in this tick */
+    uint32_t n_reads;   /* in this tick */
+    uint32_t n_resumed; /* sessions out of `unread` that are read in this tick: they have a place among READS_MAX */
     uint32_t answers;   /* the same of failure answers, to be taken from the next tick's */
     uint32_t turn_end;  /* `spent` at which the next session has its turn */
     uint32_t share;     /* of one session, in units */

@@ -447,6 +447,13 @@ void slot_leave(struct slot *slot)
     settle(slot);
 }
 
+void slot_take_back(struct slot *slot)
+{
+    slots_counters.slots_taken_back++;
+    become(slot, SLOT_LEFT);
+    settle(slot);
+}
+
 void slots_end(struct slot_owner *owner)
 {
     LIST_FOREACH (it, &owner->held) {

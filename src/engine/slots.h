@@ -45,6 +45,7 @@
     COUNTER(slots_acquired, "slots of concurrency limits given out")                                                   \
     COUNTER(slots_released, "slots given back by release")                                                             \
     COUNTER(slots_ended_by_close, "slots that ended with the connection that held them")                               \
+    COUNTER(slots_taken_back, "slots whose user lost the right to them by a reload")                                   \
     COUNTER(slots_lost, "slots whose lease was gone when it was to be renewed: reset, evicted, or lost by Redis")      \
     GAUGE(slots, "slots held by connections now")
 
@@ -142,7 +143,8 @@ enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_ow
 /* For `check`, a sealed OP_ACQUIRE. NULL: a bound is reached, or memory is short. */
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
 void slot_held(struct slot *slot, const struct decision *decision); /* its owner learns that it is allowed */
-void slot_leave(struct slot *slot); /* its owner does not have it any more, or never will */
+void slot_leave(struct slot *slot);     /* its owner does not have it any more, or never will */
+void slot_take_back(struct slot *slot); /* it is HELD, and its owner may not have it any more */
 /* The store is done with a check's op about it, an OP_ACQUIRE or OP_RELEASE that n_out counts. The slot may be gone. */
 void slot_op_done(struct slot *slot, const struct op *op, enum op_outcome outcome);
 

@@ -12,9 +12,6 @@
 
 COUNTERS_DEFINE(inline, INLINE_COUNTERS);
 
-#define NAME_HEAD "inline-" /* of the names that are made here */
-#define ID_HEAD   "id+"     /* and of those with an id; no other name has a plus sign */
-
 enum {
     SPELLINGS_MAX = 4,      /* of one policy, by clients: those in several languages write it each in its own way */
     SPELLINGS_EXPECTED = 2, /* of one policy, for the width of the table: more make its chains longer */
@@ -230,10 +227,10 @@ static enum error_code answer_fault(const struct faults *faults, struct answer a
 static bool is_label(const struct tree_node *label, struct faults *faults)
 {
     bool is_name = label->kind == TREE_TEXT && !label->is_null && reading_is_name(label->text);
-    if (is_name && strncmp(label->text, NAME_HEAD, strlen(NAME_HEAD)) != 0) return true;
+    if (is_name && strncmp(label->text, INLINE_NAME_HEAD, strlen(INLINE_NAME_HEAD)) != 0) return true;
     faults_add(faults, 0, "policy.name",
                "is not a name for an inline policy; write 1 to %d letters, digits, dots, dashes or underscores, and "
-               "not " NAME_HEAD " in front",
+               "not " INLINE_NAME_HEAD " in front",
                NAME_MAX_LEN);
     return false;
 }
@@ -273,7 +270,7 @@ static enum error_code make_policy(struct inline_policies *policies, struct tree
     size_t label_len = strlen(label);
     const struct slice named_by =
         id != NULL ? slice_of(id) : (struct slice){written.data + label_len, written.len - label_len};
-    snprintf(name, sizeof name, "%s%016" PRIx64, id != NULL ? ID_HEAD : NAME_HEAD,
+    snprintf(name, sizeof name, "%s%016" PRIx64, id != NULL ? INLINE_ID_HEAD : INLINE_NAME_HEAD,
              hash_stable(HASH_STABLE_START, named_by.data, named_by.len));
     struct policy_set *set = policy_read_inline(tree, name, id, &policies->defaults, faults);
     if (set == NULL) return answer_fault(faults, answer);

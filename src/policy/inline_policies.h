@@ -25,6 +25,9 @@
 #include "policy/policy_read.h"
 #include "proto/error.h"
 
+#define INLINE_NAME_HEAD "inline-" /* of the names that are made here; no policy of a configuration has it */
+#define INLINE_ID_HEAD   "id+"     /* and of those with an id */
+
 #define INLINE_COUNTERS(COUNTER, GAUGE)                                                                                \
     COUNTER(inline_evicted, "inline policies given up for others because inline.max_policies was reached")             \
     GAUGE(inline_policies, "inline policies kept now")

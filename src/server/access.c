@@ -3,17 +3,23 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "engine/slots.h"
+#include "policy/inline_policies.h"
 
 enum {
     USERS_EXPECTED = 1024,
     GROUPS_USUAL = 64,
-    REFUSED_MAX = 16, /* connections of one user that wait for their refusal */
+    REFUSED_MAX = 16,  /* connections of one user that wait for their refusal */
+    REVIEWED_MAX = 64, /* connections in a tick */
+    REVOKE_US = 2000000,
 };
 
 /* ---- the rules in force ---- */
@@ -40,6 +46,12 @@ void access_set_rules(struct sessions *sessions, struct access *rules)
     access_replace(sessions->access);
     access_unref(sessions->access);
     sessions->access = access_ref(rules);
+    LIST_FOREACH (link, &sessions->all) {
+        struct session *session = LIST_ITEM(link, struct session, link);
+        list_remove(&session->review_link);
+        if (session->group->role != ROLE_ADMIN && !session->is_refused)
+            list_push_back(&sessions->unreviewed, &session->review_link);
+    }
 }
 
 /* ---- whose connection it is ---- */
@@ -170,6 +182,73 @@ void access_end(struct session *session)
     session->user = NULL;
     access_unref(session->rule->access);
     session->rule = NULL;
+}
+
+/* ---- what a reload takes away ---- */
+
+/* A slot of an inline policy, or of one of the configuration; one whose policy is gone stays until it is released. */
+static bool may_keep(const struct session *session, const struct slot *slot)
+{
+    const struct access_rule *rule = session->rule;
+    const char *name = slot->policy->name;
+    const struct policy *policy = policy_find(engine_policies(session->sessions->engine), slice_of(name));
+    bool is_granted = policy == NULL || access_rule_grants(rule, policy);
+    bool is_inline = strncmp(name, INLINE_NAME_HEAD, strlen(INLINE_NAME_HEAD)) == 0 ||
+                     strncmp(name, INLINE_ID_HEAD, strlen(INLINE_ID_HEAD)) == 0;
+    if (is_inline) is_granted = rule->grants_inline;
+    return is_granted && (rule->may >> METHOD_acquire & 1) != 0 && access_takes_key(session, slot->key);
+}
+
+/* What is under way is answered, if that is soon; it is closed like a new connection of a user that may have none. */
+static void turn_away(struct session *session)
+{
+    struct access_user *user = session->user;
+    user->n_connections--;
+    user->n_refused++;
+    session->is_refused = true;
+    session->why_ended = ACCESS_REFUSED;
+    session->taken_us = session->sessions->clock->mono_us;
+    use_rule(session, &of_refused);
+    slots_end(&session->slots);
+    list_remove(&session->stall_link);
+    list_push_back(&session->sessions->stalled, &session->stall_link);
+    if (user->n_refused > REFUSED_MAX) session_fail(session, ACCESS_REFUSED);
+}
+
+void access_review(struct sessions *sessions)
+{
+    struct list *link;
+    for (int n = 0; n < REVIEWED_MAX && (link = list_pop_front(&sessions->unreviewed)) != NULL; n++) {
+        struct session *session = LIST_ITEM(link, struct session, review_link);
+        access_refresh(session);
+        if (session->rule->role == ROLE_NONE) {
+            turn_away(session);
+        } else if (session->slots.n > 0) { /* held, or asked for */
+            session->revoked_us = sessions->clock->mono_us;
+            list_push_back(&sessions->revoked, link);
+        }
+    }
+}
+
+void access_revoke(struct sessions *sessions)
+{
+    LIST_FOREACH (link, &sessions->revoked) {
+        struct session *session = LIST_ITEM(link, struct session, review_link);
+        uint32_t n = 0, n_held = 0;
+        if (sessions->clock->mono_us - session->revoked_us < REVOKE_US) return;
+        LIST_FOREACH (it, &session->slots.held) {
+            struct slot *slot = LIST_ITEM(it, struct slot, link);
+            n_held++;
+            if (may_keep(session, slot)) continue;
+            slot_take_back(slot);
+            n++;
+        }
+        if (session->slots.n + n == n_held) list_remove(link); /* else some are still being acquired */
+        if (n > 0)
+            log_sampled(LOG_LEVEL_WARNING,
+                        "%" PRIu32 " slots of uid %s pid %d are given back: its rule does not allow them", n,
+                        session->user->text, (int)session->peer.pid);
+    }
 }
 
 /* ---- what it may not ---- */

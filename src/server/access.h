@@ -5,6 +5,11 @@
  * allow no method, so nothing looks for them on the way of a check. What a user has is counted over all its
  * connections, whether a rule has a cap or not, so that a reload may bring one.
  *
+ * Connections that say nothing are looked at after a reload, too, some in a tick (access_review). One that is not
+ * allowed any more is refused like a new one, and its slots go back at once. One that has lost the right to some slots
+ * may release them itself for REVOKE_US; then they are taken back (access_revoke). What it had asked before is
+ * answered.
+ *
  * A peer on the control socket is admin, by no rule and without quotas.
  */
 #ifndef RL_SERVER_ACCESS_H
@@ -33,6 +38,10 @@ void access_end(struct session *session); /* it closes: its part of the quotas i
 
 /* Is this method not for the session? Then the fault is filled. Also finds its rule anew after a reload. */
 bool access_refuses_method(struct session *session, enum method method, struct request_fault *fault);
+/* After access_set_rules(): some sessions find their rule anew, those in sessions->unreviewed. */
+void access_review(struct sessions *sessions);
+/* Takes back the slots of those in sessions->revoked whose time is over. */
+void access_revoke(struct sessions *sessions);
 /* For a part of a request that was taken before a reload. */
 void access_refresh(struct session *session);
 

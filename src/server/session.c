@@ -132,6 +132,7 @@ void session_close(struct session *session, const char *why)
     list_remove(&session->dirty_link);
     list_remove(&session->run_link);
     list_remove(&session->stall_link);
+    list_remove(&session->review_link);
     session_update_unread(session);
     access_end(session);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
@@ -508,6 +509,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     list_init(&session->run_link);
     list_init(&session->stall_link);
     list_init(&session->unread_link);
+    list_init(&session->review_link);
     buffer_init(&session->in, 0);
     buffer_init(&session->out, 0);
     buffer_init(&session->writing, 0);

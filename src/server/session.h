@@ -75,6 +75,8 @@ struct session {
     struct list run_link;
     struct list stall_link;
     struct list unread_link;
+    struct list review_link;         /* in sessions->unreviewed, then in sessions->revoked */
+    int64_t revoked_us;              /* CLOCK_MONOTONIC: it was found to have lost rights to slots */
     struct list requests;            /* struct request: asked and not answered */
     struct check_list *list;         /* owned; under way: no message is taken until it is handed over; else NULL */
     struct policy_list *policy_list; /* owned; under way: no message is taken; else NULL */

@@ -76,6 +76,7 @@ static void on_runner(uv_idle_t *handle)
     sessions->share = SHARE_MAX; /* of those that are read */
     check_lists_run(sessions);
     late_answers_run(sessions);
+    access_review(sessions);
 }
 
 static void on_sweeper(uv_timer_t *timer)
@@ -112,6 +113,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     list_init(&sessions->waiting);
     list_init(&sessions->runnable);
     list_init(&sessions->unread);
+    list_init(&sessions->unreviewed);
+    list_init(&sessions->revoked);
     list_init(&sessions->reading);
     list_init(&sessions->handing);
     list_init(&sessions->stalled);
@@ -154,6 +157,11 @@ static bool may_fall_idle(const struct sessions *sessions)
     return sessions->options.idle_timeout_ms > 0 && !list_empty(&sessions->all);
 }
 
+static bool needs_sweep(const struct sessions *sessions)
+{
+    return !list_empty(&sessions->stalled) || !list_empty(&sessions->revoked) || may_fall_idle(sessions);
+}
+
 /* In a quarter of the shorter timeout: nobody is closed more than that late. */
 void sessions_arm_sweep(struct sessions *sessions)
 {
@@ -168,12 +176,11 @@ void sessions_arm_sweep(struct sessions *sessions)
     uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
 }
 
-/* Half of a tick's reads are of those that waited, so that those who come do not keep them out. */
 static void resume_reads(struct sessions *sessions)
 {
     struct list *link;
     sessions->n_reads = sessions->n_resumed = 0;
-    while (sessions->n_resumed < READS_MAX / 2 && (link = list_pop_front(&sessions->unread)) != NULL) {
+    while (sessions->n_resumed < RESUMED_MAX && (link = list_pop_front(&sessions->unread)) != NULL) {
         sessions->n_resumed++;
         session_read_again(LIST_ITEM(link, struct session, unread_link));
     }
@@ -191,12 +198,13 @@ void sessions_tick_end(struct sessions *sessions)
 
     if (!sessions_have_waiting(sessions)) sessions->round++;
     resume_reads(sessions);
-    bool is_late = !list_empty(&sessions->late_due);
-    if (sessions_have_waiting(sessions) || check_lists_have_work(sessions) || is_late || sessions->n_resumed > 0)
+    bool is_late = !list_empty(&sessions->late_due), is_new = !list_empty(&sessions->unreviewed);
+    bool has_work = is_late || is_new || sessions->n_resumed > 0 || check_lists_have_work(sessions);
+    if (sessions_have_waiting(sessions) || has_work)
         uv_idle_start(&sessions->runner, on_runner);
     else
         uv_idle_stop(&sessions->runner);
-    if (!list_empty(&sessions->stalled) || may_fall_idle(sessions)) sessions_arm_sweep(sessions);
+    if (needs_sweep(sessions)) sessions_arm_sweep(sessions);
 }
 
 void sessions_sweep(struct sessions *sessions)
@@ -219,7 +227,8 @@ void sessions_sweep(struct sessions *sessions)
             session_close(session, "it asked nothing for listen.idle_timeout");
         }
     }
-    if (list_empty(&sessions->stalled) && !may_fall_idle(sessions)) uv_timer_stop(&sessions->sweeper);
+    access_revoke(sessions);
+    if (!needs_sweep(sessions)) uv_timer_stop(&sessions->sweeper);
 }
 
 void sessions_drain(struct sessions *sessions)

@@ -67,7 +67,8 @@ enum {
     RESTED_UNITS = TICK_UNITS / 4,
     RESTED_US = 2500,
 
-    READS_MAX = 128, /* a tick, of all sessions: 2000 that are readable at once would stop the loop for 40 ms */
+    READS_MAX = 256, /* a tick, of all sessions: 2000 that are readable at once would stop the loop for 40 ms; */
+    RESUMED_MAX = READS_MAX / 4, /* these of them are of those that waited, so that others do not keep them out */
 };
 
 /* What is counted of the connections of one endpoint; of some, several count as one. */
@@ -114,7 +115,8 @@ struct sessions {
     struct list dirty;
     struct list fresh, rested, waiting, runnable;
     struct list unread;
-    struct list reading, handing; /* of struct check_list */
+    struct list unreviewed, revoked; /* a reload has brought other rules (access.h) */
+    struct list reading, handing;    /* of struct check_list */
     struct list stalled;
     int64_t started_us;            /* CLOCK_MONOTONIC */
     uint64_t n_made;               /* sessions, ever */

@@ -570,6 +570,32 @@ def test_what_was_taken_can_be_released_after_the_policy_is_gone(open_to_all, co
     assert connect(daemon).call("stats")["slots"] == 0
 
 
+def test_a_silent_connection_that_may_not_connect_any_more_gives_its_slots_back(open_to_all, connect_as, connect):
+    """Earlier, it kept them as long as it said nothing."""
+    daemon = open_to_all()
+    silent, asks = connect_as(daemon, "www-data"), connect_as(daemon, "www-data")
+    assert silent.call("acquire", "jobs", "k")["allowed"] and asks.call("ping") == "pong"
+    reload(daemon, "access: {rules: [{user: www-data, role: none}]}")
+    root = connect(daemon)
+    eventually(lambda: root.call("stats")["slots"] == 0, "the slot is given back")
+    eventually(lambda: root.call("stats")["connections"] == 1, "and both are closed")
+    assert silent.at_end()
+    assert root.call("stats")["slots_ended_by_close"] == 1
+
+
+@pytest.mark.parametrize("rule", ["policies: [login]", "deny: [acquire]", "key_prefix: other-", "role: client, policies: [(inline)]"])
+def test_a_silent_connection_gives_back_the_slots_that_it_may_not_acquire_any_more(open_to_all, connect_as, connect, rule):
+    daemon = open_to_all("access: {rules: [{user: games}]}")
+    silent, other = connect_as(daemon, "www-data"), connect_as(daemon, "games")
+    assert silent.call("acquire", "jobs", "k")["allowed"] and other.call("acquire", "jobs", "other-k")["allowed"]
+    reload(daemon, f"access: {{rules: [{{user: games}}, {{user: www-data, {rule}}}]}}")
+    root = connect(daemon)
+    eventually(lambda: root.call("stats")["slots_taken_back"] == 1, "the slot is taken back")
+    assert root.call("stats")["slots"] == 1, "that of the other user stays"
+    daemon.wait_for_log("1 slots of uid .* are given back: its rule does not allow them")
+    assert silent.call("ping") == "pong"
+
+
 def test_a_broken_rule_leaves_the_rules_as_they_were(open_to_all, connect_as):
     daemon = open_to_all("access: {rules: [{user: www-data, policies: [login]}]}")
     client = connect_as(daemon, "www-data")

@@ -13,12 +13,12 @@
 #include "server/sessions.h"
 
 enum {
-    N_CLIENTS = 400, /* more than a tick reads */
+    N_CLIENTS = 500, /* more than a tick reads */
     N_ADMINS = 3,
     ANSWER_BYTES = 5000,
 
-    /* libuv ends the daemon's tick twice, after idle and after poll, and each time half of them are resumed */
-    READS_OF_LOOP = READS_MAX + READS_MAX / 2,
+    /* libuv ends the daemon's tick twice, after idle and after poll, and each time some are resumed */
+    READS_OF_LOOP = READS_MAX + RESUMED_MAX,
 };
 
 static struct server_fixture fixture;
@@ -83,7 +83,7 @@ static void connections_that_are_readable_at_once_are_read_a_few_at_a_time(void 
         for (int i = 0; i < N_CLIENTS; i++) put_ping(&clients[i]);
         uint64_t before = server_counters.requests, end = before + N_CLIENTS;
         for (int ticks = 0; server_counters.requests < end; ticks++) {
-            assert_true(ticks < N_CLIENTS / (READS_MAX / 2) + 2);
+            assert_true(ticks < N_CLIENTS / RESUMED_MAX + 2);
             server_fixture_tick(&fixture);
             assert_true(server_counters.requests - before <= READS_OF_LOOP);
             before = server_counters.requests;
@@ -101,7 +101,7 @@ static void a_connection_that_waits_for_its_read_is_read_although_others_ask_all
     for (int i = 0; i < N_CLIENTS; i++) put_ping(&clients[i]);
     size_t n_left = N_CLIENTS;
     for (int ticks = 0; n_left > 0; ticks++) {
-        assert_true(ticks < 4 * N_CLIENTS / (READS_MAX / 2));
+        assert_true(ticks < 4 * N_CLIENTS / RESUMED_MAX);
         server_fixture_tick(&fixture);
         for (int i = 0; i < N_CLIENTS; i++) {
             uint8_t bytes[256];

@@ -60,6 +60,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     overdue_init(&engine->overdue);
     engine_counters.shadow_default = options->shadow_default;
     failure_init(&engine->failure, clock, options->local_max_keys);
+    engine->failure.unmerged.store = &engine->store;
     reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
     engine->splits = (struct splits){.pool = &engine->pool,

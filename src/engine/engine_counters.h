@@ -41,15 +41,16 @@
     COUNTER(leases_returned, "leased units that were not used, and given back")                                        \
     COUNTER(leases_lost,                                                                                               \
             "leased units that were not used and stay charged: their window has ended, they have drained "             \
-            "from a bucket or another daemon was charged in it since, or the give-back failed")                        \
+            "from a bucket or another daemon was charged in it since, a reload has named another Redis, or the "       \
+            "give-back failed")                                                                                        \
     COUNTER(late_replies, "store replies that came after their check was answered, and were dropped")                  \
     COUNTER(reservations_made, "reservations made in the store")                                                       \
     COUNTER(reservations_settled, "reservations settled or cancelled before their end")                                \
     COUNTER(reservations_untimed, "reservations made that this daemon will not give back itself at their end")         \
     COUNTER(merged_back, "units that local answers admitted and that were charged in Redis afterwards (merge_back)")   \
     COUNTER(merge_back_dropped, "units that local answers admitted and that merge_back did not charge in Redis: "      \
-                                "their window has ended, twice the limit is reached, the policy has changed, or "      \
-                                "there was no space for them")                                                         \
+                                "their window has ended, twice the limit is reached, the policy has changed, a "       \
+                                "reload has named another Redis, or there was no space for them")                      \
     COUNTER(abandoned, "acquires and reserves that their connection gave up with abandon")                             \
     GAUGE(reservations, "reservations of this daemon that have not ended")                                             \
     GAUGE(live_daemons, "daemons that share Redis, as counted last for local_share: live; 0: not known")               \

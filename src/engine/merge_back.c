@@ -22,12 +22,14 @@ static void wait_for_store(struct engine *engine)
 
 /* ---- counters ---- */
 
-/* The plan that has a counter's limit, and the set that holds it; NULL: its policy is gone or has changed. */
+/* The plan that has a counter's limit, and the set that holds it; NULL: its policy is gone or has changed, or another
+ * server is asked since. */
 static const struct plan *find_plan(const struct engine *engine, const struct unmerged_counter *counter,
                                     struct policy_set **ret_set)
 {
     const struct slice key = unmerged_key(counter);
     const struct policy *policy = reservations_policy(engine, unmerged_policy(counter), ret_set);
+    if (unmerged_is_others(&engine->failure.unmerged, counter)) return NULL;
     if (policy == NULL || policy->version != counter->version || !policy_takes_key(policy, key)) return NULL;
 
     const struct plan *plan = plan_for_key(policy, key);
@@ -206,6 +208,8 @@ static void charge(struct engine *engine, struct unmerged_counter *counter, cons
     list_remove(&counter->link);
     struct merge *merge = take(engine, counter, limit, set, OP_SETTLE);
     merge->op.reservation = &merge->reservation;
+    merge->op.is_bound = true;
+    merge->op.server = counter->server;
     merge->reservation = (struct op_reservation){.id = counter->id,
                                                  .made_us = counter->made_us,
                                                  .ttl_ms = ttl_ms_of(limit),

@@ -8,7 +8,8 @@
  * has answered: the store remembers it, so a merge whose answer was lost is sent again and charges once. It is
  * remembered as long as the units may count, at most MERGE_TTL_MAX_MS; after that it charges nothing.
  *
- * A policy that has changed since, or is gone, is not charged. What waits when the daemon ends is lost.
+ * A policy that has changed since, or is gone, is not charged; nor is another server that a reload names. What waits
+ * when the daemon ends is lost.
  */
 #ifndef RL_ENGINE_MERGE_BACK_H
 #define RL_ENGINE_MERGE_BACK_H

@@ -179,6 +179,8 @@ static bool refund(struct split_part *part)
                       .reservation = &check->reservation,
                       .is_all = true,
                       .client = op->client,
+                      .is_bound = true,
+                      .server = op->server,
                       .done = on_refund_done};
     list_init(&op->link);
     enum submit status = store_submit(splits->store, op);

@@ -191,6 +191,15 @@ static void lose(struct unit_leases *leases, struct unit_lease *lease)
     let_go(leases, lease);
 }
 
+/* What another server has charged counts there alone. */
+static void follow_server(struct unit_leases *leases)
+{
+    struct deadline *first;
+    if (leases->server == store_server(leases->store)) return;
+    leases->server = store_server(leases->store);
+    while ((first = deadlines_first(&leases->ages)) != NULL) lose(leases, CONTAINER_OF(first, struct unit_lease, age));
+}
+
 /* The store's state as of now_us, its time, and what of the lease may still be used. */
 static int64_t view_at(struct view *view, struct unit_lease *lease, const struct op_member *member, int64_t now_us)
 {
@@ -250,6 +259,8 @@ static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint
                            .members = &back->member,
                            .reservation = &back->charge,
                            .client = client,
+                           .is_bound = true,
+                           .server = leases->server,
                            .done = on_given_back};
     list_init(&back->op.link);
     list_init(&back->link);
@@ -284,6 +295,7 @@ static void end_lease(struct unit_leases *leases, struct unit_lease *lease, uint
 
 void unit_leases_run(struct unit_leases *leases)
 {
+    follow_server(leases);
     for (int n = 0; n < ENDS_PER_TICK && unit_leases_next_us(leases) <= leases->clock->mono_us; n++)
         end_lease(leases, CONTAINER_OF(deadlines_first(&leases->ages), struct unit_lease, age), 0);
 }
@@ -302,6 +314,7 @@ void unit_leases_end(struct unit_leases *leases)
 {
     struct deadline *first;
     leases->is_over = true;
+    follow_server(leases);
     while ((first = deadlines_first(&leases->ages)) != NULL)
         give_back(leases, CONTAINER_OF(first, struct unit_lease, age), 0);
 }
@@ -327,6 +340,7 @@ bool unit_leases_decide(struct unit_leases *leases, struct check *check)
 {
     struct op *op = &check->op;
     struct op_member *member = &op->members[0];
+    follow_server(leases);
     struct unit_lease *lease = is_plain(check) ? counter_table_find(&leases->keys, member) : NULL;
     if (lease == NULL || lease->units == 0) return false;
     bool is_its = lease->version == member->limit->policy->version && member->limit->full >= lease->full;
@@ -403,6 +417,7 @@ static bool forgets(const struct check *check, const struct limit *limit)
 void unit_leases_submit(struct unit_leases *leases, struct check *check)
 {
     const struct op *op = &check->op;
+    follow_server(leases);
     if (is_plain(check)) {
         submit_plain(leases, check);
         return;
@@ -440,7 +455,7 @@ static void begin(struct unit_leases *leases, struct unit_lease *lease, struct c
     engine_counters.leases_taken++;
     engine_counters.leases_units += (uint64_t)lease->units;
     bool is_kept = deadlines_set(&leases->ages, &lease->age, leases->clock->mono_us, lease->limit->lease_us) == 0;
-    if (lease->is_forgotten)
+    if (lease->is_forgotten || op->server != leases->server)
         lose(leases, lease);
     else if (lease->is_unwanted || leases->is_over || !is_kept)
         give_back(leases, lease, op->client);
@@ -496,6 +511,7 @@ void unit_leases_answered(struct unit_leases *leases, struct check *check, enum 
     int64_t granted = asked && is_stores ? member->decision.granted : 0;
     if (asked) op->at_most = 0;
     check->asks_lease = false;
+    follow_server(leases);
     bool is_denied = is_stores && is_plain(check) && !member->decision.allowed;
     if (!check->is_busy && !is_denied) return;
 

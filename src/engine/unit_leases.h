@@ -23,6 +23,9 @@
  * lost, and come back with time; so if others were seen to be charged, the lease is kept over ops that can do without
  * it. A daemon that is killed loses what it holds.
  *
+ * Units are of the server that charged them. If a reload names another one they are lost, and one that goes back
+ * meanwhile goes to the server that it came from, or nowhere (op->is_bound).
+ *
  * A lease is at most an eighth of what is left, and no more than the last one's use suggests. A key that hardly uses
  * its lease, or is left alone for as long, has to become busy anew before it takes another. An entry with units keeps
  * its policies alive, so a reload leaves it alone: under another version of the policy its units go back.
@@ -42,6 +45,7 @@ struct unit_leases {
     struct list idle;          /* struct give_back */
     size_t n_out;              /* the store has them */
     bool is_over;              /* unit_leases_stop(): what is still granted goes back at once */
+    uint32_t server;           /* whose units are held */
 };
 
 void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store);

@@ -88,6 +88,16 @@ static uint8_t *append(uint8_t *to, struct slice from)
     return to + from.len;
 }
 
+static uint32_t server_of(const struct unmerged *unmerged)
+{
+    return unmerged->store != NULL ? store_server(unmerged->store) : 0;
+}
+
+bool unmerged_is_others(const struct unmerged *unmerged, const struct unmerged_counter *counter)
+{
+    return counter->server != server_of(unmerged);
+}
+
 /* NULL: it is full, or memory is short. */
 static struct unmerged_counter *add(struct unmerged *unmerged, const struct wanted *wanted)
 {
@@ -100,6 +110,7 @@ static struct unmerged_counter *add(struct unmerged *unmerged, const struct want
     if (counter == NULL) return NULL;
 
     *counter = (struct unmerged_counter){
+        .server = server_of(unmerged),
         .version = policy->version,
         .n_daemons = wanted->n_daemons,
         .limit_no = wanted->limit_no,
@@ -128,6 +139,12 @@ void unmerged_remove(struct unmerged *unmerged, struct unmerged_counter *counter
 static void change(struct unmerged *unmerged, const struct wanted *wanted, int64_t units)
 {
     struct unmerged_counter *counter = find(unmerged, wanted);
+    bool is_waiting = counter != NULL && !list_empty(&counter->link);
+    if (is_waiting && unmerged_is_others(unmerged, counter)) {
+        engine_counters.merge_back_dropped += (uint64_t)(counter->units + counter->sent);
+        unmerged_remove(unmerged, counter);
+        counter = NULL;
+    }
     if (counter == NULL && units > 0) counter = add(unmerged, wanted);
     if (counter == NULL) {
         engine_counters.merge_back_dropped += units > 0 ? (uint64_t)units : 0;

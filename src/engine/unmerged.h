@@ -20,6 +20,7 @@ struct unmerged_counter {
     uint64_t id;        /* 0 = none was drawn yet */
     bool is_doubtful;   /* it was sent, so the store may have charged it */
     int64_t made_us;    /* the store's time when the id was drawn */
+    uint32_t server;    /* store_server() when the first of them were admitted: no other one is charged */
     uint32_t version;   /* of the policy: by another one it is not known what was admitted */
     uint32_t n_daemons; /* the fewest of which this one had its share when it admitted them: the largest share */
     uint16_t limit_no;
@@ -31,6 +32,7 @@ struct unmerged_counter {
 struct unmerged {
     struct map map; /* without memory until the first */
     struct list waiting;
+    const struct store *store; /* not owned; NULL: there is one server only */
     size_t n, max;
 };
 
@@ -41,6 +43,8 @@ void unmerged_fini(struct unmerged *unmerged);
 void unmerged_add(struct unmerged *unmerged, const struct check *check, uint32_t n_daemons);
 /* It has settled a reservation, and charged so many units more; below 0: given back. */
 void unmerged_settled(struct unmerged *unmerged, const struct check *check, int64_t units, uint32_t n_daemons);
+/* Is it about what was admitted in another server's place? */
+bool unmerged_is_others(const struct unmerged *unmerged, const struct unmerged_counter *counter);
 void unmerged_remove(struct unmerged *unmerged, struct unmerged_counter *counter);
 
 struct slice unmerged_policy(const struct unmerged_counter *counter);

@@ -213,12 +213,12 @@ static void fill_call(struct redis_batches *batches, struct batch_call *call)
     bool is_full = false;
     for (struct op *op; !is_full && (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
-        if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) {
+        if (redis_batches_is_over(batches, op)) {
             redis_batches_end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
             continue;
         }
 
-        enum batch_status status = batch_call_add(call, op);
+        enum batch_status status = redis_batches_put(call, op);
         if (status == BATCH_ADDED) {
             is_full = ++n_ops == BATCH_CALL_OPS_MAX;
         } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
@@ -243,7 +243,7 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
         struct op *op = LIST_ITEM(it, struct op, same_key);
         if (n_looks++ == most || n_behind == BEHIND_MAX || batch_n_ops(call->batch) == BATCH_CALL_OPS_MAX) break;
         if (batch_key_hash(&op->members[0]) != hash) continue;
-        if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us) continue; /* it will not be sent */
+        if (redis_batches_is_over(batches, op)) continue; /* it will not be sent */
 
         size_t i = 0;
         while (i < n_behind && behind[i] != op->client) i++;
@@ -254,7 +254,7 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
         }
 
         op_queue_take(&batches->waiting, op);
-        if (batch_call_add(call, op) != BATCH_ADDED) redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory */
+        if (redis_batches_put(call, op) != BATCH_ADDED) redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory */
     }
     return n_looks;
 }

@@ -25,4 +25,18 @@ void redis_batches_end_op(struct redis_batches *batches, struct op *op, enum op_
 /* For people. `call`: the ops that end with it. */
 void redis_batches_note_error(const struct batch_call *call, const char *text);
 
+/* Its time has passed, or it is about what another server was charged: it is not to be sent. */
+static inline bool redis_batches_is_over(const struct redis_batches *batches, const struct op *op)
+{
+    if (op->is_bound && op->server != batches->options->server) return true;
+    return op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
+}
+
+/* batch_call_add(), and from then on it is known where the op is done. */
+static inline enum batch_status redis_batches_put(struct batch_call *call, struct op *op)
+{
+    op->server = call->batches->options->server;
+    return batch_call_add(call, op);
+}
+
 #endif

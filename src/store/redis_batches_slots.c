@@ -42,7 +42,7 @@ static struct batch_call *open_call(struct redis_batches *batches, const struct 
 static enum batch_status add_to_call(struct batch_call *call, struct op *op)
 {
     if (batch_n_ops(call->batch) >= BATCH_CALL_OPS_MAX) return BATCH_FULL;
-    enum batch_status status = batch_call_add(call, op);
+    enum batch_status status = redis_batches_put(call, op);
     call->batches->n_keys += batch_n_keys(call->batch) - call->n_keys;
     call->n_keys = batch_n_keys(call->batch);
     return status;
@@ -85,7 +85,7 @@ void redis_batches_send_by_slot(struct redis_batches *batches)
     for (struct op *op; redis_batches_has_space(batches) && (op = op_queue_next(&batches->waiting)) != NULL;) {
         struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
         op_queue_take(&batches->waiting, op);
-        if (op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us)
+        if (redis_batches_is_over(batches, op))
             redis_batches_end_op(batches, op, OP_EXPIRED);
         else if (slot->is_held)
             cluster_slots_add(slot, op);

@@ -409,10 +409,22 @@ static void find_buckets(struct redis_cluster *cluster)
     }
 }
 
+/* Other addresses may be those of the same cluster; a map without any node of the one before is another's. */
+static bool is_other_cluster(const struct redis_cluster *cluster, const struct cluster_map *map)
+{
+    if (!cluster->has_map || map->n_nodes == 0) return false;
+    for (uint32_t i = 0; i < map->n_nodes; i++) {
+        const struct redis_node *node = find_node(cluster, map->address[i]);
+        if (node != NULL && node->is_in_map) return false;
+    }
+    return true;
+}
+
 static void on_map(void *arg, const struct cluster_map *map)
 {
     struct redis_cluster *cluster = arg;
     struct redis_node *nodes[CLUSTER_NODES_MAX];
+    if (is_other_cluster(cluster, map)) cluster->events.on_moved(cluster->events.arg);
     LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->is_in_map = false;
     for (uint32_t i = 0; i < map->n_nodes; i++) {
         nodes[i] = find_node(cluster, map->address[i]);

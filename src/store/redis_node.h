@@ -26,6 +26,7 @@ struct redis_node_events {
     struct redis_batches_events batches; /* where ops come back to */
     void (*on_down)(void *arg);          /* a ready connection has ended; what was in flight has ended before */
     void (*on_attempt)(void *arg);       /* an attempt to connect has ended: ready, or not */
+    void (*on_moved)(void *arg);         /* of a cluster: the map is that of another one */
 };
 
 /* Of a cluster's node. */

@@ -72,6 +72,11 @@ bool redis_options_same_server(const struct redis_options *a, const struct redis
            same_text(a->sentinel_password, b->sentinel_password) && redis_tls_equal(a->sentinel_tls, b->sentinel_tls);
 }
 
+bool redis_options_same_place(const struct redis_options *a, const struct redis_options *b)
+{
+    return same_text(a->address, b->address) && a->database == b->database && same_text(a->master_name, b->master_name);
+}
+
 static void take_server(struct redis_options *to, const struct redis_options *from)
 {
     to->address = from->address;

@@ -25,6 +25,7 @@ struct redis_options {
     const char *sentinel_username, *sentinel_password; /* on the Sentinels; NULL as above */
     struct redis_tls *sentinel_tls;                    /* likewise */
     int database;
+    uint32_t server;          /* the store's: store_server() */
     uint32_t batch_max_keys;  /* unique keys in one EVALSHA, 1 to 64 */
     bool merge;               /* equal checks of one key in one batch become one */
     uint64_t deny_max_keys;   /* denials kept; 0 = none */
@@ -49,6 +50,8 @@ void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes th
 
 /* Would a connection opened now be another one: address, user, password, database or TLS? */
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
+/* Are the counters in the same place, as far as the settings show: address, database, the name for Sentinels? */
+bool redis_options_same_place(const struct redis_options *a, const struct redis_options *b);
 /* All of these change places, and who owns them. */
 void redis_options_swap_server(struct redis_options *a, struct redis_options *b);
 

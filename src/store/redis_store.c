@@ -132,6 +132,14 @@ static void on_down(void *arg)
     deny_cache_clear(&store->denied);
 }
 
+/* The counters are elsewhere from now on. */
+static void on_moved(void *arg)
+{
+    struct redis_store *store = arg;
+    store->options.server++;
+    deny_cache_clear(&store->denied);
+}
+
 static void on_attempt(void *arg)
 {
     struct redis_store *store = arg;
@@ -248,7 +256,7 @@ static const struct store_ops redis_cluster_ops = {.submit = redis_submit,
 struct store redis_store_handle(struct redis_store *redis)
 {
     const struct store_ops *ops = redis->cluster == NULL ? &redis_ops : &redis_cluster_ops;
-    return (struct store){.ops = ops, .impl = redis, .source = SOURCE_REDIS};
+    return (struct store){.ops = ops, .impl = redis, .source = SOURCE_REDIS, .server = &redis->options.server};
 }
 
 /* 0, or -1 without memory. */
@@ -282,6 +290,7 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
         .batches = {.arg = store, .on_answers = on_answers, .on_end = on_end},
         .on_down = on_down,
         .on_attempt = on_attempt,
+        .on_moved = on_moved,
     };
     if (open_servers(store, loop, &events) < 0) goto err_fini_options;
 
@@ -425,10 +434,12 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.key_prefix = redis->options.key_prefix;
     redis->options.key_prefix = prefix;
     copy.n_shards = redis->options.n_shards;
+    copy.server = redis->options.server;
 
     /* The topology needs a restart; the addresses and passwords of one are none of the other. */
     bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||
                              copy.is_cluster != redis->options.is_cluster;
+    bool is_moved = redis->cluster == NULL && !is_other_topology && !redis_options_same_place(&copy, &redis->options);
     struct redis_options before = redis->options;
     bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &before);
     before.address = copy.address;
@@ -436,6 +447,7 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
     redis_options_fini(&redis->options);
     redis->options = copy;
+    if (is_moved) on_moved(redis);
     if (redis->cluster == NULL)
         redis_node_options_changed(&redis->node, is_other_server);
     else

@@ -88,6 +88,7 @@ void store_decide_ahead(struct store *store)
 enum submit store_submit(struct store *store, struct op *op)
 {
     store_decide_ahead(store);
+    if (op->is_bound && op->server != store_server(store)) return SUBMIT_DOWN;
     return store->ops->submit(store->impl, op);
 }
 

@@ -157,6 +157,7 @@ struct op {
     int64_t read_us;       /* CLOCK_MONOTONIC of the read that brought it; 0 = none did */
     int64_t deadline_us;   /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
     bool is_awaited;       /* somebody waits for the answer: it is work even if it is none of the store's */
+    bool is_bound;         /* it is about what was charged in `server`, and is done there or not at all */
     void (*done)(struct op *op, enum op_outcome outcome);
 
     /* results, besides those of its members and its reservation */
@@ -164,6 +165,7 @@ struct op {
     enum source source;    /* where it was decided */
     bool is_known;         /* its record was known: nothing was charged; set by the memory store alone */
     bool sent;             /* it may have been done */
+    uint32_t server;       /* store_server() when it was sent; of one that is_bound part of the question */
     bool is_refused;       /* with OP_STORE_ERROR: store_error_text() had the reason when it ended */
     bool is_doubtful;      /* with OP_STORE_ERROR: the answer makes no sense, so it may have been done */
     int64_t runs_until_us; /* once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
@@ -231,8 +233,16 @@ struct store {
     const struct store_ops *ops;
     void *impl;                    /* owned by the implementation */
     enum source source;            /* SOURCE_REDIS or SOURCE_MEMORY: also the source of what the policy alone decides */
+    const uint32_t *server;        /* store_server(); NULL: there is only one */
     struct op *ahead[STORE_AHEAD]; /* of store_submit_ahead(): prefetched, the older one first; NULL = empty */
 };
+
+/* The number of the server, or cluster, that has the counters: another one once a reload has named another. What was
+ * charged in the one before cannot be given back in this one. */
+static inline uint32_t store_server(const struct store *store)
+{
+    return store->server != NULL ? *store->server : 0;
+}
 
 /* Every op of a store comes through store_submit() or store_submit_ahead(), so they take effect in that order. */
 enum submit store_submit(struct store *store, struct op *op);

@@ -2,7 +2,7 @@
 do, and what becomes of those that were not used."""
 
 import pytest
-from harness import eventually
+from harness import Redis, eventually
 
 POLICIES = """
 defaults: {deadline: 10s, on_failure: deny}
@@ -240,3 +240,30 @@ def test_a_reload_keeps_leases_and_another_limit_gives_them_back(redis, ratelimi
     eventually(lambda: client.call("stats")["reloads"] == 1, "the reload is done")
     answer = client.check("window", "k")
     assert (answer["source"], answer["remaining"]) == ("redis", 5000 - n - 1)
+
+
+@pytest.mark.parametrize("policy", (*WINDOWS, *BUCKETS))
+def test_units_of_one_redis_are_never_given_back_to_another_one(redis, ratelimitd, connect, policy):
+    """Earlier, its counter fell below what other daemons had used there."""
+    other = Redis()
+    try:
+        daemon, daemon_of_other = ratelimitd(POLICIES, redis=redis), ratelimitd(POLICIES, redis=other)
+        client, client_of_other = connect(daemon), connect(daemon_of_other)
+        heat(client, policy)
+        assert client_of_other.check(policy, "k", 1000)["remaining"] == 9000
+        stats = client.call("stats")
+        held = stats["leases_units"] - stats["decided_by_lease"] - stats["leases_returned"] - stats["leases_lost"]
+        assert held > 0
+
+        daemon.redis = other
+        daemon.configure(POLICIES)
+        daemon.reload()
+        eventually(lambda: client.check("off", "k")["source"] == "redis" and client.call("stats")["reloads"] == 1, "it has moved")
+        assert client.call("peek", policy, "k")["remaining"] == 9000
+        assert client_of_other.call("peek", policy, "k")["remaining"] == 9000
+        stats = client.call("stats")
+        assert (stats["leases_lost"], stats["leases_returned"]) == (held, 0)
+    finally:
+        daemon.stop()
+        daemon_of_other.stop()
+        other.close()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from harness import eventually
+from harness import Redis, eventually
 from proxy import Proxy
 
 POLICIES = """
@@ -235,6 +235,25 @@ def test_a_reload_that_changes_the_policy_drops_what_waits(daemon, client, redis
     bring_back(redis, client)
     assert (used(client, "quota"), used(client, "bucket")) == (0, 30)
     assert counts(client) == (30, 30)
+
+
+@one_kind
+def test_what_was_admitted_in_the_place_of_one_redis_is_not_charged_in_another_one(daemon, client, redis):
+    other = Redis()
+    try:
+        lose(redis, client)
+        for policy in ALGORITHMS:
+            admit_locally(client, policy, 30)
+        daemon.redis = other
+        daemon.configure(POLICIES)
+        daemon.reload()
+        eventually(lambda: client.check("probe", "k")["source"] == "redis", "it has moved")
+        eventually(lambda: client.call("stats")["merge_back_waiting"] == 0, "nothing waits any more")
+        assert [used(client, policy) for policy in ALGORITHMS] == [0] * len(ALGORITHMS)
+        assert counts(client) == (0, 30 * len(ALGORITHMS))
+    finally:
+        daemon.stop()
+        other.close()
 
 
 @one_kind

@@ -191,6 +191,7 @@ static void if_one_part_denies_the_others_are_given_back_and_the_answer_does_not
     assert_int_equal(placed.n_held, 2); /* the two refunds, of the same client and without a deadline */
     assert_int_equal(placed_held(&placed, 0)->kind, OP_REFUND);
     assert_int_equal(placed_held(&placed, 0)->client, 7);
+    assert_true(placed_held(&placed, 0)->is_bound); /* to the server that charged it */
     assert_int_equal(placed_held(&placed, 0)->deadline_us, 0);
     placed_reply_all(&placed);
     assert_int_equal(left_of("several", "a"), 3);

@@ -167,6 +167,46 @@ static void to_end_a_heavy_op_that_nobody_awaits_costs_as_little_as_a_light_one(
     store_fixture_settle();
 }
 
+/* Units that one Redis had charged were given back to the one that a reload named. */
+static void what_one_server_has_charged_is_not_given_back_to_another(void **state)
+{
+    (void)state;
+    struct real_redis other;
+    served_store_open();
+    real_redis_init(&other, false);
+    real_redis_start(&other, NULL);
+    struct ask *charge = store_fixture_ask("k", OP_CHECK, 5);
+    store_fixture_settle();
+    assert_int_equal(charge->op.server, store_server(&store_fixture->store));
+
+    store_fixture->options.deadline_ms++; /* no other place */
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    assert_int_equal(charge->op.server, store_server(&store_fixture->store));
+    struct ask *back = store_fixture_ask("k", OP_REFUND, 2);
+    back->op.is_bound = true;
+    back->op.server = charge->op.server;
+    store_fixture_settle();
+    assert_int_equal(back->member.refunded, 2);
+
+    struct ask *waits = store_fixture_ask("k", OP_REFUND, 3);
+    waits->op.is_bound = true;
+    waits->op.server = charge->op.server;
+    store_fixture->options.address = other.address;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    assert_int_not_equal(charge->op.server, store_server(&store_fixture->store));
+    store_fixture_settle();
+    assert_int_equal(waits->outcome, OP_EXPIRED);
+    assert_int_equal(store_submit(&store_fixture->store, &waits->op), SUBMIT_DOWN);
+
+    struct ask *check = store_fixture_check("k");
+    store_fixture_settle();
+    assert_int_equal(check->op.server, store_server(&store_fixture->store));
+    assert_int_equal(check->member.decision.remaining, store_fixture->limit->limit - 1);
+    store_fixture_close();
+    store_fixture_until(store_is_closed);
+    real_redis_fini(&other);
+}
+
 static void an_answer_may_lead_to_the_next_question(void **state)
 {
     (void)state;
@@ -382,6 +422,7 @@ int main(void)
         SERVED_STORE_TEST(a_thousand_calls_at_once_are_all_answered),
         SERVED_STORE_TEST(what_ends_together_is_reported_in_several_ticks),
         SERVED_STORE_TEST(to_end_a_heavy_op_that_nobody_awaits_costs_as_little_as_a_light_one),
+        SERVED_STORE_TEST(what_one_server_has_charged_is_not_given_back_to_another),
         SERVED_STORE_TEST(an_answer_may_lead_to_the_next_question),
         SERVED_STORE_TEST(the_first_attempt_is_reported_once),
         SERVED_STORE_TEST(the_first_attempt_is_reported_when_it_failed),

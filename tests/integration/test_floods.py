@@ -105,6 +105,23 @@ def test_more_checks_than_may_ever_be_in_flight(ratelimitd):
         flood.close()
 
 
+def test_checks_that_one_client_has_left_in_redis_are_no_other_clients_overload(ratelimitd, redis):
+    """Earlier, all together were counted: 100 late checks of one client made every other client's `overload`."""
+    config = CONFIG.replace("deadline: 10s", "deadline: 100ms, on_failure: local")
+    daemon = ratelimitd(config + "caps: {max_inflight: 100}\n", redis=redis)
+    with daemon.client() as heavy, daemon.client() as polite:
+        eventually(lambda: polite.check("polite", "p")["source"] == "redis", "Redis is connected")
+        assert heavy.check("f", "k")["source"] == "redis"
+        redis.pause()
+        late = heavy.call("check_many", [["f", f"k{i}"] for i in range(100)])
+        assert {answer["reason"] for answer in late} == {"deadline"}
+        assert heavy.check("f", "k")["reason"] == "overload"
+        assert polite.check("polite", "p")["reason"] == "deadline"
+        redis.resume()
+        eventually(lambda: heavy.check("f", "k")["source"] == "redis", "Redis has answered what was left in it")
+        assert polite.call("stats")["overloaded"] == 0
+
+
 def start_listening(ratelimitd, settings, **options):
     """A daemon with more settings under `listen`."""
     daemon = ratelimitd(f"{CONFIG}\nlisten: {{socket: SOCKET, {settings}}}\n", start=False, **options)

@@ -404,7 +404,7 @@ static void hello_introduces_the_daemon(void **state)
     static const char *const fields[] = {"allowed",        "limit",    "remaining",     "retry_after_ms",
                                          "reset_after_ms", "delay_ms", "granted",       "bound_by",
                                          "source",         "reason",   "policy_version"};
-    static const char *const features[] = {"name", "reserve_inline", "abandon"};
+    static const char *const features[] = {"name", "reserve_inline", "abandon", "id"};
     ASK("hello", 0, "");
     assert_int_field("protocol", 1);
     assert_int_field("max_key", 1024);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -102,6 +103,10 @@ static void an_override_may_count_a_shared_limit_by_other_numbers(void **state)
     policy->limits[0].limit = policy->limits[1].limit = 5;
     policy->limits[1].shared = true;
     policy->limits[1].parts = 1;
+    for (uint16_t i = 0; i < 2; i++) {
+        snprintf(policy->limits[i].name, sizeof policy->limits[i].name, "%u", (unsigned)i);
+        policy_name_keys(&policy->limits[i]);
+    }
     struct policy *other = policy_variant(policy, false), *same = policy_variant(policy, false);
     policy->overrides = overrides_new(2);
     other->limits[1].limit = 7;

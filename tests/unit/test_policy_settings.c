@@ -17,8 +17,8 @@
 #include "policy/policy_setting.h"
 #include "server/policies.h"
 
-#define WINDOW   "algorithm: fixed_window, limit: 5, window: 1s"
-#define BUCKET   "algorithm: gcra, limit: 5, window: 1s"
+#define WINDOW   "algorithm: fixed_window, limit: 64, window: 1s"
+#define BUCKET   "algorithm: gcra, limit: 64, window: 1s"
 #define LEAKY    "algorithm: leaky_bucket, limit: 5, window: 1s"
 #define SLOTS    "algorithm: concurrency, limit: 5"
 #define WEEK     "algorithm: calendar_window, limit: 5, window: week"

@@ -107,6 +107,16 @@ def complaints_of_a_limit(port, path):
     return list(passed(one, path, page))
 
 
+def complaints_of_spellings(port, path, page):
+    """Which spellings of a path, whose limit admits nothing, get this page all the same, or an error of the server."""
+    head, _, tail = path.rpartition("/")
+    walks = [f"/free/..{path}", f"{head}/./{tail}", f"{head}//{tail}", f"{head};a=1/{tail}", f"{head}/y/../{tail}", path.replace("/", "%2F")]
+    for spelling in [*spellings(path), *walks]:
+        answer = ask(port, "GET", spelling, whole=True)
+        if answer.page == page.encode() or answer.status >= 500:
+            yield f"{spelling}: {answer.status}, although nobody is admitted at {path}"
+
+
 def complaints_of_users(port, path, admitted, page=None):
     """What is wrong with an endpoint for GET whose limit is by user. `admitted`: how many requests each of these fields
     Authorization may make; `no one` is without it. `page`: the body, with the number that are left for %d."""

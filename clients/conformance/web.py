@@ -1,10 +1,13 @@
 """web.py: run.py --http. Compares the answers of the example service of each framework with http.yaml: status, body,
-Content-Type and the rate-limit fields, byte for byte. So they are the same in every language.
+Content-Type and the rate-limit fields, byte for byte. So they are the same in every language. Then it runs the table
+attacks.yaml, whose answers differ between frameworks: there, a field is compared only where a step names it.
 
 A case is a list of steps:
 
-    get: /ok, head: /ok, options: /ok, post: /login     a request; form: {...}, fields: {...} (of its header)
+    get: /ok, head: /ok, post: /login                   a request; form: {...}, json: ..., fields: {...} (of its header)
+    ask: OPTIONS /ok                                    the same with any method
         status: 200, body: "ok\n", type: ...            the expected answer; LONG in `fields` is a long text
+        status: [429, 403]; not: [500]                  one of these; none of these
         policy: ..., state: ..., retry: ...             RateLimit-Policy, RateLimit, Retry-After; left out: they are absent
         legacy: [limit, remaining, reset]               X-RateLimit-Limit, -Remaining, -Reset; left out: they are absent
     begin: LABEL, get: /slow?ms=300                     a request that runs during the next steps
@@ -18,6 +21,10 @@ A case is a list of steps:
     visitors: /inline                               visitors.py finds nothing wrong with this path; login: true, with this login;
                                                     broken: true, with it for bodies that no parser can read
     times: n                                            repeats a request n times
+    left: web, units: 99                            what the daemon's policy has left for `key` (default: the address of the requests)
+    odd: /raw/x, page: "raw\n"                      no spelling of this path gets the page, and none is an error
+    mistake: NAME, asks: [PATH, ...], says: PATTERN the service is started with MISTAKE=NAME. It does not start, or one of these requests is
+                                                    answered 429 or 500; unless it is 429, its output has this text
     logged: once, line: PATTERN                         waits until the service has written it, since it began, once; or `logged: some`
 
 `problem: NAME` means the type and body of the 429 for policy NAME, `reduced: true` means those of the 503. {inline} is the
@@ -25,6 +32,7 @@ name that the daemon gives to the inline policy of /inline.
 """
 
 import http.client
+import json
 import os
 import re
 import signal
@@ -74,6 +82,7 @@ class Service:
         self.argv, self.folder, self.log = argv, folder, log
         self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket, "TIMEOUT_MS": TIMEOUT_MS}
         self.name = None  # RATELIMIT_SERVICE
+        self.mistake = None  # MISTAKE: a mistake of attacks.yaml
         self.was_away = False  # the daemon, in the case before
         self.process = None
         self.missing = None  # why the service cannot run here
@@ -87,16 +96,16 @@ class Service:
         on_free_port(self.start_on)
 
     def start_on(self, port):
-        self.port, self.printed, self.begin = port, [], self.log.tell()
-        named = {} if self.name is None else {"RATELIMIT_SERVICE": self.name}
+        self.port, self.printed, self.begin, self.is_ready = port, [], self.log.tell(), False
+        named = {name: value for name, value in (("RATELIMIT_SERVICE", self.name), ("MISTAKE", self.mistake)) if value is not None}
         self.process = subprocess.Popen(self.argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log,
                                         env={**self.env, **named, "PORT": str(self.port)})
         ready = threading.Event()
         threading.Thread(target=self._read, args=[self.process, ready], daemon=True).start()
-        is_ready = ready.wait(60)
+        ready.wait(60)
         if self.missing:
             raise Missing(self.missing)
-        if not is_ready or self.process.poll() is not None:
+        if not self.is_ready or self.process.poll() is not None:
             raise Failed(f"the service did not print `ready`: {self.said()[-2000:]}")
 
     def said(self):
@@ -109,6 +118,7 @@ class Service:
             if line.startswith(b"skip: "):
                 self.missing = line.decode().strip().removeprefix("skip: ")
             if line.strip() == b"ready":
+                self.is_ready = True
                 ready.set()
         ready.set()
 
@@ -140,6 +150,16 @@ class Service:
         with self.daemon.client() as client:
             client.call("hello", {"describe": True})
             return client.call("peek", INLINE, "name")["of"]
+
+    def left(self, policy, key):
+        with self.daemon.client() as client:
+            return client.call("peek", policy, key)["remaining"]
+
+    def lacks(self, feature):
+        """Why a case that needs this feature of the daemon cannot run; None if it can."""
+        with self.daemon.client() as client:
+            is_there = feature is None or feature in client.call("hello", {"describe": True}).get("features", ())
+        return None if is_there else f"this daemon has no feature {feature}"
 
     def stat(self, name):
         with self.daemon.client() as client:
@@ -218,13 +238,23 @@ def connect(service):
     return http.client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE_S)
 
 
+def request_line(step):
+    """Method and path."""
+    if "ask" in step:
+        return step["ask"].split(" ", 1)
+    method = next(name for name in ("get", "head", "post", "until") if name in step)
+    return "GET" if method == "until" else method.upper(), step[method]
+
+
 def send(connection, step):
-    method = next(name for name in ("get", "head", "options", "post", "until") if name in step)
     fields, body = {name: "k" * 5000 if value == "LONG" else value for name, value in step.get("fields", {}).items()}, None
     if "form" in step:
         body = "&".join(f"{name}={value}" for name, value in step["form"].items())
         fields["Content-Type"] = "application/x-www-form-urlencoded"
-    connection.request("GET" if method == "until" else method.upper(), step[method], body, fields)
+    if "json" in step:
+        body = json.dumps(step["json"])
+        fields["Content-Type"] = "application/json"
+    connection.request(*request_line(step), body, fields)
 
 
 def ask(service, step):
@@ -243,6 +273,10 @@ def media_type(value):
     return value.replace(" ", "").lower() if value else value
 
 
+def is_expected(status, expected):
+    return status in expected if isinstance(expected, list) else status == expected
+
+
 def complaint(step, answer, names):
     expected = dict(step)
     if "problem" in expected:
@@ -251,15 +285,19 @@ def complaint(step, answer, names):
     if expected.get("reduced"):
         expected.update(type="application/problem+json", retry="1",
                         body=PROBLEM % ("temporary-reduced-capacity", "Temporary reduced capacity", 503, ""))
-    if "status" in expected and answer.status != expected["status"]:
+    if "status" in expected and not is_expected(answer.status, expected["status"]):
         return f"status {answer.status}, expected {expected['status']}"
+    if answer.status in expected.get("not", ()):
+        return f"status {answer.status}, expected any but {expected['not']}"
     for key, name in FIELDS.items():
+        if key not in expected and names["loose"]:
+            continue
         wanted = str(expected[key]).replace("{inline}", names["inline"]) if key in expected else None
         if answer.fields.get(name) != wanted:
             return f"{name}: {answer.fields.get(name)}, expected {wanted}"
     legacy = dict(zip(LEGACY, map(str, expected.get("legacy", ()))))
     found = {name: value for name, value in answer.fields.items() if name.startswith("x-ratelimit")}
-    if found != legacy:
+    if found != legacy and not names["loose"]:
         return f"the older fields are {found}, expected {legacy}"
     if "type" in expected and media_type(answer.fields.get("content-type")) != media_type(expected["type"]):
         return f"content-type: {answer.fields.get('content-type')}, expected {expected['type']}"
@@ -297,8 +335,33 @@ def logged_complaint(service, step):
     return f"the service wrote {step['line']} {len(found)} times: {service.said()[-500:]}"
 
 
+def make_a_mistake(service, step, transcript):
+    """Start the service with this mistake in it, ask, and start it anew without."""
+    answers = []
+    service.stop_process()
+    try:
+        service.mistake = step["mistake"]
+        service.start()
+        answers = [ask(service, {"get": path}) for path in step["asks"]]
+        transcript += [f"answer   {answer}" for answer in answers]
+        found = f"answers {[answer.status for answer in answers]}: one is 429 or 500, or the service does not start"
+        if any(answer.status in (429, 500) for answer in answers):
+            found = None
+    except Failed as error:
+        transcript.append(f"ended    {error}")
+        found = None
+    said = service.said()
+    complaint_of_end = service.stop_process()
+    service.mistake = None
+    service.start()
+    if not found and 429 not in [answer.status for answer in answers] and not re.search(step["says"], said):
+        found = f"it does not say {step['says']}: {said[-500:]}"
+    if found or complaint_of_end:
+        raise Failed(found or complaint_of_end)
+
+
 def play(case, service, transcript):
-    visits, names, marked = {}, {"inline": service.inline_name()}, None
+    visits, names, marked = {}, {"inline": service.inline_name(), "loose": case.get("loose", False)}, None
     try:
         for step in case["steps"]:
             transcript.append(f"step     {step}")
@@ -325,6 +388,16 @@ def play(case, service, transcript):
                     found = visitors.complaints_of_a_limit(service.port, step["visitors"])
                 if found:
                     raise Failed("; ".join(found))
+            elif "left" in step:
+                found = service.left(step["left"], step.get("key", "127.0.0.1"))
+                if found != step["units"]:
+                    raise Failed(f"{step['left']} has {found} units left, expected {step['units']}")
+            elif "odd" in step:
+                found = list(visitors.complaints_of_spellings(service.port, step["odd"], step["page"]))
+                if found:
+                    raise Failed("; ".join(found))
+            elif "mistake" in step:
+                make_a_mistake(service, step, transcript)
             elif "logged" in step:
                 wait_until(lambda: logged_complaint(service, step))
             elif "service" in step:
@@ -360,7 +433,7 @@ def of_framework(name, argv, folder, env, cases, cannot, log, Result):
         try:
             for case in chosen:
                 title = f"{name}/{case['name']}"
-                reason = cannot.get(title) or cannot.get(f"*/{case['name']}")
+                reason = cannot.get(title) or cannot.get(f"*/{case['name']}") or service.lacks(case.get("needs"))
                 if reason:
                     results.append(Result(title, "skipped", message=reason))
                     continue
@@ -386,7 +459,9 @@ def run_services(language, wanted, results_folder, Result, report, write_junit):
     env = {name: value for name, value in os.environ.items() if name not in ("RATELIMIT_SERVICE", "OTEL_SERVICE_NAME")}
     env = {**env, "RATELIMITD_BUILD": where["build"], "DEPS": where["deps"], "OUT": where["out"]}
     cannot = settings.get("http_cannot") or {}
-    cases = [case for case in yaml.safe_load((HERE / "http.yaml").read_text()) if not wanted or any(one in case["name"] for one in wanted)]
+    attacks = [{**case, "loose": True} for case in yaml.safe_load((HERE / "attacks.yaml").read_text())]
+    known_cases = [*yaml.safe_load((HERE / "http.yaml").read_text()), *attacks]
+    cases = [case for case in known_cases if not wanted or any(one in case["name"] for one in wanted)]
     if not cases:
         sys.exit(f"run.py: no case has one of these names: {' '.join(wanted)}")
     results = []

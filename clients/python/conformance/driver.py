@@ -102,7 +102,7 @@ def failure(error: BaseException) -> Fields:
 class View:
     """A request, for the helpers that make keys."""
 
-    method, endpoint, can_wait = "GET", "endpoint", False
+    endpoint, can_wait = keys.Endpoint("GET /", None), False
     service: str | None = None
 
     def __init__(self, command: Fields) -> None:

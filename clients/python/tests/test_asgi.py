@@ -12,6 +12,7 @@ from conftest import fields_of
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.applications import Starlette
+from starlette.authentication import UnauthenticatedUser
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -19,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ratelimitd import AsyncClient, Refused
-from ratelimitd.fastapi import Limit, Limiter
+from ratelimitd.fastapi import NOT_LIMITED, Limit, Limiter
 from ratelimitd.starlette import Limiter as StarletteLimiter
 from ratelimitd.starlette import user
 from ratelimitd.testing import AsyncFakeLimiter, Daemon
@@ -61,7 +62,7 @@ async def test_dependencies_of_all_levels_are_one_decision(key: str) -> None:
 
     async def inner(_: None = Limit("deep", key=key)) -> None: ...
 
-    @api.get("/search", dependencies=[Limit("10/5s"), Limit("tenant", key=lambda request: request.headers.get("X-T"))])
+    @api.get("/search", dependencies=[Limit("10/5s"), Limit("tenant", key=lambda request: NOT_LIMITED)])
     async def search(_: None = Depends(inner)) -> dict[str, bool]:
         return {"found": True}
 
@@ -71,7 +72,7 @@ async def test_dependencies_of_all_levels_are_one_decision(key: str) -> None:
     assert {call[0] for call in fake.calls} == {"check_all"}
     names = {call[1] if isinstance(call[1], str) else "inline" for call in fake.calls}
     assert names == {"app", "router", "inline", "deep"}
-    assert any(call[2].endswith("search|127.0.0.1") for call in fake.calls)
+    assert any(call[2] == "GET /search|127.0.0.1" for call in fake.calls)
     assert len(fields_of(answer.headers)["RateLimit"]) == 4
 
 
@@ -217,14 +218,30 @@ async def test_the_default_is_for_what_declares_no_limit(key: str) -> None:
     assert [one.status_code for one in answers] == [200, 200, 200, 200, 200, 404]
     assert [name for name, _ in fields_of(answers[4].headers)["RateLimit"]] == ["web", "inline"]
     assert [call[0] for call in fake.calls] == ["check", "check", *["check_all"] * 4]
-    keys = [call[2].rpartition(".<locals>.")[2] for call in fake.calls if not isinstance(call[1], str)]
-    assert keys == ["plain|127.0.0.1", "*|127.0.0.1"]
+    assert [call[2] for call in fake.calls if not isinstance(call[1], str)] == [
+        "GET /sub/plain|127.0.0.1",
+        "*|127.0.0.1",
+    ]
 
     fake.deny("web", 3)
     [denied, own] = await get(app, "/nowhere", "/own")
     assert (denied.status_code, denied.headers["Retry-After"], own.status_code) == (429, "3", 200)
-    with pytest.raises(TypeError, match="dependencies"):
-        Limiter(FastAPI(), default="web")
+
+
+async def test_a_default_of_fastapi_is_for_the_whole_application() -> None:
+    fake = AsyncFakeLimiter()
+    app = FastAPI()
+    Limiter(app, client=fake, default="web")
+    api = APIRouter(prefix="/api")
+    api.get("/plain")(lambda: "plain")
+    api.get("/own", dependencies=[Limit("few")])(lambda: "own")
+    app.include_router(api)
+    app.mount("/mounted", Starlette(routes=[Route("/x", lambda request: PlainTextResponse("x"))]))
+    paths = ("/api/plain", "/mounted/x", "/mounted/nowhere", "/docs", "/openapi.json", "/nowhere", "/api/own")
+    await get(app, *paths)
+    assert [call[1] for call in fake.calls] == ["web"] * 6 + ["few"]
+    fake.deny("web")
+    assert [one.status_code for one in await get(app, *paths)] == [429] * 6 + [200]
 
 
 async def test_users_of_the_authentication_middleware(key: str) -> None:
@@ -241,9 +258,13 @@ async def test_users_of_the_authentication_middleware(key: str) -> None:
     async def with_user(scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "user": Who()}, receive, send)
 
-    await get(app, "/")
+    async def with_nobody(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "user": UnauthenticatedUser()}, receive, send)
+
+    await get(with_nobody, "/")
     await get(with_user, "/")
     assert [call[2] for call in fake.calls] == ["i|127.0.0.1", "u|alice"]
+    assert [one.status_code for one in await get(app, "/")] == [500]  # without the middleware
 
 
 async def test_a_limit_without_a_limiter_is_an_error() -> None:

@@ -8,7 +8,7 @@ import pytest
 from conftest import fields_of
 
 from ratelimitd import Client, Refused, Unavailable
-from ratelimitd.flask import Limiter, composite, ip
+from ratelimitd.flask import NOT_LIMITED, Limiter, composite, ip
 from ratelimitd.testing import FakeLimiter
 
 
@@ -62,11 +62,10 @@ def test_defaults_exemptions_and_limits_of_an_endpoint(app: flask.Flask) -> None
         404,
     ]
     inline = {"algorithm": "fixed_window", "limit": 10, "window": "1s", "start": "first_hit"}
-    name = "tests|test_flask.test_defaults_exemptions_and_limits_of_an_endpoint.<locals>."
     assert fake.calls == [
         ["check_all", "web", "127.0.0.1", 1],
-        ["check_all", inline, f"{name}<lambda>|127.0.0.1", 1],
-        ["check_all", {**inline, "limit": 5}, f"{name}c|127.0.0.1", 1],
+        ["check_all", inline, "tests|GET /a|127.0.0.1", 1],
+        ["check_all", {**inline, "limit": 5}, "tests|GET /c|127.0.0.1", 1],
         ["check_all", "one", "127.0.0.1|x", 3],
         ["check_all", "web", "127.0.0.1", 1],
         ["check_all", inline, "tests|*|127.0.0.1", 1],
@@ -148,7 +147,7 @@ def test_the_rest_of_a_limit(app: flask.Flask, monkeypatch: pytest.MonkeyPatch) 
     fake = FakeLimiter()
     limiter = Limiter(app, client=fake, headers="both")
     app.get("/skip", endpoint="skip")(limiter.limit("x", skip=lambda: True)(_view()))
-    app.get("/none", endpoint="none")(limiter.limit("x", key=lambda: None)(_view()))
+    app.get("/none", endpoint="none")(limiter.limit("x", key=lambda: NOT_LIMITED)(_view()))
     app.get("/off", endpoint="off")(limiter.limit("x", enabled=False)(_view()))
     own = limiter.limit("denied", respond=lambda decision: (f"wait {decision.retry_after:g}", 418))
     app.get("/own", endpoint="own")(own(_view()))
@@ -183,13 +182,20 @@ def test_fields_of_another_limiter_stay(app: flask.Flask) -> None:
     assert [name for name, _ in found] == ["other", "web"]
 
 
+@pytest.mark.parametrize("key", [None, "", b""])
 @pytest.mark.parametrize("policy", ["web", "10/s"])
-def test_an_empty_key_is_an_error(app: flask.Flask, policy: str) -> None:
+def test_no_key_is_not_no_limit(app: flask.Flask, policy: str, key: Any, caplog: pytest.LogCaptureFixture) -> None:
     fake = FakeLimiter()
-    limiter = Limiter(app, client=fake)
-    app.get("/")(limiter.limit(policy, key=lambda: "")(_view()))
-    assert app.test_client().get("/").status_code == 500
+    limiter = Limiter(app, client=fake, on_error="allow", service="shop")
+    app.get("/")(limiter.limit(policy, key=lambda: key)(limiter.limit("other")(_view())))
+    app.get("/allowed", endpoint="allowed")(limiter.limit(policy, key=lambda: key, on_error="allow")(_view()))
+    asks = app.test_client()
+    assert [asks.get(path).status_code for path in ("/", "/", "/allowed", "/allowed")] == [503, 503, 200, 200]
     assert fake.calls == []
+    assert [one.getMessage().partition(";")[0] for one in caplog.records] == [
+        "no key: a limit of GET / got none",
+        "no key: a limit of GET /allowed got none",
+    ]
 
 
 def test_a_sync_view_denies_what_it_would_have_to_wait_for(app: flask.Flask, client: Client, key: str) -> None:

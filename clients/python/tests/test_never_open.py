@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Callable
@@ -119,25 +120,29 @@ def test_class_based_views_are_endpoints_of_their_own(app: flask.Flask, fake: Fa
         app.add_url_rule(f"/{name}", view_func=kind.as_view(name.lower()))
     for name in ("One", "Two"):
         app.test_client().get(f"/{name}")
-    assert [key for _, key in asked(fake)] == ["shop|shop.views.One|127.0.0.1", "shop|shop.views.Two|127.0.0.1"]
+    assert [key for _, key in asked(fake)] == ["shop|GET /One|127.0.0.1", "shop|GET /Two|127.0.0.1"]
 
 
-@pytest.mark.parametrize("when", ["verify", "the first request"])
-def test_a_limit_on_a_function_that_is_no_view_is_an_error(app: flask.Flask, fake: FakeLimiter, when: str) -> None:
-    limiter = Limiter(app, client=fake)
+def test_a_limit_on_a_function_that_is_no_view_is_asked_where_it_is_called(
+    app: flask.Flask, fake: FakeLimiter, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = Limiter(app, client=fake, service="shop")
 
-    @limiter.limit("web")
+    @limiter.limit("10/s", key="k")
     def helper() -> str:
         return "help"
 
     app.get("/")(lambda: helper())
-    if when == "verify":
-        with pytest.raises(RuntimeError, match="helper"):
-            limiter.verify()
-    assert app.test_client().get("/").status_code == 500
+    app.get("/free", endpoint="free")(lambda: "free")
+    limiter.verify()
+    assert [one.getMessage() for one in caplog.records if "no views" in one.getMessage()] == [
+        f"limits at functions that are no views of the application: {helper.__module__}.{helper.__qualname__}"
+    ]
+    assert [app.test_client().get(one).status_code for one in ("/", "/free")] == [200, 200]
+    assert [key for _, key in asked(fake)] == [f"shop|{helper.__module__}.{helper.__qualname__}|k"]
 
 
-def test_a_limit_under_a_decorator_without_wraps_is_an_error(app: flask.Flask, fake: FakeLimiter) -> None:
+def test_a_limit_under_a_decorator_without_wraps_is_asked(app: flask.Flask, fake: FakeLimiter) -> None:
     limiter = Limiter(app, client=fake)
 
     def forgets(view: Callable[[], str]) -> Callable[[], str]:
@@ -152,8 +157,25 @@ def test_a_limit_under_a_decorator_without_wraps_is_an_error(app: flask.Flask, f
     def search() -> str:
         return "found"
 
+    fake.deny("web")
+    assert app.test_client().get("/").status_code == 429
+
+
+def test_a_limit_above_a_decorator_of_the_routed_function_is_an_error(app: flask.Flask, fake: FakeLimiter) -> None:
+    limiter = Limiter(app, client=fake)
+
+    def passes(view: Callable[[], str]) -> Callable[[], str]:
+        return functools.wraps(view)(lambda: view())
+
+    @limiter.limit("web")
+    @passes
+    @app.get("/")
+    def search() -> str:
+        return "found"
+
     assert app.test_client().get("/").status_code == 500
-    assert fake.calls == []
+    with pytest.raises(RuntimeError, match="search would never be asked"):
+        limiter.verify()
 
 
 def test_a_limiter_without_init_app_is_an_error(app: flask.Flask, fake: FakeLimiter) -> None:
@@ -258,8 +280,7 @@ def test_stacked_method_decorators_are_both_enforced(in_django: Browser, fake: F
 def test_class_based_views_of_django_are_endpoints_of_their_own(in_django: Browser, fake: FakeLimiter) -> None:
     for one in ("/first", "/second", "/method"):
         assert in_django.get(one).status_code == 200
-    here = f"shop|{__name__}."
-    assert [key for _, key in asked(fake)] == [f"{here}{one}|127.0.0.1" for one in ("First", "Second", "Method.get")]
+    assert [key for _, key in asked(fake)] == [f"shop|{one}|127.0.0.1" for one in ("first", "second", "GET method")]
 
 
 def test_a_limit_on_a_class_of_django_is_refused() -> None:
@@ -347,8 +368,7 @@ async def test_a_slot_goes_back_before_background_tasks() -> None:
 
     @limiter.limit("report", slot=True)
     async def report(request: Request) -> PlainTextResponse:
-        [admission] = request.scope["ratelimitd"].admissions
-        held.append(admission.asked[0].held)
+        held.append(request.scope["ratelimitd"].visit.asked[0].held)
         return PlainTextResponse("done", background=BackgroundTask(lambda: held.append(held[0].held)))
 
     app = Starlette(routes=[Route("/", report)])
@@ -427,7 +447,7 @@ def test_the_package_of_a_django_project_is_its_service_and_said_once(
     with override_settings(ROOT_URLCONF=urls.__name__, RATELIMIT={"client": fake}):
         for _ in range(2):
             assert Browser().get("/first").status_code == 200
-    assert [key for _, key in asked(fake)] == [f"storefront|{__name__}.First|127.0.0.1"] * 2
+    assert [key for _, key in asked(fake)] == ["storefront|first|127.0.0.1"] * 2
     assert [one.getMessage() for one in caplog.records if one.name == "ratelimitd"] == [
         "limits at endpoints count for the service 'storefront' (the application's name)"
     ]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from . import calls
 from .calls import Call, Check, Held, Key, Policy
-from .client import DEFAULT_TIMEOUT_S, socket_path
+from .client import DEFAULT_TIMEOUT_S, checked_timeout, socket_path
 from .connection import NeverSent
 from .decision import Decision
 from .errors import Denied, RateLimitError, Refused, Unavailable
@@ -40,7 +40,7 @@ class AsyncClient:
         remember_denials: float = 0,
     ) -> None:
         self.socket = socket_path(socket)
-        self.timeout = timeout
+        self.timeout = checked_timeout(timeout)
         self._watch = Watch(on_decision)
         self._denials = Denials(remember_denials, self._watch)
         self.features: frozenset[str] = frozenset()  # of the daemon, as its last answer to hello lists them
@@ -65,6 +65,7 @@ class AsyncClient:
         same = self._denials.same_check(policy, key, cost, max_wait, is_own=is_own)
         known = self._denials.find(same)
         if known is not None:
+            await asyncio.sleep(0)
             return known
         call = calls.check(
             policy,
@@ -98,6 +99,7 @@ class AsyncClient:
         same = self._denials.same_check_all(checks, is_own=request_id is not None)
         known = self._denials.find(same)
         if known is not None:
+            await asyncio.sleep(0)
             return known
         call = calls.check_all(checks, deadline=deadline, request_id=request_id, resend=resend)
         decision = await self._run(call, timeout)
@@ -250,12 +252,23 @@ class AsyncClient:
         return result
 
     async def _ask(self, call: Call[T], timeout: float | None) -> tuple[T, Link]:
-        """The answer, and the link that it came on. Counts what happened."""
+        """The answer, and the link that it came on. A call that fails at once lets others run first: a task that only
+        asks must not stop the loop.
+        """
+        try:
+            return await self._ask_now(call, timeout)
+        except Unavailable:
+            await asyncio.sleep(0)
+            raise
+
+    async def _ask_now(self, call: Call[T], timeout: float | None) -> tuple[T, Link]:
+        """The same, and it counts what happened."""
         is_probe = False
         error: BaseException | None = None
         try:
             is_probe = not call.is_return and self._health.begin()
-            result, link = await self._exchange(call, self.timeout if timeout is None else timeout)
+            seconds = self.timeout if timeout is None else checked_timeout(timeout)
+            result, link = await self._exchange(call, seconds)
             self._watch.answered(call, result)
             return result, link
         except BaseException as fault:
@@ -286,6 +299,8 @@ class AsyncClient:
         while True:
             link, is_new = self._link()
             try:
+                if call.has_id and not link.is_described:
+                    await self._wait_for_features(link, until - clock())
                 result = await link.call(call, until - clock())
                 self.features = link.features
                 return result, link
@@ -297,6 +312,13 @@ class AsyncClient:
                 if fault.kind == "lost":
                     self._on_useless(link)
                 raise
+
+    async def _wait_for_features(self, link: Link, timeout: float) -> None:
+        try:
+            await link.call(calls.ping(), timeout)  # the answer to hello comes before
+        except Unavailable as fault:
+            fault.maybe_charged = False
+            raise
 
     def _link(self) -> tuple[Link, bool]:
         """The running loop's link, and whether it is new."""

@@ -39,9 +39,19 @@ class Call(Generic[T]):
     may_repeat: bool = False  # after a lost connection; it has a request_id, so it is charged once
     is_return: bool = False  # it gives something back: tried with the breaker open, and sent even when it is late
 
+    @property
+    def has_id(self) -> bool:
+        """Is there an id of an inline policy? The call waits for the daemon's features then: without the id it would
+        count elsewhere.
+        """
+        return any(not isinstance(policy, str) and "id" in policy for policy, _ in self.asked)
+
     def params_for(self, features: frozenset[str]) -> list[Any]:
-        """The parameters for a daemon with these features: an older one does not know names of inline policies."""
-        return self.params if "name" in features else _without_names(self.params)
+        """The parameters for a daemon with these features: an older one does not know the name and the id of an inline
+        policy.
+        """
+        unknown = LABELS - features
+        return _without(self.params, unknown) if unknown else self.params
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,7 @@ class Held:
     id: str
 
 
+LABELS = frozenset(("name", "id"))  # settings of an inline policy that are features of the daemon
 NAME = re.compile(r"(?!inline-)[A-Za-z0-9._-]{1,64}")
 
 
@@ -65,14 +76,14 @@ def name_of(policy: Policy) -> str | None:
     return name
 
 
-def _without_names(params: list[Any]) -> list[Any]:
+def _without(params: list[Any], labels: frozenset[str]) -> list[Any]:
     if not params:
         return params
     first, *rest = params
     if isinstance(first, list):  # the members of check_all and check_many
-        return [[_without_names(member) for member in first], *rest]
-    if isinstance(first, Mapping) and "name" in first:
-        return [{setting: value for setting, value in first.items() if setting != "name"}, *rest]
+        return [[_without(member, labels) for member in first], *rest]
+    if isinstance(first, Mapping) and labels & first.keys():
+        return [{setting: value for setting, value in first.items() if setting not in labels}, *rest]
     return params
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import os
 import threading
 import time
@@ -43,6 +44,13 @@ def socket_path(path: str | os.PathLike[str] | None) -> str:
     return found
 
 
+def checked_timeout(seconds: float) -> float:
+    """ValueError for one that never ends, or is none: every call ends in time."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise ValueError(f"timeout is a number of seconds, not {seconds!r}: every call ends in time")
+    return seconds
+
+
 class Client:
     """The daemon at `socket` (default: $RATELIMIT_SOCKET, then /run/ratelimitd/ratelimitd.sock).
 
@@ -65,7 +73,7 @@ class Client:
         remember_denials: float = 0,
     ) -> None:
         self.socket = socket_path(socket)
-        self.timeout = timeout
+        self.timeout = checked_timeout(timeout)
         self._watch = Watch(on_decision)
         self._denials = Denials(remember_denials, self._watch)
         self.features: frozenset[str] = frozenset()  # of the daemon, as its last answer to hello lists them
@@ -300,7 +308,8 @@ class Client:
         error: BaseException | None = None
         try:
             is_probe = not call.is_return and self._health.begin()
-            result, connection = self._exchange(call, time.monotonic() + (self.timeout if timeout is None else timeout))
+            until = time.monotonic() + (self.timeout if timeout is None else checked_timeout(timeout))
+            result, connection = self._exchange(call, until)
             self._watch.answered(call, result)
             return result, connection
         except BaseException as fault:
@@ -329,6 +338,8 @@ class Client:
             connection = self._take()
             was_used = connection.was_used
             try:
+                if call.has_id and not connection.wire.is_described:
+                    self._wait_for_features(connection, until)
                 result = connection.call(call, until)
                 self._health.connection_answered()
                 self.features = connection.wire.features
@@ -345,6 +356,13 @@ class Client:
                 elif isinstance(fault, Unavailable) and fault.kind == "lost":
                     self._health.connect_failed()
                 raise
+
+    def _wait_for_features(self, connection: Connection, until: float) -> None:
+        try:
+            connection.call(calls.ping(), until)  # the answer to hello comes before
+        except Unavailable as fault:
+            fault.maybe_charged = False
+            raise
 
     def _take(self) -> Connection:
         """An idle connection that the daemon has not closed, or a new one."""

@@ -108,7 +108,7 @@ def read_decisions(answer: Any, costs: list[int]) -> list[Decision]:
 
 # ---- names of inline policies ----
 
-GENERATED = re.compile(r"inline-[0-9a-f]{16}(?=/|$)")
+GENERATED = re.compile(r"(inline-|id\+)[0-9a-f]{16}(?=/|$)")
 
 
 def named(decision: Decision, name: str | None) -> Decision:

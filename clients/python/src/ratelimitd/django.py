@@ -29,37 +29,58 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings as django_settings
+from django.conf.urls.i18n import is_language_prefix_patterns_used
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
 from django.core.signals import setting_changed
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import get_urlconf
+from django.utils.translation import get_language
 
 from .aio import AsyncClient
+from .calls import Policy
 from .client import Client
 from .http import merged
-from .keys import composite, hashed, ip, join_key, user
+from .keys import NOT_LIMITED, Endpoint, composite, hashed, ip, join_key, user
 from .limits import (
     MARK,
-    Admission,
+    UNKNOWN,
     Limit,
+    LimitOptions,
     Settings,
-    admit,
     as_limits,
-    end,
-    endpoint_name,
     mark,
     marks,
     policies_of,
-    settle,
+    qualified,
+    qualified_name,
+    route_name,
+    within,
 )
-from .steps import arun, run
+from .steps import Steps, arun, run
+from .visit import Admission, Visit, admit, end, settle
 
-__all__ = ["Limit", "RateLimitMiddleware", "composite", "hashed", "ip", "join_key", "ratelimit", "user", "verify"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = [
+    "NOT_LIMITED",
+    "Limit",
+    "RateLimitMiddleware",
+    "composite",
+    "hashed",
+    "ip",
+    "is_preflight",
+    "join_key",
+    "ratelimit",
+    "user",
+    "verify",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,8 +98,8 @@ NAMES = {
     "enabled",
     "service",
 }
-LIMITED = "__ratelimited__"  # at a function: itself, if it asks; method_decorator and functools.wraps copy it to others
-ADMISSION = "_ratelimitd"  # of the request: the middleware's admission
+ASKS = "__ratelimited__"  # at a function that asks: itself; method_decorator and functools.wraps copy it to others
+VISIT = "_ratelimitd"  # of the request
 
 _declared: list[Limit] = []
 
@@ -115,15 +136,42 @@ def _forget(*, setting: str, **_: Any) -> None:
 setting_changed.connect(_forget)
 
 
-class _Request:
-    """A request, as the core sees it."""
+def is_preflight(request: HttpRequest) -> bool:
+    """For skip=, where the CORS layer is behind the limiter. Everybody can send these: no view may answer OPTIONS."""
+    fields = request.headers
+    return request.method == "OPTIONS" and "Origin" in fields and "Access-Control-Request-Method" in fields
 
-    def __init__(self, request: HttpRequest, view: Any, can_wait: bool) -> None:
+
+class _Request:
+    """A request, as the core sees it. `function` is where the limit is written; None: the middleware."""
+
+    def __init__(self, request: HttpRequest, function: Any, can_wait: bool) -> None:
         self.request = request
-        self.method = request.method or ""
-        self.endpoint = _name_of(request, view)
+        self.function = function
         self.service = _config().service
         self.can_wait = can_wait
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The URL pattern, with what it is included at. Django's patterns take every method."""
+        match = self.request.resolver_match
+        if match is None:
+            return Endpoint(UNKNOWN, None)
+        pattern = _without_language(match.route, getattr(self.request, "urlconf", None))
+        if self.function is None or any(one is self.function for one in within(match.func)):
+            return Endpoint(pattern, match.func)
+        operation = getattr(self.function, "_ninja_operation", None)
+        if operation is not None:
+            return Endpoint(route_name(operation.methods, pattern), operation)
+        kind = getattr(match.func, "view_class", None) or getattr(match.func, "cls", None)
+        method = getattr(self.function, "__name__", "")
+        if method and kind is not None and (method == "dispatch" or kind.__name__ == method):  # that of @api_view
+            return Endpoint(pattern, match.func)
+        actions = getattr(match.func, "actions", None) or {}  # of a ViewSet of the REST framework
+        verbs = [verb for verb, action in actions.items() if action == method]
+        if kind is not None and (verbs or (method in kind.http_method_names and hasattr(kind, method))):
+            return Endpoint(route_name(map(str.upper, verbs or [method]), pattern), (match.func, method))
+        return qualified(self.function)
 
     @property
     def peer(self) -> str | None:
@@ -135,29 +183,36 @@ class _Request:
         return [] if value is None else [value]
 
     def user(self) -> str | None:
-        who = getattr(self.request, "user", None)
+        if not hasattr(self.request, "user"):
+            raise ImproperlyConfigured("user: django.contrib.auth.middleware.AuthenticationMiddleware has not run")
+        kind = getattr(self.request.resolver_match and self.request.resolver_match.func, "cls", None)
+        is_early = hasattr(kind, "authentication_classes") and isinstance(self.request, HttpRequest)
+        if is_early and self.function is not None:
+            raise ImproperlyConfigured(
+                f"user: the REST framework finds the user of {qualified_name(self.function)} inside of it. Write "
+                "@ratelimit below @api_view, or at a method of the class, such as `get`"
+            )
+        who = self.request.user
         return str(who.pk) if who is not None and who.is_authenticated else None
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(self.request, *args)
 
 
-def _name_of(request: HttpRequest, view: Any) -> str:
-    """A class is an endpoint of its own, also if its `dispatch` is inherited; a method that has a limit, too."""
-    match = request.resolver_match
-    kind = getattr(view, "view_class", None) or getattr(match and match.func, "view_class", None)
-    if kind is None or view is None:
-        return endpoint_name(view)
-    method = getattr(view, "__name__", "")
-    return endpoint_name(kind) + (f".{method}" if method in kind.http_method_names else "")
+def _without_language(route: str, urlconf: Any) -> str:
+    """The client chooses the language of i18n_patterns: all of them are one endpoint."""
+    is_used, _ = is_language_prefix_patterns_used(urlconf or get_urlconf() or django_settings.ROOT_URLCONF)
+    return route.removeprefix(f"{get_language()}/") if is_used else route
 
 
-def ratelimit(policy: Any = None, **options: Any) -> Callable[[F], F]:
-    """Limit a view. Several of these are decided together. The arguments are those of Limit.
+def ratelimit(
+    policy: Policy | Callable[..., Any] | Limit | None = None, **options: Unpack[LimitOptions]
+) -> Callable[[F], F]:
+    """Limit a view. Several of these that stand together are decided together. The arguments are those of Limit.
 
     For a class: @method_decorator(ratelimit("web"), name="dispatch").
     """
-    declared = _limit(policy, **options)
+    declared = policy if isinstance(policy, Limit) else Limit(policy, **options)
     _declared.append(declared)
 
     def decorate(view: F) -> F:
@@ -165,7 +220,14 @@ def ratelimit(policy: Any = None, **options: Any) -> Callable[[F], F]:
             raise TypeError(
                 f'{view.__name__} is a class: write @method_decorator(ratelimit(...), name="dispatch") above it'
             )
-        return mark(view if getattr(view, LIMITED, None) is view else _limited(view), declared)
+        for inner in within(view):
+            operation = vars(inner).get("_ninja_operation") if hasattr(inner, "__dict__") else None
+            if operation is not None and operation.view_func is inner:
+                raise TypeError(
+                    f"{qualified_name(view)} is routed already, without this limit: write @ratelimit below the route"
+                )
+        found = getattr(view, ASKS, None)
+        return mark(view if found is not None and found[0] is view else _asking(view), declared)
 
     return decorate
 
@@ -182,57 +244,129 @@ def verify() -> None:
     config.client.verify(names, inline=has_inline)
 
 
-def _limit(policy: Any = None, **options: Any) -> Limit:
-    return policy if isinstance(policy, Limit) else Limit(policy, **options)
+# ---- what asks ----
 
 
-def _limited(view: F) -> F:
-    """The view, with its limits around it."""
+def _asking(view: F) -> F:
+    """The view, with its limits around it: those that are marked at what this returns."""
 
     @functools.wraps(view)
-    async def limited_async(request: Any, *args: Any, **named: Any) -> Any:
+    async def asks_async(request: Any, *args: Any, **named: Any) -> Any:
         # Without ASGI this loop ends with the view, and a connection with it; but then nothing else waits for the loop.
-        is_asgi = isinstance(request, ASGIRequest)
-        client = _config().async_client if is_asgi else _config().client
-        admission = await arun(_admit(marks(limited_async), request, view, True), client)
-        _note(request, admission)
-        try:
+        is_asgi = isinstance(_plain(request), ASGIRequest)
+        place = _Place(request, is_async=True, client=_config().async_client if is_asgi else _config().client)
+
+        async def answer() -> Any:
+            admission = await place.ado(_admit(marks(asks_async), request, asks_async, True))
             response = _refusal(admission) if admission.refused else await view(request, *args, **named)
-            response = await response if inspect.isawaitable(response) else response
-            await arun(settle(admission, response), client)
-        except BaseException:
-            await arun(end(admission), client)
-            raise
-        in_loop = functools.partial(_end_in_loop, admission, asyncio.get_running_loop())
-        return _with_fields(admission, response, in_loop if is_asgi else lambda: run(end(admission), _config().client))
+            return await response if inspect.isawaitable(response) else response
+
+        return await place.alead(answer)
 
     @functools.wraps(view)
-    def limited(request: Any, *args: Any, **named: Any) -> Any:
-        client = _config().client
-        admission = run(_admit(marks(limited), request, view, False), client)
-        _note(request, admission)
-        try:
-            response = _refusal(admission) if admission.refused else view(request, *args, **named)
-            run(settle(admission, response), client)
-        except BaseException:
-            run(end(admission), client)
-            raise
-        return _with_fields(admission, response, lambda: run(end(admission), client))
+    def asks(request: Any, *args: Any, **named: Any) -> Any:
+        place = _Place(request, is_async=False, client=_config().client)
 
-    asking: Any = limited_async if iscoroutinefunction(view) else limited
+        def answer() -> Any:
+            admission = place.do(_admit(marks(asks), request, asks, False))
+            return _refusal(admission) if admission.refused else view(request, *args, **named)
+
+        return place.lead(answer)
+
+    asking: Any = asks_async if iscoroutinefunction(view) else asks
     vars(asking).pop(MARK, None)  # what functools.wraps took along is asked by the view within
-    setattr(asking, LIMITED, asking)
+    setattr(asking, ASKS, (asking,))
     return asking  # type: ignore[no-any-return]
 
 
-def _admit(limits: Sequence[Limit] | None, request: HttpRequest, view: Any, can_wait: bool) -> Any:
-    return admit(limits or (), _Request(request, view, can_wait), _config().settings)
+def _plain(request: Any) -> Any:
+    """Django's request; that of the REST framework has it inside."""
+    return getattr(request, "_request", request)
 
 
-def _note(request: HttpRequest, admission: Admission) -> None:
-    """For the view: the decision; of two, the one with less left."""
-    found = [one for one in (getattr(request, "ratelimit", None), admission.decision) if one is not None]
-    request.ratelimit = min(found, key=lambda one: (one.allowed, one.remaining), default=None)
+def _visit(request: Any) -> Visit:
+    plain = _plain(request)
+    if not hasattr(plain, VISIT):
+        setattr(plain, VISIT, Visit())
+    found: Visit = getattr(plain, VISIT)
+    return found
+
+
+def _admit(limits: Iterable[Limit] | None, request: Any, function: Any, can_wait: bool) -> Steps[Admission]:
+    visit = _visit(request)
+    asking = _Request(request, function, can_wait)
+    admission = yield from admit(limits or (), asking, _config().settings, visit)
+    _plain(request).ratelimit = visit.decision
+    return admission
+
+
+class _Place:
+    """A view with limits, or the middleware, around what it calls. The outermost place of a request writes the header
+    fields, and gives back what was held when the response is closed.
+    """
+
+    def __init__(self, request: Any, *, is_async: bool, client: Any) -> None:
+        self.visit = _visit(request)
+        self.client = client
+        self.is_outermost = self.visit.n_open == 0
+        self.n_before = len(self.visit.admissions)
+        self.loop = asyncio.get_running_loop() if is_async and isinstance(client, AsyncClient) else None
+
+    @property
+    def asked(self) -> list[Any]:
+        """Of this place, and of those inside."""
+        return [one for admission in self.visit.admissions[self.n_before :] for one in admission.asked]
+
+    def do(self, steps: Steps[Any]) -> Any:
+        return run(steps, self.client)
+
+    async def ado(self, steps: Steps[Any]) -> Any:
+        return await arun(steps, self.client)
+
+    def lead(self, answer: Callable[[], Any]) -> Any:
+        self.visit.n_open += 1
+        try:
+            response = answer()
+            self.do(settle(self, response))
+        except BaseException:
+            self.do(end(self))
+            raise
+        finally:
+            self.visit.n_open -= 1
+        if self.is_outermost and not isinstance(response, HttpResponseBase):
+            self.do(end(self))  # what the view gave is no response yet, so nothing calls us when it is closed
+        return self.finished(response)
+
+    async def alead(self, answer: Callable[[], Any]) -> Any:
+        self.visit.n_open += 1
+        try:
+            response = await answer()
+            await self.ado(settle(self, response))
+        except BaseException:
+            await self.ado(end(self))
+            raise
+        finally:
+            self.visit.n_open -= 1
+        if self.is_outermost and not isinstance(response, HttpResponseBase):
+            await self.ado(end(self))
+        return self.finished(response)
+
+    def finished(self, response: Any) -> Any:
+        """The response with its header fields; what is held goes back when it is closed."""
+        if not self.is_outermost or not isinstance(response, HttpResponseBase):
+            return response
+        for name, value in self.visit.headers():
+            response[name] = merged(name, [response[name]] if name in response else [], value)
+        if self.visit.holds:
+            response._resource_closers.append(self._close)
+        return response
+
+    def _close(self) -> None:
+        """Django closes responses in a thread."""
+        if self.loop is None:
+            run(end(self.visit), self.client)
+        elif not self.loop.is_closed():
+            asyncio.run_coroutine_threadsafe(arun(end(self.visit), self.client), self.loop)
 
 
 def _refusal(admission: Admission) -> Any:
@@ -240,21 +374,6 @@ def _refusal(admission: Admission) -> Any:
         return admission.respond()
     answer = admission.answer()
     return HttpResponse(answer.body, status=answer.status, content_type=answer.content_type)
-
-
-def _with_fields(admission: Admission, response: HttpResponseBase, give_back: Callable[[], object]) -> HttpResponseBase:
-    """The response with its header fields; what is held goes back when it is closed."""
-    for name, value in admission.headers():
-        response[name] = merged(name, [response[name]] if name in response else [], value)
-    if admission.holds:
-        response._resource_closers.append(give_back)
-    return response
-
-
-def _end_in_loop(admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
-    """Django closes responses in a thread."""
-    if not loop.is_closed():
-        asyncio.run_coroutine_threadsafe(arun(end(admission), _config().async_client), loop)
 
 
 class RateLimitMiddleware:
@@ -273,53 +392,35 @@ class RateLimitMiddleware:
     def __call__(self, request: HttpRequest) -> Any:
         if self.is_async:
             return self._respond_async(request)
-        try:
+
+        def answer() -> Any:
             response = self.get_response(request)
-            if _is_unknown(request, response):
-                response = self._process_view(request, None) or response
-            admission = _of(request)
-            run(settle(admission, response), _config().client)
-        except BaseException:
-            run(end(_of(request)), _config().client)
-            raise
-        return _with_fields(admission, response, lambda: run(end(admission), _config().client))
+            refusal = self._process_view(request, None) if _is_unknown(request, response) else None
+            return refusal or response
+
+        return _Place(request, is_async=False, client=_config().client).lead(answer)
 
     async def _respond_async(self, request: HttpRequest) -> Any:
-        client = _config().async_client
-        try:
+        async def answer() -> Any:
             response = await self.get_response(request)
-            if _is_unknown(request, response):
-                response = await self._process_view_async(request, None) or response
-            admission = _of(request)
-            await arun(settle(admission, response), client)
-        except BaseException:
-            await arun(end(_of(request)), client)
-            raise
-        return _with_fields(admission, response, functools.partial(_end_in_loop, admission, asyncio.get_running_loop()))
+            refusal = await self._process_view_async(request, None) if _is_unknown(request, response) else None
+            return refusal or response
+
+        return await _Place(request, is_async=True, client=_config().async_client).alead(answer)
 
     def _process_view(self, request: HttpRequest, view: Any, *_: Any) -> Any:
         if marks(view) is not None or not _config().default:
             return None
-        admission = run(_admit(_config().default, request, view, False), _config().client)
-        setattr(request, ADMISSION, admission)
-        _note(request, admission)
+        admission = run(_admit(_config().default, request, None, False), _config().client)
         return _refusal(admission) if admission.refused else None
 
     async def _process_view_async(self, request: HttpRequest, view: Any, *_: Any) -> Any:
         if marks(view) is not None or not _config().default:
             return None
-        admission = await arun(_admit(_config().default, request, view, True), _config().async_client)
-        setattr(request, ADMISSION, admission)
-        _note(request, admission)
+        admission = await arun(_admit(_config().default, request, None, True), _config().async_client)
         return _refusal(admission) if admission.refused else None
 
 
 def _is_unknown(request: HttpRequest, response: HttpResponseBase) -> bool:
     """No URL pattern has this path. Django does not call process_view then."""
     return response.status_code == 404 and request.resolver_match is None
-
-
-def _of(request: HttpRequest) -> Admission:
-    """The middleware's admission; an empty one where the view has limits of its own, or there is no view."""
-    found: Admission | None = getattr(request, ADMISSION, None)
-    return found or Admission(_Request(request, None, False), _config().settings)

@@ -6,16 +6,19 @@
     @api.get("/search", dependencies=[Limit("10/5s"), Limit("tenant", key=tenant)])
     async def search(q: str): ...
 
-A Limit is a dependency. All of an endpoint's, of its routers and of the application are decided together, when the
-first of them is resolved. Functions (`key`, `cost`, `skip`) get the request and may be async.
+A Limit is a dependency. It is asked where it stands among the others, so it sees what those before it have found out;
+Limits with nothing between them are decided together. `Limiter(app, default=...)` limits the whole application: what
+is mounted in it, its documents, and unknown paths, too. Functions (`key`, `cost`, `skip`) get the request and may be
+async.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fastapi import HTTPException, WebSocketException
 from fastapi.params import Depends
@@ -23,10 +26,14 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from . import limits, starlette
-from .keys import composite, hashed, ip, join_key, user
-from .starlette import STATE, TRY_AGAIN_LATER, State, admit_request
+from .calls import Policy
+from .keys import NOT_LIMITED, composite, hashed, ip, join_key, user
+from .starlette import STATE, TRY_AGAIN_LATER, State, admit_request, is_preflight
 
-__all__ = ["Limit", "Limiter", "composite", "hashed", "ip", "join_key", "user"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["NOT_LIMITED", "Limit", "Limiter", "composite", "hashed", "ip", "is_preflight", "join_key", "user"]
 
 _declared: weakref.WeakSet[_Check] = weakref.WeakSet()
 
@@ -50,12 +57,10 @@ class _Check:
         state: State | None = connection.scope.get(STATE)
         if state is not None and self.limit in state.asked:
             return
-        asked = list(dict.fromkeys([*_limits_of(connection), self.limit]))
+        together = list(_from(self, connection))
         if state is not None:
-            asked = [one for one in asked if one not in state.asked]
-            state.asked += asked
-        endpoint = limits.endpoint_name(connection.scope.get("endpoint"))
-        refused = await admit_request(connection, asked, endpoint)
+            state.asked += together
+        refused = await admit_request(connection, together)
         if refused is not None and connection.scope["type"] == "websocket":
             raise WebSocketException(TRY_AGAIN_LATER, "Too many requests")
         if refused is not None and state is not None:
@@ -63,33 +68,36 @@ class _Check:
             raise Limited(refused)
 
 
-def Limit(policy: Any = None, **options: Any) -> Depends:
+def Limit(
+    policy: Policy | Callable[..., Any] | limits.Limit | None = None, **options: Unpack[limits.LimitOptions]
+) -> Depends:
     """A dependency that limits an endpoint, a router or the application. The arguments are those of limits.Limit."""
     return Depends(_Check(policy if isinstance(policy, limits.Limit) else limits.Limit(policy, **options)))
 
 
-def _limits_of(connection: HTTPConnection) -> Iterator[limits.Limit]:
-    """The limits that FastAPI will resolve for this request. A limit that is not found here is asked by itself."""
+def _from(check: _Check, connection: HTTPConnection) -> list[limits.Limit]:
+    """This limit, and those that FastAPI resolves next, without another dependency between them."""
     context = connection.scope.get("fastapi", {}).get("effective_route_context")
     route = context if hasattr(context, "dependant") else connection.scope.get("route")
-    return _walk(getattr(route, "dependant", None))
+    later = itertools.dropwhile(lambda one: one is not check, _in_order(getattr(route, "dependant", None)))
+    together = [one.limit for one in itertools.takewhile(lambda one: isinstance(one, _Check), later)]
+    return list(dict.fromkeys(together)) or [check.limit]
 
 
-def _walk(dependant: Any) -> Iterator[limits.Limit]:
+def _in_order(dependant: Any) -> Iterator[Any]:
+    """What FastAPI calls, one after another: a dependency comes after its own."""
     for one in getattr(dependant, "dependencies", ()):
-        if isinstance(one.call, _Check):
-            yield one.call.limit
-        yield from _walk(one)
+        yield from _in_order(one)
+        yield one.call
 
 
 class Limiter(starlette.Limiter):
-    """The arguments are those of ratelimitd.starlette.Limiter, without `default`: a limit of the application is a
-    dependency of it. verify() looks at every Limit of the program."""
+    """The arguments are those of ratelimitd.starlette.Limiter. A route with a Limit of its own has no default. verify()
+    looks at every Limit of the program."""
 
-    def init_app(self, app: Any) -> None:
-        if self.default:
-            raise TypeError('FastAPI has dependencies in place of default=: FastAPI(dependencies=[Limit("web")])')
-        super().init_app(app)
+    def default_for(self, state: State) -> Sequence[limits.Limit]:
+        dependant = getattr(state.found.route, "dependant", None) if self.default else None
+        return () if any(isinstance(one, _Check) for one in _in_order(dependant)) else super().default_for(state)
 
     def require_connection(self, endpoint: Any) -> None:
         """FastAPI passes what the signature asks for."""
@@ -102,9 +110,9 @@ class Limiter(starlette.Limiter):
             if name == "request" and kind is parameter.empty:
                 return
         raise TypeError(
-            f"{limits.endpoint_name(endpoint)} takes no Request: add `request: Request`, or write "
+            f"{limits.qualified_name(endpoint)} takes no Request: add `request: Request`, or write "
             "dependencies=[Limit(...)] at the route"
         )
 
     def declared(self) -> Sequence[limits.Limit]:
-        return [one.limit for one in list(_declared)]
+        return [*super().declared(), *(one.limit for one in list(_declared))]

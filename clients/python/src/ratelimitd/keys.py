@@ -6,12 +6,13 @@ proxies that it is configured to trust, read from the right, because the client 
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import ipaddress
 import logging
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from .steps import Io
 
@@ -20,19 +21,36 @@ log = logging.getLogger("ratelimitd")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Trusted = int | Sequence[str]  # so many hops, or these addresses and CIDRs
-KeySteps = Generator[Callable[[Io], Any], Any, str | bytes | None]
+
+
+class NotLimited(enum.Enum):
+    NOT_LIMITED = "not limited"
+
+
+NOT_LIMITED: Final = NotLimited.NOT_LIMITED  # in place of a key or a policy: this limit does not count for this request
+Made = str | bytes | NotLimited | None  # what a key comes to for one request; None and "": there is no key
+KeySteps = Generator[Callable[[Io], Any], Any, Made]
 
 FORWARDED = "X-Forwarded-For"
 IPV6_PREFIX = 64
 
 
+class Endpoint(NamedTuple):
+    """The name of an endpoint, and what has it: another handler with the same name is a mistake."""
+
+    name: str
+    handler: Any
+
+
 class Request(Protocol):
     """What a framework's adapter provides about a request."""
 
-    method: str
-    endpoint: str  # the qualified name of the handler
     service: str | None  # the framework's own name for the application
     can_wait: bool  # may it sleep without holding up others?
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the limit is written: its route, or else the qualified name of the function."""
 
     @property
     def peer(self) -> str | None:
@@ -42,14 +60,14 @@ class Request(Protocol):
         """The values of a header field, in order."""
 
     def user(self) -> str | None:
-        """Who is logged in, as the framework knows it."""
+        """Who is logged in, as the framework knows it. An error if what finds the user did not run."""
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function of the application as is usual in this framework."""
 
 
 class Key:
-    """A way to make a key of a request; `steps` gives None where the request is not to be limited."""
+    """A way to make a key of a request; `steps` gives None where there is none."""
 
     def steps(self, request: Request) -> KeySteps:
         raise NotImplementedError
@@ -63,7 +81,7 @@ def key_steps(key: KeyLike, request: Request) -> KeySteps:
     if isinstance(key, Key):
         return (yield from key.steps(request))
     made = key if isinstance(key, str) else (yield lambda io: request.call(key))
-    return made if made is None or isinstance(made, (str, bytes)) else str(made)
+    return made if made is None or isinstance(made, (str, bytes, NotLimited)) else str(made)
 
 
 def join_key(*parts: str) -> str:
@@ -200,7 +218,7 @@ class Ip(Key):
 class User(Key):
     """Who is logged in, or else the address: `u|alice`, `i|192.0.2.7`. Use `user`, or `user(...)` with:
 
-    get  a function that gives the user, or None; default: what the framework knows
+    get  a function that gives the user; None: nobody is logged in; default: what the framework knows
     ip   the key of those who are not logged in
     """
 
@@ -214,26 +232,28 @@ class User(Key):
     def steps(self, request: Request) -> KeySteps:
         get = self.get
         who = (yield lambda io: request.user()) if get is None else (yield lambda io: request.call(get))
+        if isinstance(who, NotLimited):
+            return who
         if who is None:
-            address = yield from self.ip.steps(request)
-            return None if address is None else join_any(["i", address])
-        return join_any(["u", who if isinstance(who, bytes) else str(who)])
+            return join_any(["i", self.ip.of(request.peer, request.header_lines(self.ip.header))])
+        text = who if isinstance(who, bytes) else str(who)
+        return join_any(["u", text]) if text else None
 
 
 class Composite(Key):
-    """Several keys as one. Where one of them is None, the request is not limited."""
+    """Several keys as one. Where one of them is missing, there is no key."""
 
     def __init__(self, parts: Sequence[KeyLike]) -> None:
         self.parts = parts
 
     def steps(self, request: Request) -> KeySteps:
-        texts = []
+        made = []
         for part in self.parts:
-            text = yield from key_steps(part, request)
-            if text is None:
-                return None
-            texts.append(text)
-        return join_any(texts)
+            made.append((yield from key_steps(part, request)))
+        if NOT_LIMITED in made:
+            return NOT_LIMITED
+        texts = [one for one in made if one and not isinstance(one, NotLimited)]
+        return join_any(texts) if len(texts) == len(made) else None
 
 
 def composite(*parts: KeyLike) -> Composite:

@@ -1,68 +1,96 @@
-"""The options of a limit at an endpoint, and what becomes of a request: the same for every framework.
+"""The options of a limit at an endpoint, and those of a Limiter: the same for every framework.
 
     Limit("login", key=..., on_error="deny")     what an endpoint declares
     Settings                                     what a Limiter declares for all of them
-    admit(limits, request, settings)             asks, before the handler runs ─▶ Admission
-    admission.refused                            the 429 or 503, if any
-    settle(admission, response)                  after the handler, before the head goes out
-    end(admission)                               when the body has ended: slots go back
+    key_for, route_name                          under which name a limit counts
+    mark, marks                                  limits at functions
 
-The three functions are steps (steps.py), for sync and async adapters alike. All plain limits of a request are one
-check_all, so nothing is charged when one denies. Limits that hold something until later (a slot, or a charge that
-depends on the response) come first, because they can be given back.
+visit.py has what becomes of a request.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
+import hashlib
 import inspect
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from . import http
 from .calls import Key as SentKey
 from .calls import Policy, name_of
-from .decision import Decision
 from .errors import Unavailable
-from .http import Answer, Headers, Mode, Reset
-from .keys import Key, KeyLike, Request, ip, join_key, key_steps
+from .http import Mode, Reset
+from .keys import NOT_LIMITED, Endpoint, Key, KeyLike, NotLimited, Request, ip, join_key
 from .steps import Steps
-from .watch import Pace, is_for_limits, log
+from .watch import Pace, log
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 F = TypeVar("F", bound=Callable[..., Any])
 OnError = Literal["allow", "deny"] | Callable[[Unavailable], Any]
 
-SETTINGS = {  # of an inline policy, by name; others can be given as a mapping
-    "algorithm",
-    "limits",
-    "burst",
-    "start",
-    "phase",
-    "count_denied",
-    "lease",
-    "timezone",
-    "week_start",
-    "max_wait",
-    "slot_ttl",
-    "by",
-    "key_format",
-    "deadline",
-    "on_failure",
-    "idempotency_window",
-    "debt",
-    "shadow",
-    "local_share",
-    "merge_back",
-    "on_change",
-    "unlimited",
-    "candidate",
-    "overrides",
-}
+
+class InlineSettings(TypedDict, total=False):
+    """Settings of an inline policy, by name; others can be given as a mapping."""
+
+    algorithm: str
+    limits: Sequence[Mapping[str, Any]]
+    burst: int
+    start: str
+    phase: bool
+    count_denied: bool
+    lease: str
+    timezone: str
+    week_start: str
+    max_wait: str
+    slot_ttl: str
+    by: Sequence[str] | str
+    key_format: Sequence[str] | str
+    deadline: str
+    on_failure: str
+    idempotency_window: str
+    debt: bool
+    shadow: bool
+    local_share: int | str
+    merge_back: bool
+    on_change: str
+    unlimited: bool
+    candidate: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    id: str
+
+
+class LimitOptions(InlineSettings, total=False):
+    """The options of a Limit, for checkers of types: a misspelt one is an error there, too."""
+
+    limit: int | Callable[..., Any] | None
+    window: str | Callable[..., Any] | None
+    key: KeyLike | None
+    cost: int | Callable[..., Any]
+    name: str | None
+    endpoint: str | None
+    skip: Callable[..., Any] | None
+    on_error: OnError | None
+    charge_when: Callable[..., Any] | None
+    slot: bool
+    respond: Callable[..., Any] | None
+    headers: Mode | None
+    enabled: bool
+    per_endpoint: bool | None
+    wait: bool
+
+
+SETTINGS = frozenset(InlineSettings.__annotations__)
+# With these the daemon refuses an `id`: what they keep cannot follow a limit that moves.
+NO_ID_WITH = frozenset(("burst", "max_wait", "lease", "on_change", "merge_back", "debt", "candidate"))
+ID_BYTES_MAX = 256
+SHARED_SERVICES = frozenset(("", "app", "main", "__main__", "FastAPI"))  # names that many programs have
 POLICY_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 WINDOW = re.compile(r"[1-9][0-9]* *(us|ms|s|m|h|d|(?:second|minute|hour|day)s?)")
 UNITS = {"ms": "ms", "s": "s", "m": "m", "h": "h", "d": "d", "second": "s", "minute": "m", "hour": "h", "day": "d"}
@@ -100,14 +128,18 @@ class Limit:
     request. Limits that are written at an endpoint count for that endpoint alone; named policies wherever they are
     used.
 
-    The first argument, limit and window may be functions of the request. A policy that is None: do not limit.
+    The first argument, limit and window may be functions of the request. Where a function of the policy or of the key
+    gives NOT_LIMITED, this limit does not count for the request. Where it gives None or "", the answer is 503, unless
+    on_error="allow" is written at this limit.
 
-    key           a Key, or a function that gives a text; None: do not limit; default: the Limiter's
+    key           a Key, or a function that gives a text; default: the Limiter's
     cost          a number, or a function that gives one
     name          of an inline policy: what header fields, bodies and logs call it
+    endpoint      the name under which an inline policy counts, in place of the route; endpoints with the same written
+                  name share their counters
     skip          a function: true: do not limit this request
     on_error      "allow", "deny" (503), or a function of the error that gives one of them; default: the Limiter's
-    charge_when   a function of the response: only if true, it is charged
+    charge_when   a function of the response: only if true, it is charged; if it gives a number, so many units
     slot          a slot of a concurrency policy, held until the response has ended
     respond       a function of the decision that makes the answer to a denied request
     headers       "ietf", "legacy", "both" or "none", for this limit
@@ -126,6 +158,7 @@ class Limit:
         key: KeyLike | None = None,
         cost: int | Callable[..., Any] = 1,
         name: str | None = None,
+        endpoint: str | None = None,
         skip: Callable[..., Any] | None = None,
         on_error: OnError | None = None,
         charge_when: Callable[..., Any] | None = None,
@@ -135,10 +168,10 @@ class Limit:
         enabled: bool = True,
         per_endpoint: bool | None = None,
         wait: bool = False,
-        **settings: Any,
+        **settings: Unpack[InlineSettings],
     ) -> None:
-        self.parts = _Parts(policy, limit, window, name, settings)
-        self.policy: Policy | None = None if self.parts.is_dynamic else self.parts.made(policy, limit, window)
+        self.parts = _Parts(policy, limit, window, name, dict(settings))
+        self.policy: Any = None if self.parts.is_dynamic else self.parts.made(policy, limit, window)
         self.key = key
         self.cost = cost
         self.skip = skip
@@ -150,18 +183,23 @@ class Limit:
         self.enabled = enabled
         self.wait = wait
         self.per_endpoint = per_endpoint
+        self.endpoint = endpoint
+        self._unsaid = {"no key", "no policy"}  # what the log does not say yet
+        self.has_said_uncharged = False
         self._check()
 
     def _check(self) -> None:
         """Refuse values of a wrong type now, not at the first request."""
         if not callable(self.cost):
-            _whole("cost", self.cost)
+            whole_number("cost", self.cost)
         if self.key is not None:
             _check_key(self.key)
         for name in ("skip", "charge_when", "respond"):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise TypeError(f"{name} is a function, not {value!r}")
+        if self.endpoint is not None and (not isinstance(self.endpoint, str) or not self.endpoint):
+            raise TypeError(f"endpoint is the name of an endpoint, not {self.endpoint!r}")
         for name in ("slot", "enabled", "wait"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is True or False, not {getattr(self, name)!r}")
@@ -178,6 +216,18 @@ class Limit:
     def is_held(self) -> bool:
         return self.slot or self.charge_when is not None
 
+    @property
+    def is_moving(self) -> bool:
+        """May its numbers be others in the next request?"""
+        return callable(self.parts.limit) or callable(self.parts.policy)
+
+    def say_nothing_given(self, what: str, endpoint: str) -> None:
+        """ "no key" or "no policy", once."""
+        if what in self._unsaid:
+            self._unsaid.discard(what)
+            follows = "this limit is left out" if self.on_error == "allow" else "such requests are answered 503"
+            log.warning("%s: a limit of %s got none; %s (NOT_LIMITED switches a limit off)", what, endpoint, follows)
+
 
 def check_rules(on_error: Any, headers: Any) -> None:
     if on_error not in (None, "allow", "deny") and not callable(on_error):
@@ -187,11 +237,13 @@ def check_rules(on_error: Any, headers: Any) -> None:
 
 
 def _check_key(key: Any) -> None:
+    if key == "":
+        raise ValueError("the key is empty")
     if not isinstance(key, (Key, str)) and not callable(key):
         raise TypeError(f"key is a Key such as ip, a text or a function, not {key!r}")
 
 
-def _whole(name: str, value: Any) -> int:
+def whole_number(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name} is a whole number from 0, not {value!r}")
     return value
@@ -230,15 +282,17 @@ class _Parts:
 
     def _checked(self, part: str, value: Any) -> None:
         if part == "limit":
-            _whole("limit", value)
+            whole_number("limit", value)
         elif not isinstance(value, str) or ("algorithm" not in self.settings and not WINDOW.fullmatch(value)):
             raise ValueError(
                 f"window is a text such as '5s' or '1 minute', with one of {', '.join(UNITS)}, not {value!r}"
             )
 
-    def made(self, policy: Any, limit: Any, window: Any) -> Policy | None:
-        """The policy for these values, which functions may have given."""
-        if callable(self.policy) and policy is None:
+    def made(self, policy: Any, limit: Any, window: Any) -> Policy | NotLimited | None:
+        """The policy for these values, which functions may have given. None: the function gave none."""
+        if NOT_LIMITED in (policy, limit, window):
+            return NOT_LIMITED
+        if callable(self.policy) and (policy is None or policy == ""):
             return None
         if self.policy is not None:
             if not isinstance(policy, (str, Mapping)) or not policy:
@@ -255,11 +309,16 @@ class _Parts:
                 found = _fixed_window(limit, short_window(window))
         return found if self.name is None or isinstance(found, str) else {**found, "name": self.name}
 
-    def steps(self, request: Request) -> Steps[Policy | None]:
+    def steps(self, request: Request) -> Steps[Policy | NotLimited | None]:
         values = []
         for part in (self.policy, self.limit, self.window):
-            values.append((yield functools.partial(_call, request, part)) if callable(part) else part)
+            values.append((yield functools.partial(call, request, part)) if callable(part) else part)
         return self.made(*values)
+
+
+def call(request: Request, function: Callable[..., Any], *args: Any) -> Any:
+    """A step that calls a function of the application; its Io is the last argument."""
+    return request.call(function, *args[:-1])
 
 
 def short_window(text: str) -> str:
@@ -289,16 +348,35 @@ class Settings:
             raise TypeError(f"service is a text, not {self.service!r}")
         self.pace = Pace()
         self._services: dict[str | None, str] = {}
+        self._names: dict[tuple[str, str], tuple[Any, bool]] = {}
         if os.environ.get("RATELIMIT_ENABLED") == "0":
             self.enabled = False
             log.warning("RATELIMIT_ENABLED=0: no request is limited")
+        elif not self.enabled:
+            log.warning("enabled=False (as RATELIMIT_ENABLED=0): no request is limited")
 
     def service_for(self, own: str | None) -> str:
         """The name in front of endpoints; `own` is the framework's name for the application."""
         if own not in self._services:
             self._services[own], source = service_name(self.service, own)
-            log.info("limits at endpoints count for the service %r (%s)", self._services[own], source)
+            is_shared = self._services[own] in SHARED_SERVICES
+            log.log(
+                logging.WARNING if is_shared else logging.INFO,
+                "limits at endpoints count for the service %r (%s)%s",
+                self._services[own],
+                source,
+                ": programs with the same name share their counters; set service= or RATELIMIT_SERVICE" * is_shared,
+            )
         return self._services[own]
+
+    def claim(self, service: str, name: str, handler: Any, is_written: bool) -> None:
+        """RuntimeError where another endpoint has this name: limits with settings of their own would share counters."""
+        owner, is_written_there = self._names.setdefault((service, name), (handler, is_written))
+        if owner != handler and not (is_written and is_written_there):
+            raise RuntimeError(
+                f"two endpoints have the name {name!r}, so their limits would count together: write endpoint= at one "
+                "of them, or the same endpoint= at both"
+            )
 
 
 def service_name(option: str | None, own: str | None) -> tuple[str, str]:
@@ -314,256 +392,41 @@ def service_name(option: str | None, own: str | None) -> tuple[str, str]:
     return "", "nothing gives it a name"
 
 
+def has_endpoint(limit: Limit, policy: Policy) -> bool:
+    """Does the limit count each endpoint by itself?"""
+    return not isinstance(policy, str) if limit.per_endpoint is None else limit.per_endpoint
+
+
 def key_for(limit: Limit, policy: Policy, service: str, endpoint: str, key: SentKey) -> SentKey:
     """The key as it is sent: SERVICE|ENDPOINT|KEY if the settings of the limit stand at the endpoint."""
-    is_inline = not isinstance(policy, str)
-    if not (is_inline if limit.per_endpoint is None else limit.per_endpoint):
+    if not has_endpoint(limit, policy):
         return key
-    names = [service, endpoint] if service and is_inline else [endpoint]
+    names = [service, endpoint] if service and not isinstance(policy, str) else [endpoint]
     front = join_key(*names) + "|"
     return front.encode("utf-8", "surrogatepass") + key if isinstance(key, bytes) else front + key
 
 
-@dataclass
-class Asked:
-    """A limit, and what it comes to for one request."""
-
-    limit: Limit
-    policy: Policy
-    key: SentKey
-    cost: int
-    decision: Decision | None = None
-    held: Any = None  # a slot or a reservation
+def with_id(policy: Mapping[str, Any], endpoint: str, number: int) -> Mapping[str, Any]:
+    """The settings of the `number`th limit of a request that moves: its counter belongs to the endpoint."""
+    if "id" in policy or not _may_have_id(policy):
+        return policy
+    return {**policy, "id": id_text(endpoint if number == 1 else f"{endpoint}#{number}")}
 
 
-@dataclass
-class Admission:
-    """What became of a request. `asked` are its limits in the order of their declaration."""
-
-    request: Request
-    settings: Settings
-    asked: list[Asked] = field(default_factory=list)
-    denied: Asked | None = None
-    error: Unavailable | None = None  # no decision was made, and a limit denies then
-    is_handed_over: bool = False  # the end of the response calls end()
-
-    @property
-    def decision(self) -> Decision | None:
-        """For the handler: the decision that denied, or of the limit with least left; None if no decision was made."""
-        if self.denied is not None:
-            return self.denied.decision
-        decisions = [one.decision for one in self.asked if one.decision is not None]
-        return min(decisions, key=lambda one: one.remaining, default=None)
-
-    @property
-    def refused(self) -> bool:
-        return self.denied is not None or self.error is not None
-
-    @property
-    def holds(self) -> bool:
-        """Is something to be given back at the end?"""
-        return any(one.held for one in self.asked)
-
-    @property
-    def respond(self) -> Callable[[], Any] | None:
-        """The application's own answer to this denial, if it has one."""
-        if self.denied is None:
-            return None
-        own = self.denied.limit.respond or self.settings.respond
-        if own is None:
-            return None
-        return functools.partial(self.request.call, own, self.denied.decision)
-
-    def headers(self) -> Headers:
-        """The header fields about the limits: a part for each of them."""
-        found: Headers = []
-        for mode in ("ietf", "legacy"):
-            reported = [
-                one.decision
-                for one in self.asked
-                if one.decision is not None and (one.limit.headers or self.settings.headers) in (mode, "both")
-            ]
-            found += http.fields(reported, mode, self.settings.reset)
-        return [*found, *http.retry_after(self._denial)] if self.refused else found
-
-    def answer(self) -> Answer:
-        """The 429 or 503; headers() belong to it."""
-        accept = self.request.header_lines("Accept")
-        return http.refusal(self._denial, ", ".join(accept) if accept else None)
-
-    @property
-    def _denial(self) -> Decision | None:
-        return None if self.denied is None else self.denied.decision
+def _may_have_id(settings: Mapping[str, Any]) -> bool:
+    algorithm = settings.get("algorithm")
+    if algorithm == "leaky_bucket" or (algorithm == "sliding_log" and settings.get("count_denied")):
+        return False
+    return not NO_ID_WITH & set(settings) and all(_may_have_id(one) for one in settings.get("limits") or ())
 
 
-# ---- the steps ----
-
-
-def admit(limits: Sequence[Limit], request: Request, settings: Settings) -> Steps[Admission]:
-    """Ask for all limits of a request. Raises Refused and what the application's functions raise."""
-    admission = Admission(request, settings)
-    preflight = request.method == "OPTIONS" and request.header_lines("Access-Control-Request-Method")
-    if not settings.enabled or preflight:
-        return admission
-
-    for limit in limits:
-        if not limit.enabled or (limit.skip and (yield functools.partial(_call, request, limit.skip))):
-            continue
-        policy = limit.policy if limit.policy is not None else (yield from limit.parts.steps(request))
-        if policy is None:
-            continue
-        key = yield from key_steps(settings.key if limit.key is None else limit.key, request)
-        if key is None:
-            continue
-        if not key:
-            raise ValueError("the key of a limit is empty: give None where the request is not to be limited")
-        key = key_for(limit, policy, settings.service_for(request.service), request.endpoint, key)
-        cost = _whole(
-            "cost", (yield functools.partial(_call, request, limit.cost)) if callable(limit.cost) else limit.cost
-        )
-        if all((policy, key) != (one.policy, one.key) for one in admission.asked):
-            admission.asked.append(Asked(limit, policy, key, cost))
-
-    try:
-        for asked in (one for one in admission.asked if one.limit.is_held):
-            if not admission.refused:
-                yield from _hold(asked, admission)
-        if not admission.refused:
-            yield from _check([one for one in admission.asked if not one.limit.is_held], admission)
-    except BaseException:
-        yield from end(admission)
-        raise
-    if admission.refused:
-        yield from end(admission)
-    return admission
-
-
-def settle(admission: Admission, response: Any) -> Steps[None]:
-    """The handler has answered: charge what depends on its answer, or give it back."""
-    for asked in admission.asked:
-        if asked.limit.charge_when is None or not asked.held:
-            continue
-        held, asked.held = asked.held, None
-        try:
-            is_charged = yield functools.partial(_do, asked.limit.charge_when, response)
-        except BaseException:
-            yield from _give_back(held)
-            raise
-        with contextlib.suppress(Unavailable):  # counted and logged by the client
-            yield functools.partial(_do, held.settle, asked.cost) if is_charged else functools.partial(_do, held.cancel)
-
-
-def end(admission: Admission) -> Steps[None]:
-    """The response has ended, or there is none: give back what is held."""
-    for asked in admission.asked:
-        held, asked.held = asked.held, None
-        if held:
-            yield from _give_back(held)
-
-
-def _give_back(held: Any) -> Steps[None]:
-    with contextlib.suppress(Unavailable):
-        yield functools.partial(_do, held.release if hasattr(held, "release") else held.cancel)
-
-
-def _do(function: Callable[..., Any], *args: Any) -> Any:
-    """A step that does not use its Io, which is the last argument."""
-    return function(*args[:-1])
-
-
-def _call(request: Request, function: Callable[..., Any], *args: Any) -> Any:
-    """The same for a function of the application."""
-    return request.call(function, *args[:-1])
-
-
-class _Charged:
-    """A charge that may be taken back, for a daemon that does not reserve for inline policies."""
-
-    def __init__(self, client: Any, asked: Asked, decision: Decision) -> None:
-        self.client, self.asked, self.decision = client, asked, decision
-        self.allowed = decision.allowed
-
-    def settle(self, actual: int) -> None:
-        """It is charged already."""
-
-    def cancel(self) -> Any:
-        return self.client.refund(self.asked.policy, self.asked.key, self.asked.cost)
-
-
-def _hold(asked: Asked, admission: Admission) -> Steps[None]:
-    is_checked = False
-
-    def ask(io: Any) -> Any:
-        nonlocal is_checked
-        if asked.limit.slot:
-            return io.client.acquire(asked.policy, asked.key)
-        is_checked = not isinstance(asked.policy, str) and "reserve_inline" not in io.client.features
-        if is_checked:
-            return io.client.check(asked.policy, asked.key, asked.cost)
-        return io.client.reserve(asked.policy, asked.key, asked.cost)
-
-    try:
-        held = yield from _quietly(ask)
-    except Unavailable as error:
-        yield from _on_error([asked], error, admission)
-        return
-    if is_checked:
-        held = yield lambda io: _Charged(io.client, asked, held)
-    asked.decision = held.decision
-    if held.allowed:
-        asked.held = held
-    else:
-        admission.denied = asked
-
-
-def _check(asked: list[Asked], admission: Admission) -> Steps[None]:
-    """The plain limits: one check, or one check_all."""
-    if not asked:
-        return
-
-    def ask(io: Any) -> Any:
-        if len(asked) > 1:
-            return io.client.check_all([(one.policy, one.key, one.cost) for one in asked])
-        [one] = asked
-        max_wait = None if admission.request.can_wait or one.limit.wait else 0
-        return io.client.check(one.policy, one.key, one.cost, max_wait=max_wait)
-
-    try:
-        decision = yield from _quietly(ask)
-    except Unavailable as error:
-        yield from _on_error(asked, error, admission)
-        return
-
-    for one, own in zip(asked, decision.members or (decision,), strict=True):
-        one.decision = own
-    if not decision.allowed:
-        denying = next((one for one in asked if one.decision and not one.decision.allowed), asked[0])
-        admission.denied = Asked(denying.limit, denying.policy, denying.key, denying.cost, decision)
-    elif decision.delay_ms:
-        yield lambda io: io.sleep(decision.delay)
-
-
-def _quietly(ask: Callable[[Any], Any]) -> Steps[Any]:
-    """Ask without a line of the client in the log: _on_error writes one that says what follows."""
-    token = is_for_limits.set(True)
-    try:
-        return (yield ask)
-    finally:
-        is_for_limits.reset(token)
-
-
-def _on_error(asked: list[Asked], error: Unavailable, admission: Admission) -> Steps[None]:
-    """No decision was made. The strictest of the limits counts."""
-    for one in asked:
-        rule = one.limit.on_error or admission.settings.on_error
-        verdict = (yield functools.partial(_do, rule, error)) if callable(rule) else rule
-        if verdict == "deny":
-            admission.error = error
-        elif verdict != "allow":
-            raise ValueError(f'on_error gave {verdict!r}, not "allow" or "deny"')
-    if admission.settings.pace.is_time():
-        follows = "requests are answered 503" if admission.error else "requests pass"
-        log.warning("no decision from the rate limiter: %s; %s", error, follows)
+def id_text(text: str) -> str:
+    """As the daemon takes it: at most 256 bytes, none of them a control byte."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= ID_BYTES_MAX and text.isprintable():
+        return text
+    start = re.sub(r"[^ -~]", "?", text)[:64]
+    return f"{start}#{hashlib.sha256(data).hexdigest()}"
 
 
 # ---- limits at functions ----
@@ -612,7 +475,27 @@ def policies_of(limits: Sequence[Limit]) -> tuple[list[str], bool]:
 UNKNOWN = "*"  # the name of all paths that have no endpoint
 
 
-def endpoint_name(function: Any) -> str:
-    if function is None:
-        return UNKNOWN
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+def qualified_name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def qualified(function: Any) -> Endpoint:
+    """The endpoint of a function that has no route of its own. It belongs to the function within all decorators."""
+    *_, innermost = within(function)
+    return Endpoint(qualified_name(function), getattr(innermost, "__func__", innermost))
+
+
+def route_name(methods: Iterable[str], pattern: str) -> str:
+    """The name of an endpoint: its methods, without a HEAD that comes with GET, and its pattern. No methods: all."""
+    declared = set(methods)
+    shown = sorted(declared - {"HEAD"} if "GET" in declared else declared)
+    return f"{','.join(shown)} {pattern}" if shown else pattern
+
+
+def within(function: Any) -> Iterable[Any]:
+    """The function, and those that it wraps, as functools.wraps and functools.partial leave them."""
+    for _ in range(100):
+        yield function
+        function = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        if function is None:
+            return

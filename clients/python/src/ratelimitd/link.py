@@ -65,6 +65,10 @@ class Link:
     def features(self) -> frozenset[str]:
         return self._wire.features
 
+    @property
+    def is_described(self) -> bool:
+        return self._wire.is_described
+
     def probe(self) -> None:
         """Before a call on an idle connection: see whether the daemon has closed it meanwhile."""
         if not self._pending:

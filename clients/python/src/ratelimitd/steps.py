@@ -18,11 +18,26 @@ Step = Callable[["Io"], Any]
 Steps = Generator[Step, Any, T]
 
 
+LONGEST_SLEEP_S = 86_400.0  # some timers take no more than 2^31 ms
+
+
+def sleep(seconds: float) -> None:
+    while seconds > 0:
+        time.sleep(min(seconds, LONGEST_SLEEP_S))
+        seconds -= LONGEST_SLEEP_S
+
+
+async def asleep(seconds: float) -> None:
+    while seconds > 0:
+        await asyncio.sleep(min(seconds, LONGEST_SLEEP_S))
+        seconds -= LONGEST_SLEEP_S
+
+
 class Io(NamedTuple):
     """What a step may use: the client, and a way to sleep."""
 
     client: Any
-    sleep: Callable[[float], Any] = time.sleep
+    sleep: Callable[[float], Any] = sleep
 
 
 def run(steps: Steps[T], client: Any) -> T:
@@ -45,7 +60,7 @@ def run(steps: Steps[T], client: Any) -> T:
 
 
 async def arun(steps: Steps[T], client: Any) -> T:
-    io = Io(client, asyncio.sleep)
+    io = Io(client, asleep)
     try:
         step = next(steps)
         while True:

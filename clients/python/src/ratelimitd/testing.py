@@ -32,7 +32,7 @@ from .link import Link
 T = TypeVar("T")
 
 FAKE_LIMIT = 1_000_000
-FEATURES = frozenset(("name", "reserve_inline", "abandon"))
+FEATURES = frozenset(("name", "id", "reserve_inline", "abandon"))
 START_S = 1_700_000_000  # where the clock of a test begins, in seconds since 1970
 READY_TIMEOUT_S = 30
 
@@ -157,7 +157,7 @@ class FakeLimiter(Client, Script):
 
     def __init__(self, **options: Any) -> None:
         Script.__init__(self)
-        Client.__init__(self, "fake", **options)
+        Client.__init__(self, f"fake-{id(self)}", **options)
         self.features = FEATURES
 
     def _exchange(self, call: Call[T], until: float) -> tuple[T, Connection]:
@@ -177,7 +177,7 @@ class AsyncFakeLimiter(AsyncClient, Script):
 
     def __init__(self, **options: Any) -> None:
         Script.__init__(self)
-        AsyncClient.__init__(self, "fake", **options)
+        AsyncClient.__init__(self, f"fake-{id(self)}", **options)
         self.features = FEATURES
 
     async def _exchange(self, call: Call[T], timeout: float) -> tuple[T, Link]:

@@ -60,6 +60,7 @@ class Wire:
         self._abandoned: dict[int, Call[Any]] = {}
         self._hello_id = 0
         self.features: frozenset[str] = frozenset()  # of the daemon, once its answer to hello has come
+        self.is_described = False  # it has come
 
     @property
     def is_silent(self) -> bool:
@@ -131,7 +132,7 @@ class Wire:
             raise Broken("protocol", "an answer to a call that was never made")
         self.has_answered = True
         if msgid == self._hello_id:
-            self.features = _features(result)
+            self.features, self.is_described = _features(result), True
         call = self._waiting.pop(msgid, None)
         if call is not None:
             answers.append((msgid, _outcome(call, error, result)))

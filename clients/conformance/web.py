@@ -79,10 +79,13 @@ class Service:
                                  arguments=["--test-clock"])
         self.clock_us = START_OF_CLOCK_US
         self.set_clock()
+        with self.daemon.client() as client:
+            self.features = client.call("hello", {"describe": True}).get("features", ())
         self.argv, self.folder, self.log = argv, folder, log
         self.env = {**env, "RATELIMIT_SOCKET": self.daemon.socket, "TIMEOUT_MS": TIMEOUT_MS}
         self.name = None  # RATELIMIT_SERVICE
         self.mistake = None  # MISTAKE: a mistake of attacks.yaml
+        self.is_stopped = False  # after a mistake: the next case starts it anew
         self.was_away = False  # the daemon, in the case before
         self.process = None
         self.missing = None  # why the service cannot run here
@@ -142,6 +145,9 @@ class Service:
             self.was_away = False
         if not self.daemon.running:
             self.daemon.start()
+        if self.is_stopped:
+            self.start()
+            self.is_stopped = False
         self.rename(None)
         self.clock_us += BETWEEN_CASES_US
         self.set_clock()
@@ -157,9 +163,7 @@ class Service:
 
     def lacks(self, feature):
         """Why a case that needs this feature of the daemon cannot run; None if it can."""
-        with self.daemon.client() as client:
-            is_there = feature is None or feature in client.call("hello", {"describe": True}).get("features", ())
-        return None if is_there else f"this daemon has no feature {feature}"
+        return None if feature is None or feature in self.features else f"this daemon has no feature {feature}"
 
     def stat(self, name):
         with self.daemon.client() as client:
@@ -336,7 +340,7 @@ def logged_complaint(service, step):
 
 
 def make_a_mistake(service, step, transcript):
-    """Start the service with this mistake in it, ask, and start it anew without."""
+    """Start the service with this mistake in it, ask, and stop it."""
     answers = []
     service.stop_process()
     try:
@@ -350,10 +354,10 @@ def make_a_mistake(service, step, transcript):
     except Failed as error:
         transcript.append(f"ended    {error}")
         found = None
-    said = service.said()
     complaint_of_end = service.stop_process()
+    said = service.said()
     service.mistake = None
-    service.start()
+    service.is_stopped = True
     if not found and 429 not in [answer.status for answer in answers] and not re.search(step["says"], said):
         found = f"it does not say {step['says']}: {said[-500:]}"
     if found or complaint_of_end:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from socketserver import ThreadingMixIn
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import django
@@ -14,19 +15,25 @@ from django.core.asgi import get_asgi_application
 from django.core.handlers.asgi import ASGIRequest
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.urls import path
+from django.urls import include, path
 from django.views.decorators.http import require_POST
 from serve import serve
 
 from ratelimitd import Decision
-from ratelimitd.django import composite, ip, ratelimit
+from ratelimitd.django import NOT_LIMITED, composite, ip, ratelimit
 
 TEXT = "text/plain; charset=utf-8"
 
 settings.configure(
     ROOT_URLCONF=__name__,
     ALLOWED_HOSTS=["*"],
-    MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware"],
+    MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware", "django_attacks.find_user"],
+    LOGGING={
+        "version": 1,
+        "disable_existing_loggers": False,
+        "handlers": {"all": {"class": "logging.StreamHandler"}},
+        "root": {"handlers": ["all"]},
+    },
     RATELIMIT={"default": "web", "timeout": float(os.environ.get("TIMEOUT_MS", "250")) / 1000},
 )
 
@@ -53,7 +60,7 @@ async def inline(request: HttpRequest) -> HttpResponse:
 
 
 @ratelimit("web")
-@ratelimit("tenant", key=lambda request: request.headers.get("X-Tenant") or None)
+@ratelimit("tenant", key=lambda request: request.headers.get("X-Tenant") or NOT_LIMITED)
 def two(request: HttpRequest) -> HttpResponse:
     return HttpResponse("two\n", content_type=TEXT)
 
@@ -108,7 +115,11 @@ def plan(request: HttpRequest) -> HttpResponse:
     return HttpResponse("plan\n", content_type=TEXT)
 
 
-@ratelimit(lambda request: request.GET.get("policy"))
+def chosen(request: HttpRequest) -> Any:
+    return NOT_LIMITED if request.GET.get("policy") == "free" else request.GET.get("policy")
+
+
+@ratelimit(chosen)
 async def choose(request: HttpRequest) -> HttpResponse:
     return HttpResponse("choose\n", content_type=TEXT)
 
@@ -150,6 +161,7 @@ urlpatterns = [
     path("cost", cost),
     path("skip", skip),
     path("down", down),
+    path("attack/", include("django_attacks")),
 ]
 
 

@@ -3,14 +3,15 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
+import fastapi_attacks
 from fastapi import FastAPI, Form, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from serve import serve
 
 from ratelimitd import AsyncClient, Decision
-from ratelimitd.fastapi import Limit, Limiter, composite, ip
+from ratelimitd.fastapi import NOT_LIMITED, Limit, Limiter, composite, ip
 
 app = FastAPI(default_response_class=PlainTextResponse)
 limiter = Limiter(app, client=AsyncClient(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000))
@@ -46,8 +47,13 @@ async def inline() -> str:
     return "inline\n"
 
 
+def tenant(request: Request) -> Any:
+    return request.headers.get("X-Tenant") or NOT_LIMITED
+
+
 @app.get(
-    "/two", dependencies=[Limit("web"), Limit("tenant", key=lambda request: request.headers.get("X-Tenant") or None)]
+    "/two",
+    dependencies=[Limit("web"), Limit("tenant", key=tenant)],
 )
 async def two() -> str:
     return "two\n"
@@ -102,7 +108,11 @@ async def plan() -> str:
     return "plan\n"
 
 
-@app.get("/choose", dependencies=[Limit(lambda request: request.query_params.get("policy"))])
+def chosen(request: Request) -> Any:
+    return NOT_LIMITED if request.query_params.get("policy") == "free" else request.query_params.get("policy")
+
+
+@app.get("/choose", dependencies=[Limit(chosen)])
 async def choose() -> str:
     return "choose\n"
 
@@ -134,6 +144,8 @@ async def own(response: Response) -> str:
     response.headers["X-RateLimit-Limit"] = "99"
     return "own\n"
 
+
+fastapi_attacks.add(app, limiter)
 
 if __name__ == "__main__":
     serve(app)

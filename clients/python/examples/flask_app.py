@@ -3,12 +3,14 @@
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import flask_attacks
 from flask import Flask, Response, g, request
 from werkzeug.serving import make_server
 
 from ratelimitd import Client, Decision
-from ratelimitd.flask import Limiter, composite, ip
+from ratelimitd.flask import NOT_LIMITED, Limiter, composite, ip
 
 app = Flask(__name__)
 limiter = Limiter(app, client=Client(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000))
@@ -42,7 +44,7 @@ def inline() -> Response:
 
 
 @limiter.limit("web")
-@limiter.limit("tenant", key=lambda: request.headers.get("X-Tenant") or None)
+@limiter.limit("tenant", key=lambda: request.headers.get("X-Tenant") or NOT_LIMITED)
 @app.get("/two")
 def two() -> Response:
     return text("two\n")
@@ -96,7 +98,11 @@ def plan() -> Response:
     return text("plan\n")
 
 
-@limiter.limit(lambda: request.args.get("policy"))
+def chosen() -> Any:
+    return NOT_LIMITED if request.args.get("policy") == "free" else request.args.get("policy")
+
+
+@limiter.limit(chosen)
 @app.get("/choose")
 def choose() -> Response:
     return text("choose\n")
@@ -128,6 +134,8 @@ def own() -> Response:
     response.headers["X-RateLimit-Limit"] = "99"
     return response
 
+
+flask_attacks.add(app, limiter)
 
 if __name__ == "__main__":
     server = make_server("127.0.0.1", int(os.environ["PORT"]), app, threaded=True)

@@ -3,7 +3,9 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from typing import Any
 
+import starlette_attacks
 from serve import serve
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -11,9 +13,10 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
 from ratelimitd import AsyncClient, Decision
-from ratelimitd.starlette import Limiter, composite, ip
+from ratelimitd.starlette import NOT_LIMITED, Limiter, composite, ip
 
-limiter = Limiter(client=AsyncClient(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000))
+client = AsyncClient(timeout=float(os.environ.get("TIMEOUT_MS", "250")) / 1000)
+limiter = Limiter(client=client)
 
 
 @limiter.limit("web")
@@ -43,7 +46,7 @@ async def inline(request: Request) -> PlainTextResponse:
 
 
 @limiter.limit("web")
-@limiter.limit("tenant", key=lambda request: request.headers.get("X-Tenant") or None)
+@limiter.limit("tenant", key=lambda request: request.headers.get("X-Tenant") or NOT_LIMITED)
 async def two(request: Request) -> PlainTextResponse:
     return PlainTextResponse("two\n")
 
@@ -94,7 +97,11 @@ async def plan(request: Request) -> PlainTextResponse:
     return PlainTextResponse("plan\n")
 
 
-@limiter.limit(lambda request: request.query_params.get("policy"))
+def chosen(request: Request) -> Any:
+    return NOT_LIMITED if request.query_params.get("policy") == "free" else request.query_params.get("policy")
+
+
+@limiter.limit(chosen)
 async def choose(request: Request) -> PlainTextResponse:
     return PlainTextResponse("choose\n")
 
@@ -136,9 +143,11 @@ app = Starlette(
         Route("/left", left),
         Route("/guess", guess),
         Route("/own", own),
+        *starlette_attacks.routes(limiter, client),
     ]
 )
 limiter.init_app(app)
+app.add_middleware(starlette_attacks.FindUser)
 
 if __name__ == "__main__":
     serve(app)

@@ -349,11 +349,11 @@ class Settings:
         self.pace = Pace()
         self._services: dict[str | None, str] = {}
         self._names: dict[tuple[str, str], tuple[Any, bool]] = {}
-        if os.environ.get("RATELIMIT_ENABLED") == "0":
+        if not self.enabled:
+            log.warning("enabled=False: no request is limited, as with 0 in RATELIMIT_ENABLED")
+        elif os.environ.get("RATELIMIT_ENABLED") == "0":
             self.enabled = False
             log.warning("RATELIMIT_ENABLED=0: no request is limited")
-        elif not self.enabled:
-            log.warning("enabled=False (as RATELIMIT_ENABLED=0): no request is limited")
 
     def service_for(self, own: str | None) -> str:
         """The name in front of endpoints; `own` is the framework's name for the application."""

@@ -295,7 +295,10 @@ class Driver:
         return keys.Ip(c.get("trusted_proxies") or (), c.get("prefix") or 64, c.get("header") or keys.FORWARDED)
 
     def _key(self, key: keys.Key, c: Fields) -> Fields:
-        return {"key": steps.run(key.steps(View(c)), None)}
+        made = steps.run(key.steps(View(c)), None)
+        if not made:
+            raise ValueError("there is no key")
+        return {"key": made}
 
     def do_ip_key(self, c: Fields) -> Fields:
         return self._key(self._ip(c), c)

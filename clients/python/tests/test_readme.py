@@ -65,6 +65,17 @@ HOSTILE: list[dict[str, Any]] = [
 ]
 
 
+FORGED = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}  # a preflight that is none
+METHODS = ("OPTIONS", "HEAD", "POST", "PUT", "DELETE")
+
+
+def gold_left() -> int:
+    """What a gold client has left of 100, after ten with the ordinary limit: one counter, if the daemon has ids."""
+    with package.Client() as client:
+        client.ping()
+        return 89 if "id" in client.features else 99
+
+
 def test_every_section_with_snippets_has_a_test() -> None:
     sections = {title for title in SECTIONS if snippets(title)}
     assert sections == {"Ask", "When there is no answer", "Flask", "FastAPI", "Starlette", "Django", "In tests"}
@@ -94,8 +105,12 @@ def test_flask() -> None:
     app = executed("Flask")["app"]
     asks = app.test_client()
     assert [asks.get("/search").status_code for _ in range(11)] == [200] * 10 + [429]
-    assert asks.get("/search", headers={"X-Plan": "gold"}).text == "found, 99 left"
+    assert asks.get("/search", headers={"X-Plan": "gold"}).text == f"found, {gold_left()} left"
     assert asks.get("/search").json["violated-policies"] == ["search"]
+    answers = [asks.open("/search", method=method, headers=FORGED) for method in METHODS]
+    assert [one.status_code for one in answers] == [200, 429, 405, 405, 405]  # Flask itself answers OPTIONS
+    assert answers[0].text == ""
+    assert asks.get("/search/").status_code == asks.get("//search;a").status_code == 404
     assert asks.get("/health").text == "ok"
     statuses = [asks.post("/login", **one).status_code for one in HOSTILE]
     assert set(statuses) <= {401, 429}
@@ -107,6 +122,7 @@ def test_flask() -> None:
         last = asks.post("/login", data={"user": f"account-{i}"})
     assert last.status_code == 429
     assert asks.post("/login;a=1", data={"user": "eve"}).status_code == 404
+    assert asks.post("/login", data={"user": "eve"}, headers=FORGED).status_code == 429
 
 
 async def asked(app: Any, path: str, times: int) -> list[int]:
@@ -119,9 +135,11 @@ async def test_fastapi() -> None:
     assert await asked(names["app"], "/search?q=x", 11) == [200] * 10 + [429]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://test") as asks:
         answer = await asks.get("/search?q=x", headers={"X-Plan": "gold"})
-        assert answer.json() == {"found": "x", "left": 88}  # of `web`, which has less left
+        assert answer.json() == {"found": "x", "left": 83}  # of `web`, which has less left
         denied = {"X-Forwarded-For": "203.0.113.9", "X-Plan": "silver"}
         assert [(await asks.get(f"/search{end}?q=x", headers=denied)).status_code for end in ("", ";a=1")] == [429, 404]
+        forged = [await asks.request(method, "/search?q=x", headers=FORGED) for method in METHODS]
+        assert {one.status_code for one in forged} == {405}
         gold = {"X-Plan": "gold"}
         odd = [[("X-Tenant", "")], [("X-Tenant", "a|%7C" * 999)], [("X-Tenant", "a"), ("X-Tenant", "b")]]
         assert [(await asks.get("/search?q=x", headers=[*one, *gold.items()])).status_code for one in odd] == [200] * 3
@@ -132,6 +150,10 @@ async def test_starlette() -> None:
     names = executed("Starlette")
     assert await asked(names["app"], "/report", 3) == [200] * 3
     assert await asked(names["app"], "/report;a=1", 1) == [404]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(names["app"]), base_url="http://test") as asks:
+        forged = [(await asks.request(method, "/report", headers=FORGED)).status_code for method in METHODS]
+        assert forged == [405, 200, 405, 405, 405]
+        assert (await asks.head("/report")).headers["RateLimit"].endswith('"report";r=1')
     await names["limiter"].client.aclose()
 
 
@@ -157,6 +179,9 @@ print([asks.post("/login", {"user": name}).status_code for name in ("zoe", "Zoe"
 print([asks.post("/login", {"user": str(i)}, headers={"X-Forwarded-For": str(i)}).status_code for i in range(30)][-1])
 print([asks.get("/search").status_code for _ in range(11)].count(200))
 print(asks.get("/search", headers={"X-Plan": "gold"}).content.decode(), asks.get("/report").content.decode())
+forged = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+print([asks.generic(method, "/search", headers=forged).status_code for method in ("OPTIONS", "HEAD", "POST", "PUT")])
+print(asks.options("/login", headers=forged).status_code)
 """
     env = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
@@ -166,7 +191,9 @@ print(asks.get("/search", headers={"X-Plan": "gold"}).content.decode(), asks.get
         "[401, 401, 401, 401, 401, 429]",
         "429",
         "10",
-        "found, 99 left report",
+        f"found, {gold_left()} left report",
+        "[429, 429, 429, 429]",
+        "429",
     ], done.stderr
 
 

@@ -13,8 +13,10 @@ from .aio import AsyncClient, AsyncReservation, AsyncSlot
 from .client import Client, Reservation, Slot
 from .decision import NO_LIMIT, Decision
 from .errors import Denied, RateLimitError, Refused, Unavailable
+from .keys import NOT_LIMITED
 
 __all__ = [
+    "NOT_LIMITED",
     "NO_LIMIT",
     "AsyncClient",
     "AsyncReservation",

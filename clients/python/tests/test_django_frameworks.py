@@ -67,7 +67,7 @@ def above(request: Any) -> Response:
 
 
 class Thing(APIView):
-    @method_decorator(limits.ratelimit("3/h"))
+    @limits.ratelimit("3/h")
     def get(self, request: Any) -> Response:
         return Response("get")
 

@@ -278,6 +278,12 @@ def test_a_service_that_many_programs_have_is_a_warning(
     assert [one.levelname for one in caplog.records] == [level]
 
 
+@pytest.mark.parametrize("parts", [(), ("",), (7,), ("x", None)])
+def test_parts_of_a_key_that_are_none_are_refused(parts: Any) -> None:
+    with pytest.raises(ValueError, match="part"):
+        of_flask.composite(*parts)
+
+
 # ---- Starlette and FastAPI
 
 

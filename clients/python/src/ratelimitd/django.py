@@ -56,10 +56,10 @@ from .limits import (
     as_limits,
     mark,
     marks,
+    of_route,
     policies_of,
     qualified,
     qualified_name,
-    route_name,
     within,
 )
 from .steps import Steps, arun, run
@@ -159,18 +159,18 @@ class _Request:
             return Endpoint(UNKNOWN, None)
         pattern = _without_language(match.route, getattr(self.request, "urlconf", None))
         if self.function is None or any(one is self.function for one in within(match.func)):
-            return Endpoint(pattern, match.func)
+            return of_route((), pattern, match.func)
         operation = getattr(self.function, "_ninja_operation", None)
         if operation is not None:
-            return Endpoint(route_name(operation.methods, pattern), operation)
+            return of_route(operation.methods, pattern, self.function)
         kind = getattr(match.func, "view_class", None) or getattr(match.func, "cls", None)
         method = getattr(self.function, "__name__", "")
         if method and kind is not None and (method == "dispatch" or kind.__name__ == method):  # that of @api_view
-            return Endpoint(pattern, match.func)
+            return of_route((), pattern, match.func)
         actions = getattr(match.func, "actions", None) or {}  # of a ViewSet of the REST framework
         verbs = [verb for verb, action in actions.items() if action == method]
         if kind is not None and (verbs or (method in kind.http_method_names and hasattr(kind, method))):
-            return Endpoint(route_name(map(str.upper, verbs or [method]), pattern), (match.func, method))
+            return of_route(map(str.upper, verbs or [method]), pattern, self.function)
         return qualified(self.function)
 
     @property
@@ -251,25 +251,27 @@ def _asking(view: F) -> F:
     """The view, with its limits around it: those that are marked at what this returns."""
 
     @functools.wraps(view)
-    async def asks_async(request: Any, *args: Any, **named: Any) -> Any:
+    async def asks_async(*args: Any, **named: Any) -> Any:
+        request = _request_in(args, named)
         # Without ASGI this loop ends with the view, and a connection with it; but then nothing else waits for the loop.
         is_asgi = isinstance(_plain(request), ASGIRequest)
         place = _Place(request, is_async=True, client=_config().async_client if is_asgi else _config().client)
 
         async def answer() -> Any:
             admission = await place.ado(_admit(marks(asks_async), request, asks_async, True))
-            response = _refusal(admission) if admission.refused else await view(request, *args, **named)
+            response = _refusal(admission) if admission.refused else await view(*args, **named)
             return await response if inspect.isawaitable(response) else response
 
         return await place.alead(answer)
 
     @functools.wraps(view)
-    def asks(request: Any, *args: Any, **named: Any) -> Any:
+    def asks(*args: Any, **named: Any) -> Any:
+        request = _request_in(args, named)
         place = _Place(request, is_async=False, client=_config().client)
 
         def answer() -> Any:
             admission = place.do(_admit(marks(asks), request, asks, False))
-            return _refusal(admission) if admission.refused else view(request, *args, **named)
+            return _refusal(admission) if admission.refused else view(*args, **named)
 
         return place.lead(answer)
 
@@ -277,6 +279,14 @@ def _asking(view: F) -> F:
     vars(asking).pop(MARK, None)  # what functools.wraps took along is asked by the view within
     setattr(asking, ASKS, (asking,))
     return asking  # type: ignore[no-any-return]
+
+
+def _request_in(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A method of a class has the request behind the object."""
+    found = next((one for one in (*args[:2], named.get("request")) if hasattr(one, "META")), None)
+    if found is None:
+        raise TypeError("a limit stands at a view: its first argument is the request")
+    return found
 
 
 def _plain(request: Any) -> Any:

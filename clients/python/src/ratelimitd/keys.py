@@ -244,6 +244,11 @@ class Composite(Key):
     """Several keys as one. Where one of them is missing, there is no key."""
 
     def __init__(self, parts: Sequence[KeyLike]) -> None:
+        for part in parts:
+            if part == "" or not (isinstance(part, (Key, str)) or callable(part)):
+                raise ValueError(f"a part of a key is a Key such as ip, a text or a function, not {part!r}")
+        if not parts:
+            raise ValueError("composite has no parts")
         self.parts = parts
 
     def steps(self, request: Request) -> KeySteps:

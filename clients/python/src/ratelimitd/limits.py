@@ -479,6 +479,12 @@ def qualified_name(function: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
+def of_route(methods: Iterable[str], pattern: str, function: Any) -> Endpoint:
+    """The endpoint of a route. A program that makes its application anew, as tests do, has the same ones."""
+    name = route_name(methods, pattern)
+    return Endpoint(name, (name, qualified_name(function)))
+
+
 def qualified(function: Any) -> Endpoint:
     """The endpoint of a function that has no route of its own. It belongs to the function within all decorators."""
     *_, innermost = within(function)

@@ -43,10 +43,10 @@ from .limits import (
     as_limits,
     mark,
     marks,
+    of_route,
     policies_of,
     qualified,
     qualified_name,
-    route_name,
     within,
 )
 from .steps import arun
@@ -176,10 +176,9 @@ class State:
         found = self.found
         methods = ["WEBSOCKET"] if self.scope["type"] == "websocket" else found.methods
         if function is None or any(one is function for one in within(found.endpoint)):
-            return Endpoint(route_name(methods, found.pattern), found.endpoint)
+            return of_route(methods, found.pattern, found.endpoint)
         if inspect.isclass(found.endpoint) and isinstance(instance, found.endpoint):
-            name = function.__name__
-            return Endpoint(route_name([name.upper()], found.pattern), (found.endpoint, name))
+            return of_route([function.__name__.upper()], found.pattern, function)
         return qualified(function)
 
 

@@ -63,7 +63,7 @@ CLIENT_SETTINGS = {  # where a client lists the settings of an inline policy: it
     "clients/go/settings.go": r"^var settingNames = [^}]*}",
     "clients/lua/ratelimitd/limit.lua": r"^local SETTINGS = .*?^}",
     "clients/node/src/policies.ts": r"^const OTHERS = .*?^\]",
-    "clients/python/src/ratelimitd/limits.py": r"^SETTINGS = .*?^}",
+    "clients/python/src/ratelimitd/limits.py": r"^class InlineSettings.*?(?=^class )",
 }
 
 

@@ -189,6 +189,16 @@ def test_units_beyond_what_is_left_are_said_once(
     assert len([one for one in caplog.records if "not all were left" in one.getMessage()]) == 1
 
 
+def test_of_two_limits_for_one_counter_the_stricter_rule_counts_without_a_daemon(
+    app: flask.Flask, fake: FakeLimiter
+) -> None:
+    limiter = of_flask.Limiter(app, client=fake, on_error="allow")
+    app.get("/")(limiter.limit("web")(limiter.limit("web", on_error="deny")(returns("ok"))))
+    app.get("/b", endpoint="b")(limiter.limit("web", on_error="deny")(limiter.limit("web")(returns("ok"))))
+    fake.unavailable()
+    assert [app.test_client().get(one).status_code for one in ("/", "/b")] == [503, 503]
+
+
 # ---- Flask: under which name
 
 
@@ -463,11 +473,12 @@ def test_a_limit_that_moves_carries_the_name_of_its_endpoint(app: flask.Flask, f
     @limiter.limit("3/h")
     @limiter.limit(limit=lambda: next(turns), algorithm="token_bucket", window="1h", burst=5)
     @limiter.limit(limit=lambda: next(turns), window="1h", id="mine")
+    @limiter.limit(limit=lambda: next(turns), window="1h", name="all", per_endpoint=False)
     def view() -> str:
         return "ok"
 
     app.test_client().get("/")
-    assert [policy.get("id") for _, policy, *_ in fake.calls] == ["GET /", "GET /#2", None, None, "mine"]
+    assert [policy.get("id") for _, policy, *_ in fake.calls] == ["GET /", "GET /#2", None, None, "mine", "all#5"]
 
 
 def test_an_id_fits_the_daemon() -> None:

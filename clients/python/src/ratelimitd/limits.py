@@ -221,6 +221,12 @@ class Limit:
         """May its numbers be others in the next request?"""
         return callable(self.parts.limit) or callable(self.parts.policy)
 
+    @property
+    def moving_name(self) -> str:
+        """What a limit that moves is called where it does not count for an endpoint."""
+        function = self.parts.limit if callable(self.parts.limit) else self.parts.policy
+        return self.parts.name or qualified_name(function)
+
     def say_nothing_given(self, what: str, endpoint: str) -> None:
         """ "no key" or "no policy", once."""
         if what in self._unsaid:

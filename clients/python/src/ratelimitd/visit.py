@@ -50,6 +50,7 @@ class Asked:
     held: Any = None  # a slot or a reservation
     is_certain: bool = False  # a reservation that is charged whatever the response is
     is_returned: bool = False  # a later place refused, so its units went back
+    others: list[Limit] = field(default_factory=list)  # of the same place, for the same counter
 
     def is_same(self, other: Asked) -> bool:
         """The same counter: it is charged once a request."""
@@ -215,14 +216,14 @@ def _prepare(limit: Limit, admission: Admission, visit: Visit, client: Any) -> S
         admission.lacks_key = limit.on_error != "allow"
         return
 
-    key = made
+    key, name = made, ""
     if has_endpoint(limit, policy):
         endpoint, service = request.endpoint, settings.service_for(request.service)
         name = limit.endpoint or endpoint.name
         settings.claim(service, name, endpoint.handler, limit.endpoint is not None)
         key = key_for(limit, policy, service, name, made)
-        if limit.is_moving and isinstance(policy, Mapping):
-            policy = with_id(policy, name, visit.n_moving)
+    if limit.is_moving and isinstance(policy, Mapping):
+        policy = with_id(policy, name or limit.moving_name, visit.n_moving)
     cost = (yield functools.partial(call, request, limit.cost)) if callable(limit.cost) else limit.cost
     _add(Asked(limit, policy, key, whole_number("cost", cost), settings, client), admission, visit)
 
@@ -232,8 +233,9 @@ def _add(asked: Asked, admission: Admission, visit: Visit) -> None:
     for one in admission.asked:
         if one.is_same(asked):
             one.cost = max(one.cost, asked.cost)
+            one.others.append(asked.limit)
             if _rank(asked.limit) > _rank(one.limit):
-                one.limit = asked.limit
+                one.limit, one.others[-1] = asked.limit, one.limit
             return
     earlier = [one for one in visit.asked if one.is_same(asked)]
     if any(one.limit.slot and one.held for one in earlier):
@@ -394,8 +396,8 @@ def _quietly(ask: Callable[[Any], Any]) -> Steps[Any]:
 
 def _on_error(asked: list[Asked], error: Unavailable, admission: Admission) -> Steps[None]:
     """No decision was made. The strictest of the limits counts."""
-    for one in asked:
-        rule = one.limit.on_error or admission.settings.on_error
+    for limit in (limit for one in asked for limit in (one.limit, *one.others)):
+        rule = limit.on_error or admission.settings.on_error
         verdict = (yield functools.partial(_do, rule, error)) if callable(rule) else rule
         if verdict == "deny":
             admission.error = error

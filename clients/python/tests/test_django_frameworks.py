@@ -112,6 +112,11 @@ def translated(request: HttpRequest) -> HttpResponse:
     return HttpResponse("hello")
 
 
+def bare(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("bare")
+
+
+limits.ratelimit("never")(bare)
 inner = limits.ratelimit("few", key="k")(lambda request: HttpResponse("ok"))
 
 urlpatterns = [
@@ -124,6 +129,7 @@ urlpatterns = [
     path("things/<pk>", Things.as_view({"get": "retrieve"})),
     path("ninja/", api.urls),
     path("v1/", include([path("x", crud("x"))])),
+    path("bare", bare),
     path("twice", limits.ratelimit("web", key="k")(lambda request: inner(request))),
     path("denies", limits.ratelimit("web", key="k", charge_when=lambda response: True)(lambda request: inner(request))),
     *i18n_patterns(path("hello", translated)),
@@ -185,6 +191,12 @@ def test_a_limit_above_an_operation_of_ninja_is_refused() -> None:
         @other.get("/x")
         def x(request: HttpRequest) -> str:
             return "x"
+
+
+def test_a_pattern_with_the_function_without_its_limit_is_an_error(browser: Browser) -> None:
+    assert browser.get("/bare").status_code == 500
+    with pytest.raises(Exception, match="bare would never be asked"):
+        limits.verify()
 
 
 def test_the_languages_of_a_page_are_one_endpoint(browser: Browser, fake: FakeLimiter) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -39,7 +39,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
 from django.core.signals import setting_changed
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import get_urlconf
+from django.urls import get_resolver, get_urlconf
 from django.utils.translation import get_language
 
 from .aio import AsyncClient
@@ -99,6 +99,7 @@ NAMES = {
     "service",
 }
 ASKS = "__ratelimited__"  # at a function that asks: itself; method_decorator and functools.wraps copy it to others
+ABOVE = "__ratelimit_above__"  # at a function: itself, and what asks around it
 VISIT = "_ratelimitd"  # of the request
 
 _declared: list[Limit] = []
@@ -240,8 +241,30 @@ def exempt(view: F) -> F:
 def verify() -> None:
     """For an AppConfig.ready() or a system check: Refused, naming the policies that the daemon does not have."""
     config = _config()
+    for view in _views(get_resolver()) if hasattr(django_settings, "ROOT_URLCONF") else ():
+        _require_order(view)
     names, has_inline = policies_of([*config.default, *_declared])
     config.client.verify(names, inline=has_inline)
+
+
+def _views(resolver: Any) -> Iterator[Any]:
+    for one in resolver.url_patterns:
+        if hasattr(one, "url_patterns"):
+            yield from _views(one)
+        else:
+            yield one.callback
+
+
+def _require_order(view: Any) -> None:
+    """ImproperlyConfigured where the bare function is routed, and the limited one is not."""
+    above = getattr(view, ABOVE, None)
+    if above is None or above[0] is not view:
+        return
+    resolver = get_resolver(get_urlconf())
+    if not any(one is above[1] for other in _views(resolver) for one in within(other)):
+        raise ImproperlyConfigured(
+            f"the limit at {qualified_name(view)} would never be asked: the URL pattern has the function without it"
+        )
 
 
 # ---- what asks ----
@@ -278,6 +301,8 @@ def _asking(view: F) -> F:
     asking: Any = asks_async if iscoroutinefunction(view) else asks
     vars(asking).pop(MARK, None)  # what functools.wraps took along is asked by the view within
     setattr(asking, ASKS, (asking,))
+    if inspect.isfunction(view):
+        setattr(view, ABOVE, (view, asking))
     return asking  # type: ignore[no-any-return]
 
 
@@ -419,12 +444,14 @@ class RateLimitMiddleware:
         return await _Place(request, is_async=True, client=_config().async_client).alead(answer)
 
     def _process_view(self, request: HttpRequest, view: Any, *_: Any) -> Any:
+        _require_order(view)
         if marks(view) is not None or not _config().default:
             return None
         admission = run(_admit(_config().default, request, None, False), _config().client)
         return _refusal(admission) if admission.refused else None
 
     async def _process_view_async(self, request: HttpRequest, view: Any, *_: Any) -> Any:
+        _require_order(view)
         if marks(view) is not None or not _config().default:
             return None
         admission = await arun(_admit(_config().default, request, None, True), _config().async_client)

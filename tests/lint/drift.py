@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tracked import tracked
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -31,7 +33,7 @@ def every_error_code_is_in_the_protocol():
 
 
 def every_counter_is_in_the_protocol():
-    headers = [path.read_text() for path in sorted((ROOT / "src").rglob("*.h")) if "COUNTERS_DECLARE(" in path.read_text()]
+    headers = [path.read_text() for path in tracked(ROOT, "*.h", below="src") if "COUNTERS_DECLARE(" in path.read_text()]
     names = [name for text in headers for name in re.findall(r"^ +(?:COUNTER|GAUGE)\((\w+),", text, re.M)]
     return missing_names(names, "proto/PROTOCOL.md") if names else ["src: no lists of counters found"]
 
@@ -82,7 +84,7 @@ def every_setting_of_an_inline_policy_is_in_the_clients():
 
 
 def commands_of_the_script():
-    return sorted({command for path in [*(ROOT / "lua").glob("*.lua"), ROOT / "lua" / "stitch.py"]
+    return sorted({command for path in tracked(ROOT, "*.lua", "stitch.py", below="lua")
                    for command in re.findall(r"\b(?:call|try)\('([A-Z]+)'", path.read_text())})
 
 
@@ -129,7 +131,7 @@ def every_algorithm_has_c_code_a_lua_file_and_a_definition():
 def every_algorithm_is_in_the_documents():
     """By the name that a configuration has for it: in the lists of the manual page, of what it is for and of what it promises,
     of the bytes of its keys, and of what explain shows of its state."""
-    names = sorted({name for path in (ROOT / "src" / "limit").glob("*.c") if path.name != "compat.c"
+    names = sorted({name for path in tracked(ROOT, "*.c", below="src/limit") if path.name != "compat.c"
                     for name in re.findall(r'\.name = "(\w+)"', path.read_text())})
     state = re.search(r"^A `state` holds integers.*?^A `compat`", document("proto/PROTOCOL.md"), re.M | re.S)
     lists = [("src/man/ratelimitd.yaml.5", document("src/man/ratelimitd.yaml.5"), r"^\.It Cm (?:\w+ , )?{}\b"),
@@ -148,8 +150,7 @@ def anchors_of(path):
 
 def every_link_of_the_documents_has_a_target():
     complaints = []
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "proto").rglob("*.md"), *(ROOT / "lua").glob("*.md"),
-                 *(ROOT / "clients").glob("*/*.md")]:
+    for path in tracked(ROOT, "*.md"):
         for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", path.read_text()):
             page = path.parent / target if target else path
             if not page.exists():

@@ -18,10 +18,10 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import drift
+from tracked import tracked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LONGEST_FILE = {"src": 650, "tests": 900, "clients": 900}  # lines; the aim is about 500, tables of cases may be longer
-INSTALLED = {"__pycache__", "node_modules", "dist", "build", "target", ".venv"}  # folders that tools create in clients/
 
 CHECKS = []
 
@@ -33,12 +33,7 @@ def check(function):
 
 def files(*patterns, within=("src", "proto", "lua", "tests", "systemd", "clients")):
     """Paths of the project's own files that match, relative to its root."""
-    found = set()
-    for folder in within:
-        for pattern in patterns:
-            found.update(path for path in (ROOT / folder).rglob(pattern) if path.is_file())
-    names = sorted(path.relative_to(ROOT) for path in found)
-    return [str(name) for name in names if not INSTALLED & set(name.parts)]
+    return sorted(str(path.relative_to(ROOT)) for folder in within for path in tracked(ROOT, *patterns, below=folder))
 
 
 def text(path):
@@ -84,7 +79,7 @@ def cppcheck_finds_nothing():
     return tool("cppcheck", "--quiet", "--error-exitcode=1", "--enable=warning,performance,portability", "--inline-suppr",
                 "--std=c11", "-j", str(os.cpu_count() or 1), "-I", ".", "-I", "src", "-D_GNU_SOURCE",
                 "--suppress=missingIncludeSystem", "--suppress=normalCheckLevelMaxBranches",
-                "--template={file}:{line}: {severity}: {message} ({id})", "src", "proto")
+                "--template={file}:{line}: {severity}: {message} ({id})", *files("*.c", within=("src", "proto")))
 
 
 @check

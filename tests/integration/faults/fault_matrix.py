@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
+sys.path.append(str(ROOT / "tests" / "lint"))
+from tracked import tracked  # noqa: E402
+
 PAGE = ROOT / "docs" / "faults.md"
 STEADY = "steady"  # the load of fault_load.py
 
@@ -253,7 +256,7 @@ def rendered(proofs):
 def proofs_of_this_folder():
     """The tests with @proves, by row, out of the text of the files: the page needs no server."""
     found = {}
-    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+    for path in tracked(ROOT, "test_*.py", below="tests/integration/faults"):
         for number, name in re.findall(r"^@proves\((\d+)\)\n(?:[@ ].*\n)*def (test_\w+)", path.read_text(), re.M):
             found.setdefault(int(number), []).append(f"{path.stem}: {name}")
     return found
@@ -266,7 +269,7 @@ def proves(number):
 def complaints():
     """Rows without a test, tests that do not exist, and a page that differs."""
     found, proofs = [], proofs_of_this_folder()
-    files = {path.stem: path.read_text() for path in (ROOT / "tests").rglob("test_*.[cp]*")}
+    files = {path.stem: path.read_text() for path in tracked(ROOT, "test_*.c", "test_*.py", below="tests")}
     for number, row in ROWS.items():
         if not row.tests and number not in proofs:
             found.append(f"fault_matrix.py: row {number} has no test")

@@ -1,8 +1,8 @@
 """run.py: runs every test of the repository, and adds up the results. `./dev test`, `./dev lint` and `./dev fuzz` call it.
 
 A step is one tool on one build. Each step writes JUnit XML under build/test/, and the sums come from there: a test without a
-report has not passed. The last line is "N passed, N failed, N skipped"; the exit status is 0 only if none failed and some
-passed.
+report has not passed. A test of a full run that fails is run again alone at the end: again.py. The last line is "N passed, N
+failed, N skipped"; the exit status is 0 only if none failed and some passed.
 """
 
 import argparse
@@ -19,9 +19,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "clients"))
+import again  # noqa: E402
 from steps import Count, of_junit  # noqa: E402
 
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "FAILED_TESTS"}  # tests call ./dev test, too
+RUN_AGAIN = None  # in a full run: the folder for tests that failed
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
 LANES = 2  # parallel integration tests, which mostly wait for processes
@@ -40,8 +43,13 @@ def tool(name, argv, env=None):
     log = RESULTS / f"{slug(name)}.log"
     with open(log, "wb") as out:
         code = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                              env={**os.environ, **(env or {})}).returncode
+                              env={**ENVIRONMENT, **(env or {})}).returncode
     return code, log.read_text(errors="replace")
+
+
+def leave(found):
+    for one in found if RUN_AGAIN else ():
+        one.leave(RUN_AGAIN)
 
 
 def show(output, lines=200):
@@ -57,20 +65,24 @@ def junit(path):
     return of_junit([path] if path.exists() else [])
 
 
-def ctest_junit(path):
-    """A CTest report as a Count, each test of a cmocka program counted by itself."""
-    count = Count()
-    if not path.exists():
-        return count
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
+def of_ctest(path):
+    """(its name, its Count, why it failed or None) of each program in a CTest report, each test of cmocka counted by itself."""
+    for case in ElementTree.parse(path).getroot().iter("testcase") if path.exists() else ():
         output = case.findtext("system-out") or ""
-        one = Count(output.count("[       OK ]"), len(re.findall(r"\[  FAILED  \] \w+$", output, re.M)) // 2,
-                    len(re.findall(r"\[  SKIPPED \] \w+$", output, re.M)))
+        failed = re.findall(r"\[  FAILED  \] (\w+)$", output, re.M)  # each twice: the end of the output lists them
+        one = Count(output.count("[       OK ]"), len(failed) // 2, len(re.findall(r"\[  SKIPPED \] \w+$", output, re.M)))
         if case.get("status") == "run":
-            count += one if one.passed + one.skipped else Count(1)
+            yield case.get("name"), one if one.passed + one.skipped else Count(1), None
         else:  # it failed, or did not run; a crash names no test, so it counts here
-            count += Count(one.passed, max(one.failed, 1), one.skipped)
-    return count
+            reason = ", ".join(dict.fromkeys(failed)) or f"{case.get('status')} without a failed test"
+            yield case.get("name"), Count(one.passed, max(one.failed, 1), one.skipped), reason
+
+
+def failed_in_ctest(preset, found):
+    for name, count, reason in found:
+        if reason:
+            argv = ["ctest", "--test-dir", f"build/{preset}", "-R", f"^{name}$", "--no-tests=error", "--output-on-failure"]
+            yield again.Failed(name, count.failed, f"{reason} (ctest-{preset}.log)", argv, "^100% tests passed, 0 tests failed out of 1")
 
 
 def build(preset, targets=()):
@@ -95,9 +107,11 @@ def ctest(preset, names=()):
         if names:
             argv += ["-R", "|".join(re.escape(name) for name in names)]
         code, output = tool(f"ctest {preset}", argv)
-        count = ctest_junit(report)
+        found = list(of_ctest(report))
+        count = sum((one for _, one, _ in found), Count())
         if code:
             show(output)
+            leave(failed_in_ctest(preset, found))
             count.failed = max(count.failed, 1)
         return count
 
@@ -112,11 +126,13 @@ def pytest(title, preset, paths, *selection, env=None):
         report = RESULTS / f"{slug(name)}.xml"
         report.unlink(missing_ok=True)
         present = [f"tests/{path}" for path in paths if (ROOT / "tests" / path).exists()]
-        argv = [sys.executable, "-m", "pytest", *present, "-q", "-ra", "--tb=short", f"--junitxml={report}", *selection]
-        code, output = tool(name, argv, {"RATELIMITD_BUILD": str(ROOT / "build" / preset), **(env or {})})
+        python, of_preset = [sys.executable, "-m", "pytest"], {"RATELIMITD_BUILD": str(ROOT / "build" / preset)}
+        argv = [*python, *present, "-q", "-ra", "--tb=short", f"--junitxml={report}", "-o", "junit_family=xunit1", *selection]
+        code, output = tool(name, argv, {**of_preset, **(env or {})})
         count = junit(report)
         if code not in (0, 5):  # 5: nothing was selected
             show(output)
+            leave(again.of_pytest(report, "tests/", python, env=of_preset))
             count.failed = max(count.failed, 1)
         return count
 
@@ -156,11 +172,11 @@ def together(*steps):
     return " and ".join(name for name, _ in steps), step
 
 
-def lint(names=()):
+def lint(names=(), whole=False):
     def step():
         report = RESULTS / "lint.xml"
         report.unlink(missing_ok=True)
-        code, output = tool("lint", [sys.executable, "tests/lint/lint.py", "--junit", str(report), *names])
+        code, output = tool("lint", [sys.executable, "tests/lint/lint.py", "--junit", str(report), *(["--all"] if whole else []), *names])
         count = junit(report)
         if code:
             show(output)
@@ -270,6 +286,9 @@ def run(steps, builds_count):
             count.passed = 0
         total += count
         print(f"   {count} ({time.monotonic() - started:.1f} s)", flush=True)
+    if RUN_AGAIN and "FAILED_TESTS" not in os.environ:  # else .ci/run does it, after all parts
+        passed_alone = again.settle(RUN_AGAIN)
+        total += Count(passed_alone, -passed_alone)
     print(total, flush=True)
     return 0 if total.passed and not total.failed else 1
 
@@ -277,6 +296,7 @@ def run(steps, builds_count):
 def main():
     parser = argparse.ArgumentParser(description="Run the tests and sum them up.")
     parser.add_argument("--lint", action="store_true", help="only lint; NAMEs are checks")
+    parser.add_argument("--all", action="store_true", help="with --lint: clang-tidy reads every file")
     parser.add_argument("--faults", action="store_true", help="only the faults of docs/faults.md: [NAME...]")
     parser.add_argument("--operation", action="store_true", help="only what operators use: [NAME...]")
     parser.add_argument("--fuzz", action="store_true", help="only fuzzing: [SECONDS [TARGET...]]")
@@ -284,7 +304,7 @@ def main():
     options = parser.parse_args()
     names = options.names
     if options.lint:
-        steps = [lint(names)]
+        steps = [lint(names, options.all)]
     elif options.faults:
         steps = faults(names)
     elif options.operation:
@@ -294,6 +314,11 @@ def main():
         steps = fuzzing(seconds, names[1:])
     else:
         steps = selected(names) if names else everything()
+    if not (names or options.lint or options.fuzz):
+        global RUN_AGAIN
+        RUN_AGAIN = Path(os.environ.get("FAILED_TESTS", RESULTS / "failed"))
+        if "FAILED_TESTS" not in os.environ:
+            shutil.rmtree(RUN_AGAIN, ignore_errors=True)
     sys.exit(run(steps, builds_count=not (names or options.lint or options.faults or options.operation or options.fuzz)))
 
 

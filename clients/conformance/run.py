@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """run.py: tests a client against the contract of docs/clients.md.
 
-    run.py LANG [CASE...]      the cases whose names contain a CASE; without one, all
+    run.py LANG [CASE...]      the cases with the name CASE, or whose names contain it; without one, all
     run.py --http LANG [CASE...]   the example services of the language's frameworks, against http.yaml
     run.py --list              the names of all cases
 
@@ -187,7 +187,7 @@ def conformance(language, wanted):
     from subject import variants
 
     cases = all_cases()
-    chosen = [name for name in cases if not wanted or any(one in name for one in wanted)]
+    chosen = [name for name in cases if not wanted or any(name == one if one in cases else one in name for one in wanted)]
     if not chosen:
         sys.exit(f"run.py: no case has one of these names: {' '.join(wanted)}")
     results = []

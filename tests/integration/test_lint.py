@@ -1,5 +1,6 @@
 """test_lint.py: lint reads the project's own files, whatever else lies in the tree."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,16 @@ import pytest
 from harness import ROOT
 
 sys.path.append(str(ROOT / "tests" / "lint"))
+import tidy  # noqa: E402
 from tracked import tracked  # noqa: E402
 
 MATRIX = ROOT / "tests" / "integration" / "faults" / "fault_matrix.py"
+
+
+def git(tree, *words):
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    subprocess.run(["git", "-c", "user.name=A", "-c", "user.email=a@example.com", *words], cwd=tree, check=True,
+                   env={**os.environ, **alone}, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def test_what_python_compiled_is_not_read_as_a_test():
@@ -34,8 +42,8 @@ def tree(request, tmp_path):
     if request.param == "with git":
         if not shutil.which("git"):
             pytest.skip("no git here")
-        for words in (["init", "-q"], ["add", "src/a.c", "src/redis/b.c"]):
-            subprocess.run(["git", *words], cwd=tmp_path, check=True)
+        git(tmp_path, "init", "-q")
+        git(tmp_path, "add", "src/a.c", "src/redis/b.c")
         (tmp_path / "src" / "untracked.c").write_text("int b;\n")
     return tmp_path
 
@@ -44,3 +52,87 @@ def test_only_files_of_the_project_are_read(tree):
     assert tracked(tree, "*.c", below="src") == [tree / "src" / "a.c", tree / "src" / "redis" / "b.c"]
     assert tracked(tree, "*.c", below="src/redis") == [tree / "src" / "redis" / "b.c"]
     assert tracked(tree, "*.h") == []
+
+
+def write(tree, files):
+    for name, content in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(content)
+    git(tree, "add", "-A")
+
+
+@pytest.fixture
+def clean(tmp_path):
+    """A tree of four files, of which two include src/limit/low.h, one of them through another header."""
+    if not shutil.which("git"):
+        pytest.skip("no git here")
+    git(tmp_path, "init", "-q")
+    write(tmp_path, {"src/limit/low.h": "", "src/limit/low.c": '#include "limit/low.h"\n', "src/base/rows.def": "",
+                     "src/store/middle.h": '#include "limit/low.h"\n#include "store/circle.h"\n',
+                     "src/store/circle.h": '#include "store/middle.h"\n', "src/store/high.c": '#include "middle.h"\n',
+                     "src/base/table.c": '#include <stdio.h>\n  # include "base/rows.def"\n', "proto/pack.c": "", "tests/lint/tidy.py": ""})
+    git(tmp_path, "commit", "-qm", "clean")
+    assert tidy.write_clean(tmp_path) is None
+    write(tmp_path, {})
+    git(tmp_path, "commit", "-qm", "say so")
+    return tmp_path
+
+
+ALL = ["proto/pack.c", "src/base/table.c", "src/limit/low.c", "src/store/high.c"]
+
+
+@pytest.mark.parametrize("path, read", [("src/limit/low.h", ["src/limit/low.c", "src/store/high.c"]),
+                                        ("src/store/circle.h", ["src/store/high.c"]), ("src/base/rows.def", ["src/base/table.c"]),
+                                        ("proto/pack.c", ["proto/pack.c"]), ("lua/a.lua", []), (".clang-tidy", ALL)])
+@pytest.mark.parametrize("committed", [False, True])
+def test_clang_tidy_reads_what_differs_from_the_clean_commit(clean, path, read, committed):
+    write(clean, {path: "/* changed */\n"})
+    if committed:
+        git(clean, "commit", "-qm", "change")
+    assert sorted(tidy.to_read(clean)[0]) == read
+
+
+def test_clang_tidy_reads_a_new_file_and_what_includes_a_moved_header(clean):
+    git(clean, "mv", "src/limit/low.h", "src/base/low.h")
+    write(clean, {"src/limit/low.c": '#include "base/low.h"\n', "src/base/new.c": ""})
+    assert sorted(tidy.to_read(clean)[0]) == ["src/base/new.c", "src/limit/low.c"]
+
+
+def no_history(tree):
+    shutil.rmtree(tree / ".git")
+
+
+def shallow(tree):
+    git(tree, "clone", "-q", "--depth", "1", f"file://{tree}", "copy")
+    shutil.rmtree(tree / ".git")
+    (tree / "copy" / ".git").rename(tree / ".git")
+    shutil.rmtree(tree / "copy")
+
+
+def old(tree):
+    for _ in range(tidy.MOST_COMMITS):
+        git(tree, "commit", "-q", "--allow-empty", "-m", "next")
+
+
+def names_nothing(tree):
+    write(tree, {tidy.CLEAN: "yesterday\n"})
+
+
+def never_written(tree):
+    (tree / tidy.CLEAN).unlink()
+
+
+@pytest.mark.parametrize("spoil", [no_history, shallow, old, names_nothing, never_written])
+def test_clang_tidy_reads_all_where_nothing_is_known(clean, spoil):
+    assert tidy.to_read(clean)[0] == []
+    spoil(clean)
+    found, why = tidy.to_read(clean)
+    assert sorted(found) == ALL
+    assert why.startswith("all 4 files: ")
+
+
+def test_a_tree_with_uncommitted_changes_is_not_written_down_as_clean(clean):
+    before = (clean / tidy.CLEAN).read_text()
+    write(clean, {"src/limit/low.c": "/* not committed */\n"})
+    assert "src/limit/low.c" in tidy.write_clean(clean)
+    assert (clean / tidy.CLEAN).read_text() == before

@@ -1,6 +1,7 @@
 """lint.py: each check is a function with the name of its rule. It returns complaints, one per line, or nothing.
 
     lint.py [--junit FILE] [NAME...]     all checks, or those whose name contains a NAME
+    lint.py [--junit FILE] --all         all, with clang-tidy over every file; if all pass, tests/lint/clean names this commit
 
 A check whose tool is not installed fails: nobody tested the rule.
 """
@@ -18,12 +19,14 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import drift
+import tidy
 from tracked import tracked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LONGEST_FILE = {"src": 650, "tests": 900, "clients": 900}  # lines; the aim is about 500, tables of cases may be longer
 
 CHECKS = []
+EVERYTHING = False  # --all
 
 
 def check(function):
@@ -66,11 +69,12 @@ def c_is_formatted():
 
 @check
 def clang_tidy_finds_nothing():
-    """The checks of .clang-tidy, over every file that the clang preset compiles from src/ and proto/."""
+    """The checks of .clang-tidy, over the files of src/ and proto/ that differ from a commit where it found nothing: tidy.py."""
     lines = tool("cmake", "--preset", "clang")
     if lines:
         return lines
-    sources = files("*.c", within=("src", "proto"))
+    sources, why = (files("*.c", within=tidy.SOURCES), "all files") if EVERYTHING else tidy.to_read(ROOT)
+    print(f"     clang-tidy reads {why}", flush=True)
     return in_parallel(lambda path: tool("clang-tidy", "--quiet", "-p", "build/clang", "--warnings-as-errors=*", path), sources)
 
 
@@ -331,8 +335,13 @@ def report(path, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--junit", metavar="FILE")
+    parser.add_argument("--all", action="store_true", help="clang-tidy over every file, too")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
+    if options.all and options.names:
+        parser.error("--all takes no NAME")
+    global EVERYTHING
+    EVERYTHING = options.all
     results = []
     for function in CHECKS:
         name = function.__name__.replace("_", " ")
@@ -348,7 +357,11 @@ def main():
             print(f"     ... and {len(complaints) - 40} more")
     if options.junit:
         report(options.junit, results)
-    sys.exit(1 if not results or any(complaints for _, complaints, _ in results) else 0)
+    failed = not results or any(complaints for _, complaints, _ in results)
+    if options.all and not failed:
+        refused = tidy.write_clean(ROOT)
+        print(f"{tidy.CLEAN} stays as it is: {refused}" if refused else f"{tidy.CLEAN} names this commit: commit it")
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

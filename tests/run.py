@@ -24,10 +24,13 @@ from steps import Count, of_junit  # noqa: E402
 
 RESULTS = Path(os.environ.get("TEST_RESULTS", ROOT / "build" / "test"))
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "FAILED_TESTS"}  # tests call ./dev test, too
+BROKEN = set()  # presets that did not build
+BUILDS_COUNT = False  # is a build a test? As a prerequisite of others it counts only if it fails
 RUN_AGAIN = None  # in a full run: the folder for tests that failed
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
-LANES = 2  # parallel integration tests, which mostly wait for processes
+LANES = 3  # parallel integration tests, which mostly wait for processes
+WAIT_LONG = ("test_local_share", "test_sentinel", "test_cluster")  # the first files of the lanes, then the largest
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
 OPERATION_TESTS = ("integration/operation",)  # a part of its own, which needs Prometheus
@@ -92,10 +95,21 @@ def build(preset, targets=()):
             argv = ["cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])]
             code, output = tool(f"build {preset}", argv)
         if code:
+            BROKEN.add(preset)
             show("\n".join(line for line in output.splitlines() if not line.startswith("[")), 80)
-        return Count(passed=int(code == 0), failed=int(code != 0))
+        return Count(passed=int(code == 0 and BUILDS_COUNT), failed=int(code != 0))
 
     return f"build {preset}", step
+
+
+def unless_broken(preset, name, step):
+    def step_of_preset():
+        if preset in BROKEN:
+            print(f"   {name}: not run, its build failed")
+            return Count()
+        return step()
+
+    return name, step_of_preset
 
 
 def ctest(preset, names=()):
@@ -115,7 +129,7 @@ def ctest(preset, names=()):
             count.failed = max(count.failed, 1)
         return count
 
-    return f"unit and scenario tests ({preset})", step
+    return unless_broken(preset, f"unit and scenario tests ({preset})", step)
 
 
 def pytest(title, preset, paths, *selection, env=None):
@@ -136,15 +150,15 @@ def pytest(title, preset, paths, *selection, env=None):
             count.failed = max(count.failed, 1)
         return count
 
-    return name, step
+    return unless_broken(preset, name, step)
 
 
 def lanes(title, preset, folders, *selection):
-    """The tests of folders in LANES steps. Each takes the largest file that none has taken yet (tests/integration/conftest.py),
-    so that the lanes end at about the same time."""
+    """The tests of folders in LANES steps. Each takes the next file that none has taken yet (tests/integration/conftest.py): first
+    those that take longest, so that the lanes end at about the same time."""
     tests = ROOT / "tests"
     found = [path for folder in folders for path in (tests / folder).glob("test_*.py")]
-    found.sort(key=lambda path: (-path.stat().st_size, path))
+    found.sort(key=lambda path: (path.stem not in WAIT_LONG, -path.stat().st_size, path))
     files = [str(path.relative_to(tests)) for path in found]
     taken = RESULTS / f"{slug(title)}-taken"
     shutil.rmtree(taken, ignore_errors=True)
@@ -163,11 +177,25 @@ def in_the_background(step):
     return name, background
 
 
+def measured(step, shown_as=None):
+    """Runs it, and prints its sum."""
+    name, run_it = step
+    started = time.monotonic()
+    count = run_it()
+    print(f"   {name + ': ' if shown_as is None else shown_as}{count} ({time.monotonic() - started:.1f} s)", flush=True)
+    return count
+
+
+def in_turn(*steps):
+    """As one step, for the background."""
+    return "; ".join(name for name, _ in steps), lambda: sum(map(measured, steps), Count())
+
+
 def together(*steps):
     """Steps that do not fill the machine by themselves, at the same time."""
     def step():
         with ThreadPoolExecutor(len(steps)) as pool:
-            return sum(pool.map(lambda one: one[1](), steps), Count())
+            return sum(pool.map(measured, steps), Count())
 
     return " and ".join(name for name, _ in steps), step
 
@@ -207,7 +235,7 @@ def fuzz(target, seconds):
             print(f"   {int(runs.group(1)):,} inputs" if runs else "   (no statistics)")
         return Count(passed=int(code == 0), failed=int(code != 0))
 
-    return f"{target}, {seconds} s", step
+    return unless_broken("fuzz", f"{target}, {seconds} s", step)
 
 
 def fuzzing(seconds, names=()):
@@ -223,16 +251,17 @@ BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_outage", "rl_script")  # built here
 
 
 def everything():
+    """The tests of the daemon mostly wait. What computes runs behind them: the other builds, the model, lint."""
+    build_fuzz, *fuzz_all = fuzzing(SHORT_FUZZ_SECONDS)
+    computing = [pytest("script and model tests", "asan", SCRIPT_TESTS), build("release"), build("clang", ("all", *BENCH_PROGRAMS)),
+                 build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint()]  # ./dev run starts the debug build
     return [
         build("asan"), ctest("asan"),
-        build("release"), ctest("release"),
-        build("debug", ("ratelimitd", "ratelimitctl")),  # ./dev run starts them
-        build("clang", ("all", *BENCH_PROGRAMS)),
-        together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"),
-                 in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
-        pytest("a slice of the faults", "asan", FAULT_TESTS, "-m", "slice"),
-        together(pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release"), in_the_background(lint())),
-        *fuzzing(SHORT_FUZZ_SECONDS),
+        together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"), in_the_background(in_turn(*computing))),
+        ctest("release"),
+        together(pytest("a slice of the faults", "asan", FAULT_TESTS, "-m", "slice"),
+                 pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release")),
+        *fuzz_all,
     ]
 
 
@@ -267,25 +296,13 @@ def selected(names):
     return steps
 
 
-def run(steps, builds_count):
-    """Run them in order. A build that is only a prerequisite counts if it fails, but not as a passed test."""
+def run(steps):
+    """Run them in order."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     total = Count()
-    broken = set()
-    for name, step in steps:
-        preset = re.search(r"asan|release|fuzz", name)
-        if preset and preset.group() in broken and not name.startswith("build"):
-            print(f"-- {name}: not run, its build failed", flush=True)
-            continue
-        print(f"-- {name}", flush=True)
-        started = time.monotonic()
-        count = step()
-        if name.startswith("build") and count.failed:
-            broken.add(name.split()[1])
-        if name.startswith("build") and not builds_count:
-            count.passed = 0
-        total += count
-        print(f"   {count} ({time.monotonic() - started:.1f} s)", flush=True)
+    for step in steps:
+        print(f"-- {step[0]}", flush=True)
+        total += measured(step, shown_as="")
     if RUN_AGAIN and "FAILED_TESTS" not in os.environ:  # else .ci/run does it, after all parts
         passed_alone = again.settle(RUN_AGAIN)
         total += Count(passed_alone, -passed_alone)
@@ -314,12 +331,13 @@ def main():
         steps = fuzzing(seconds, names[1:])
     else:
         steps = selected(names) if names else everything()
+    global BUILDS_COUNT, RUN_AGAIN
     if not (names or options.lint or options.fuzz):
-        global RUN_AGAIN
+        BUILDS_COUNT = not (options.faults or options.operation)
         RUN_AGAIN = Path(os.environ.get("FAILED_TESTS", RESULTS / "failed"))
         if "FAILED_TESTS" not in os.environ:
             shutil.rmtree(RUN_AGAIN, ignore_errors=True)
-    sys.exit(run(steps, builds_count=not (names or options.lint or options.faults or options.operation or options.fuzz)))
+    sys.exit(run(steps))
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from harness import Redis, one_server  # noqa: E402
 from comparison import run_replay  # noqa: E402
 from stitch import stitch  # noqa: E402
 
-DECISIONS = 100_000  # at least, for each algorithm and each way to run it
+DECISIONS = 30_000  # at least, for each algorithm and each way to run it; ./dev soak model makes any number of others
 COUNTED = (*traces.NATIVE, *traces.COMPAT, "slots")
-N_TRACES = {**dict.fromkeys(COUNTED, 1030), "slots": 1550, "several": 1000, "steps": 1000, "shared": 300, "overridden": 300, "reserving": 400,
-            traces.PAST: 1000, "candidate": 400, traces.MERGING: 400, traces.UNDOING: 400}
+N_TRACES = {**dict.fromkeys(COUNTED, 310), "slots": 470, "several": 350, "steps": 350, "shared": 120, "overridden": 120, "reserving": 150,
+            traces.PAST: 310, "candidate": 250, traces.MERGING: 150, traces.UNDOING: 150}
 
 
 class Expected(NamedTuple):

@@ -21,7 +21,7 @@ class Installed:
     """The library in its own prefix: all files of `cmake --install`, or only the static library."""
 
     def __init__(self, form):
-        self.prefix = short_directory()
+        self.prefix, self.built = short_directory(), {}
         subprocess.run(["cmake", "--install", str(build_dir()), "--component", "libratelimit", "--prefix", str(self.prefix)],
                        check=True, capture_output=True)
         self.libraries = next(self.prefix.rglob("libratelimit.a")).parent
@@ -35,14 +35,17 @@ class Installed:
                               text=True).stdout.split()
 
     def build(self, source):
-        """Compiles a program of client_programs/, or of an absolute path, only with the flags from pkg-config."""
+        """Compiles a program of client_programs/, or of an absolute path, once, only with the flags from pkg-config."""
         path = PROGRAMS / source
+        if path in self.built:
+            return self.built[path]
         program = self.prefix / path.name.replace(".", "_")
         compiler = ["g++", "-std=c++17"] if path.suffix == ".cc" else ["gcc", "-std=gnu11"]
         sanitizers = ["-fsanitize=address,undefined"] if sanitized() else []
         subprocess.run([*compiler, "-g", "-Wall", "-Wextra", "-Werror", *sanitizers, str(path), "-o", str(program),
                         *self.flags("--cflags", "--libs")], check=True)
-        return [str(program)]
+        self.built[path] = [str(program)]
+        return self.built[path]
 
     def env(self):
         return {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)}

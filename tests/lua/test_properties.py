@@ -38,7 +38,7 @@ def engine(request, a_redis):
             lines = iter(run_replay(text_of(traces), "redis", a_redis.socket))
         return [[next(lines) for _ in trace.steps()] for trace in traces]
 
-    return Engine(decide, 60 if request.param == "memory" else 10)
+    return Engine(decide, 30 if request.param == "memory" else 8)
 
 
 def answer(line):
@@ -262,7 +262,7 @@ def batched(trace):
 
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_a_batch_is_the_sequence_of_its_checks_merged_or_not(algorithm, replay_redis, redis):
-    traces = [repeated(of_seed(algorithm, seed)) for seed in range(40)]
+    traces = [repeated(of_seed(algorithm, seed)) for seed in range(20)]
     singles = replay_redis(text_of(map(one_by_one, traces)), 64, 0)
     for options in ((64, 1), (64, 0), (2, 1)):
         redis.flushall()
@@ -273,7 +273,7 @@ def test_a_batch_is_the_sequence_of_its_checks_merged_or_not(algorithm, replay_r
 
 @pytest.mark.parametrize("algorithm", NATIVE)
 def test_every_key_lives_until_its_state_equals_a_fresh_one_and_then_expires(algorithm, replay_redis, redis):
-    traces = [of_seed(algorithm, seed) for seed in range(60)]
+    traces = [of_seed(algorithm, seed) for seed in range(40)]
     keys = ("a", "b")
     for trace in traces:
         trace.ticks.sort(key=lambda tick: tick[0])  # forward only: a state from a later time is kept until the clock returns

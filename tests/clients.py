@@ -45,7 +45,7 @@ def run(language, program):
         if line.startswith("-- "):  # a step's own line is its last; others may print, too
             print("".join(step), end="", flush=True)
             step = []
-    print("".join(step[:-1]), end="", flush=True)  # without the sum
+    print("".join(step), end="", flush=True)
     return of_sum("".join(output)), child.wait()
 
 

@@ -119,13 +119,20 @@ def test_failed_tests_of_pytest_are_found_by_name_and_run_alone(tmp_path):
 
 
 def test_the_list_is_read_and_a_row_without_a_reason_is_refused(tmp_path):
-    assert again.known() is not None
+    assert again.known() is not None  # the list in the tree
     path = tmp_path / "list"
     path.write_text("# head\n\n2026-11-28 tests/a.py::test_b[c]: Redis was late\n")
     assert again.known(path) == {"tests/a.py::test_b"}
     path.write_text("2026-11-28 tests/a.py::test_b\n")
-    with pytest.raises(SystemExit, match="list:1: not `DATE NAME: REASON`"):
+    with pytest.raises(ValueError, match="list:1: not `DATE NAME: REASON`"):
         again.known(path)
+
+
+def test_with_a_broken_list_no_failure_is_forgiven(tmp_path, monkeypatch, capfd):
+    failed("one", tmp_path=tmp_path).leave(tmp_path / "failed")
+    monkeypatch.setattr(again, "known", lambda: open(tmp_path / "missing"))
+    assert again.settle(tmp_path / "failed") == 0
+    assert "not run again: " in capfd.readouterr().out
 
 
 def test_the_sum_of_all_parts_has_what_passed_alone_among_the_passed(tmp_path):

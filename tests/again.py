@@ -132,7 +132,7 @@ def settle(folder, names=None):
         if without_parameters(one.name) in names:
             print("      stands in tests/failed_beside_others already, so it has failed: find out why")
         else:
-            print(f"      add to tests/failed_beside_others: {time.strftime('%Y-%m-%d')} {one.name}: and what made it fail")
+            print(f"      add to tests/failed_beside_others: {time.strftime('%Y-%m-%d')} {without_parameters(one.name)}: and what made it fail")
     sys.stdout.flush()
     if len(beside) > MOST:
         return 0

@@ -220,7 +220,7 @@ class Redis(RedisProcess):
         self.spawn([*self.launcher, shutil.which(f"{self.kind}-server"), "--port", str(self.port), "--bind", "127.0.0.1",
                     "--unixsocket", self.socket, "--save", "", "--appendonly", "no", "--dir", str(self.directory),
                     "--logfile", str(self.directory / "log"), "--daemonize", "no", *self.arguments],
-                   env={**os.environ, **self.env})
+                   env={**os.environ, "LC_ALL": "C", **self.env})  # valkey ends where the machine's locale is not installed
         if wait:
             eventually(self._answers, f"{self.kind}-server answers")
 

@@ -167,7 +167,8 @@ CTEST = """<testsuite>
 </testsuite>"""
 
 
-def test_a_program_of_ctest_that_failed_is_run_again_as_a_whole(tmp_path):
+def test_a_program_of_ctest_that_failed_is_run_again_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "steps", module_of("clients/steps.py", "clients_steps"))
     run = module_of("tests/run.py", "tests_run")
     (tmp_path / "ctest.xml").write_text(CTEST)
     found = list(run.of_ctest(tmp_path / "ctest.xml"))

@@ -76,7 +76,7 @@ def clang_tidy_finds_nothing():
         return lines
     sources, why = (files("*.c", within=tidy.SOURCES), "all files") if EVERYTHING else tidy.to_read(ROOT)
     print(f"     clang-tidy reads {why}", flush=True)
-    return in_parallel(lambda path: tool("clang-tidy", "--quiet", "-p", "build/clang", "--warnings-as-errors=*", path), sources)
+    return in_parallel(lambda path: tool(*tidy.COMMAND, path), sources)
 
 
 @check

@@ -253,11 +253,12 @@ BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_outage", "rl_script")  # built here
 def everything():
     """The tests of the daemon mostly wait. What computes runs behind them: the other builds, the model, lint."""
     build_fuzz, *fuzz_all = fuzzing(SHORT_FUZZ_SECONDS)
-    computing = [pytest("script and model tests", "asan", SCRIPT_TESTS), build("release"), build("clang", ("all", *BENCH_PROGRAMS)),
-                 build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint()]  # ./dev run starts the debug build
+    builds_and_lint = in_turn(build("release"), build("clang", ("all", *BENCH_PROGRAMS)),
+                              build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint())  # ./dev run starts the debug build
     return [
         build("asan"), ctest("asan"),
-        together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"), in_the_background(in_turn(*computing))),
+        together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"), in_the_background(builds_and_lint),
+                 in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
         ctest("release"),
         together(pytest("a slice of the faults", "asan", FAULT_TESTS, "-m", "slice"),
                  pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release")),

@@ -58,12 +58,13 @@ def test_what_the_clients_of_packages_need_does(tree):
 
 
 def test_builds_and_compiled_python_of_before_are_gone_and_dependencies_stay(tree):
-    for name in ("build/asan/x", "tests/__pycache__/x", ".deps/venv/__pycache__/x", "clients/java/examples/target/x"):
+    for name in ("build/asan/x", "tests/__pycache__/x", ".deps/venv/__pycache__/x", "clients/java/examples/target/x",
+                 ".deps/clients/m2/io/ratelimitd/x", ".deps/clients/m2/org/x"):
         (tree / name).parent.mkdir(parents=True)
         (tree / name).write_text("")
     ci(tree)
     left = {str(path.relative_to(tree)) for path in tree.rglob("x")}
-    assert left == {".deps/venv/__pycache__/x"}
+    assert left == {".deps/venv/__pycache__/x", ".deps/clients/m2/org/x"}
 
 
 def test_uncommitted_changes_are_named(tree):

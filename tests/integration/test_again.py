@@ -252,3 +252,30 @@ def test_a_tool_is_not_run_again(steps):
     made, left = steps
     made.tool("format", ["false"])
     assert made.total.failed == 1 and left() == []
+
+
+LANGUAGE = """#!/bin/sh
+echo '-- a step: {sum}'
+echo 'a late word'
+{leave}
+echo '{sum}'
+"""
+
+
+def test_languages_run_at_the_same_time_and_their_failed_tests_at_the_end(tmp_path, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "steps", module_of("clients/steps.py", "clients_steps"))
+    monkeypatch.setenv("TEST_RESULTS", str(tmp_path / "results"))
+    monkeypatch.delenv("FAILED_TESTS", raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    clients = module_of("tests/clients.py", "tests_clients")
+    monkeypatch.setattr(clients, "ROOT", tmp_path)
+    left = json.dumps({"name": "clients/b/case", "n": 1, "reason": "late", "argv": ["echo", "1 passed"], "passes": "^1 passed"})
+    leave = f"mkdir -p $FAILED_TESTS; echo '{left}' >$FAILED_TESTS/one.json; exit 1"
+    for name, counts, more in (("a", "3 passed, 0 failed, 0 skipped", ""), ("b", "1 passed, 1 failed, 0 skipped", f"echo '1 passed, 1 failed, 0 skipped'; {leave}")):
+        (tmp_path / "clients" / name).mkdir(parents=True)
+        (tmp_path / "clients" / name / "test").write_text(LANGUAGE.format(sum=counts, leave=more))
+        (tmp_path / "clients" / name / "test").chmod(0o755)
+    assert clients.test(["a", "b", "c"], ["c"]) == 0
+    output = capfd.readouterr().out
+    assert "   a late word\n" in output and "-- c: its tools are missing" in output
+    assert output.splitlines()[-1] == "5 passed, 0 failed, 1 skipped"

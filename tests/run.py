@@ -253,7 +253,7 @@ BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_outage", "rl_script")  # built here
 def everything():
     """The tests of the daemon mostly wait. What computes runs behind them: the other builds, the model, lint."""
     build_fuzz, *fuzz_all = fuzzing(SHORT_FUZZ_SECONDS)
-    builds_and_lint = in_turn(build("release"), build("clang", ("all", *BENCH_PROGRAMS)),
+    builds_and_lint = in_turn(build("release", ("all", "rl_load")), build("clang", ("all", *BENCH_PROGRAMS)),
                               build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint())  # ./dev run starts the debug build
     return [
         build("asan"), ctest("asan"),
@@ -276,6 +276,13 @@ def operation(names):
     selection = ["-k", " or ".join(names)] if names else []
     return [build("asan"), build("no-http", ("ratelimitd", "ratelimitctl", "test_admin_metrics", "test_admin_host")),
             pytest("operation", "asan", OPERATION_TESTS, *selection)]
+
+
+def newest(names):
+    """What speaks to Redis: server, Sentinel, Cluster and script tests, with the servers that come first in PATH."""
+    selection = ["-k", " or ".join(names) if names else "redis or valkey or sentinel or cluster"]
+    return [build("asan"), together(*lanes("newest servers", "asan", DAEMON_TESTS, "-m", "not release", *selection)),
+            pytest("newest servers, the script", "asan", ("lua",), *selection)]
 
 
 def selected(names):
@@ -316,6 +323,7 @@ def main():
     parser.add_argument("--lint", action="store_true", help="only lint; NAMEs are checks")
     parser.add_argument("--all", action="store_true", help="with --lint: clang-tidy reads every file")
     parser.add_argument("--faults", action="store_true", help="only the faults of docs/faults.md: [NAME...]")
+    parser.add_argument("--newest", action="store_true", help="only what speaks to Redis: [NAME...]")
     parser.add_argument("--operation", action="store_true", help="only what operators use: [NAME...]")
     parser.add_argument("--fuzz", action="store_true", help="only fuzzing: [SECONDS [TARGET...]]")
     parser.add_argument("names", nargs="*")
@@ -327,6 +335,8 @@ def main():
         steps = faults(names)
     elif options.operation:
         steps = operation(names)
+    elif options.newest:
+        steps = newest(names)
     elif options.fuzz:
         seconds = int(names[0]) if names else 60
         steps = fuzzing(seconds, names[1:])
@@ -334,7 +344,7 @@ def main():
         steps = selected(names) if names else everything()
     global BUILDS_COUNT, RUN_AGAIN
     if not (names or options.lint or options.fuzz):
-        BUILDS_COUNT = not (options.faults or options.operation)
+        BUILDS_COUNT = not (options.faults or options.operation or options.newest)
         RUN_AGAIN = Path(os.environ.get("FAILED_TESTS", RESULTS / "failed"))
         if "FAILED_TESTS" not in os.environ:
             shutil.rmtree(RUN_AGAIN, ignore_errors=True)

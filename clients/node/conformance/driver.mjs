@@ -141,7 +141,7 @@ const others = {
     return { counts, allowed }
   },
   ip_key: (c) => ({ key: ipKey(ipOptions(c))(sender(c)) }),
-  user_key: (c) => ({ key: userKey(c.user, () => ipKey(ipOptions(c))(sender(c))) }),
+  user_key: (c) => ({ key: userKey(c.user ?? null, () => ipKey(ipOptions(c))(sender(c))) }),
   join_key: (c) => ({ key: joinKey(...c.parts) }),
   hashed_key: (c) => ({ key: hashed(c.value) }),
   parse_limit: (c) => ({ settings: parseLimit(c.text) }),
@@ -160,8 +160,8 @@ const others = {
   },
   limit: (c) => void compileLimit(limitOf(c.options)),
   endpoint_key: (c) => {
-    const { isInline } = compileLimit(limitOf(c.limit))
-    const key = keyOf(bytes(c.key), isInline ? (c.service ?? '') : '', isInline ? c.endpoint : '')
+    const { perEndpoint } = compileLimit(limitOf(c.limit))
+    const key = keyOf(bytes(c.key), perEndpoint ? (c.service ?? '') : '', perEndpoint ? c.endpoint : '')
     return { key: typeof key === 'string' ? key : { base64: Buffer.from(key).toString('base64') } }
   },
   service_name: (c) => ({ service: serviceOf(c.option ?? undefined, c.env, c.own ?? null).name }),

@@ -2,7 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import express from 'express'
 import { RateLimiter } from 'ratelimitd'
-import { ip, rateLimit } from 'ratelimitd/express'
+import { NOT_LIMITED, ip, rateLimit } from 'ratelimitd/express'
+import { attacks } from './express-attacks.js'
 
 const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = express()
@@ -29,7 +30,7 @@ app.get(
   (_req, res) => void res.type('text').send('inline\n'),
 )
 
-const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (req) => req.get('X-Tenant') || null })
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (req) => req.get('X-Tenant') || NOT_LIMITED })
 app.get('/two', two, (_req, res) => void res.type('text').send('two\n'))
 
 app.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (req, res) => {
@@ -71,7 +72,9 @@ const plan = rateLimit(limiter, {
 app.get('/plan', plan, (_req, res) => void res.type('text').send('plan\n'))
 app.get(
   '/choose',
-  rateLimit(limiter, { policy: (req) => (req.query.policy as string | undefined) ?? null }),
+  rateLimit(limiter, {
+    policy: (req) => (req.query.policy === 'free' ? NOT_LIMITED : (req.query.policy as string | undefined)),
+  }),
   (_req, res) => void res.type('text').send('choose\n'),
 )
 app.get('/left', rateLimit(limiter, 'web'), (req, res) => {
@@ -97,5 +100,6 @@ const own = rateLimit(limiter, {
 })
 app.get('/own', own, (_req, res) => void res.set('X-RateLimit-Limit', '99').type('text').send('own\n'))
 
+attacks(app, limiter)
 app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))
 process.once('SIGTERM', () => process.exit())

@@ -4,7 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import formbody from '@fastify/formbody'
 import Fastify from 'fastify'
 import { RateLimiter } from 'ratelimitd'
-import { type Limit, type Args, ip, rateLimit } from 'ratelimitd/fastify'
+import { type Limit, type Args, NOT_LIMITED, ip, rateLimit } from 'ratelimitd/fastify'
+import { attacks } from './fastify-attacks.js'
 
 const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = Fastify()
@@ -41,7 +42,7 @@ app.get('/inline', { config: { rateLimit: { limit: 2, window: '5s' } } }, async 
 
 const tenant: Limit<Args> = {
   policy: 'tenant',
-  key: (request) => (request.headers['x-tenant'] as string | undefined) || null,
+  key: (request) => (request.headers['x-tenant'] as string | undefined) || NOT_LIMITED,
 }
 app.get('/two', { config: { rateLimit: { limits: ['web', tenant] } } }, async () => 'two\n')
 
@@ -84,7 +85,12 @@ const plan: Limit<Args> = {
   window: (request) => (isGold(request) ? '30s' : '60s'),
 }
 app.get('/plan', { config: { rateLimit: plan } }, async () => 'plan\n')
-const choose: Limit<Args> = { policy: (request) => (request.query as { policy?: string }).policy ?? null }
+const choose: Limit<Args> = {
+  policy: (request) => {
+    const { policy } = request.query as { policy?: string }
+    return policy === 'free' ? NOT_LIMITED : policy
+  },
+}
 app.get('/choose', { config: { rateLimit: choose } }, async () => 'choose\n')
 app.get('/left', { config: { rateLimit: 'web' } }, async ({ rateLimit: decision }) =>
   decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n',
@@ -112,6 +118,7 @@ app.get('/own', { config: { rateLimit: own } }, async (_request, reply) => {
   return 'own\n'
 })
 
+await app.register(attacks, { prefix: '/attack' })
 await app.listen({ port: Number(process.env.PORT), host: '127.0.0.1' })
 console.log('ready')
 process.once('SIGTERM', () => process.exit())

@@ -4,7 +4,8 @@ import { serve } from '@hono/node-server'
 import { type Context, Hono } from 'hono'
 import { stream } from 'hono/streaming'
 import { RateLimiter } from 'ratelimitd'
-import { ip, rateLimit } from 'ratelimitd/hono'
+import { NOT_LIMITED, ip, rateLimit } from 'ratelimitd/hono'
+import { attacks } from './hono-attacks.js'
 
 const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = new Hono()
@@ -32,7 +33,7 @@ app.post('/login', login, async (c) => {
 
 app.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (c) => text(c, 'inline\n'))
 
-const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (c) => c.req.header('X-Tenant') || null })
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (c) => c.req.header('X-Tenant') || NOT_LIMITED })
 app.get('/two', two, (c) => text(c, 'two\n'))
 
 app.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (c) => {
@@ -65,7 +66,10 @@ const plan = rateLimit(limiter, {
   window: (c) => (c.req.header('X-Plan') === 'gold' ? '30s' : '60s'),
 })
 app.get('/plan', plan, (c) => text(c, 'plan\n'))
-app.get('/choose', rateLimit(limiter, { policy: (c) => c.req.query('policy') ?? null }), (c) => text(c, 'choose\n'))
+const choose = rateLimit(limiter, {
+  policy: (c) => (c.req.query('policy') === 'free' ? NOT_LIMITED : c.req.query('policy')),
+})
+app.get('/choose', choose, (c) => text(c, 'choose\n'))
 app.get('/left', rateLimit(limiter, 'web'), (c) => {
   const decision = c.get('rateLimit')
   return text(c, decision ? `left ${decision.remaining} of ${decision.of}\n` : 'left unknown\n')
@@ -87,5 +91,6 @@ app.get('/own', own, (c) => {
   return text(c, 'own\n')
 })
 
+attacks(app, limiter)
 serve({ fetch: app.fetch, port: Number(process.env.PORT), hostname: '127.0.0.1' }, () => console.log('ready'))
 process.once('SIGTERM', () => process.exit())

@@ -5,7 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import Router from '@koa/router'
 import Koa from 'koa'
 import { RateLimiter } from 'ratelimitd'
-import { ip, rateLimit } from 'ratelimitd/koa'
+import { NOT_LIMITED, ip, rateLimit } from 'ratelimitd/koa'
+import { attacks } from './koa-attacks.js'
 
 const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 const app = new Koa()
@@ -32,7 +33,7 @@ router.post('/login', readForm, login, (ctx) => {
 
 router.get('/inline', rateLimit(limiter, { limit: 2, window: '5s' }), (ctx) => void (ctx.body = 'inline\n'))
 
-const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (ctx) => ctx.get('X-Tenant') || null })
+const two = rateLimit(limiter, 'web', { policy: 'tenant', key: (ctx) => ctx.get('X-Tenant') || NOT_LIMITED })
 router.get('/two', two, (ctx) => void (ctx.body = 'two\n'))
 
 router.get('/slow', rateLimit(limiter, { policy: 'slow', slot: true }), async (ctx) => {
@@ -72,7 +73,9 @@ const plan = rateLimit(limiter, {
 router.get('/plan', plan, (ctx) => void (ctx.body = 'plan\n'))
 router.get(
   '/choose',
-  rateLimit(limiter, { policy: (ctx) => (ctx.query.policy as string | undefined) ?? null }),
+  rateLimit(limiter, {
+    policy: (ctx) => (ctx.query.policy === 'free' ? NOT_LIMITED : (ctx.query.policy as string | undefined)),
+  }),
   (ctx) => void (ctx.body = 'choose\n'),
 )
 router.get('/left', rateLimit(limiter, 'web'), (ctx) => {
@@ -101,5 +104,6 @@ router.get('/own', own, (ctx) => {
 })
 
 app.use(router.routes())
+attacks(app, limiter)
 app.listen(Number(process.env.PORT), '127.0.0.1', () => console.log('ready'))
 process.once('SIGTERM', () => process.exit())

@@ -18,7 +18,9 @@ import {
 import { NestFactory } from '@nestjs/core'
 import type { Request, Response } from 'express'
 import { RateLimiter } from 'ratelimitd'
-import { RateLimit, RateLimitGuard, RateLimitModule, ip } from 'ratelimitd/nest'
+import { rateLimit } from 'ratelimitd/express'
+import { NOT_LIMITED, RateLimit, RateLimitGuard, RateLimitModule, ip } from 'ratelimitd/nest'
+import { AttacksModule, findsUser } from './nest-attacks.js'
 
 const limiter = new RateLimiter({ timeoutMs: Number(process.env.TIMEOUT_MS ?? 250) })
 /** The name of the account, or `-`: a body may have anything in its place, or nothing. */
@@ -59,7 +61,7 @@ class Service {
     return 'inline\n'
   }
 
-  @RateLimit('web', { policy: 'tenant', key: (req) => req.get('X-Tenant') || null })
+  @RateLimit('web', { policy: 'tenant', key: (req) => req.get('X-Tenant') || NOT_LIMITED })
   @Get('two')
   @Text()
   two(): string {
@@ -111,7 +113,7 @@ class Service {
     return 'plan\n'
   }
 
-  @RateLimit({ policy: (req) => req.query.policy ?? null })
+  @RateLimit({ policy: (req) => (req.query.policy === 'free' ? NOT_LIMITED : req.query.policy) })
   @Get('choose')
   @Text()
   choose(): string {
@@ -156,10 +158,12 @@ class Service {
   }
 }
 
-@Module({ imports: [RateLimitModule.forRoot({ limiter })], controllers: [Service] })
+@Module({ imports: [RateLimitModule.forRoot({ limiter }), AttacksModule], controllers: [Service] })
 class App {}
 
 const app = await NestFactory.create(App, { logger: ['error', 'warn'] })
+app.use(findsUser)
+app.use('/attack/strict', rateLimit(limiter, 'strict')) // of ratelimitd/express: in front of Nest
 await app.listen(Number(process.env.PORT), '127.0.0.1')
 console.log('ready')
 process.once('SIGTERM', () => process.exit())

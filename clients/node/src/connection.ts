@@ -15,6 +15,7 @@ import { type Socket, createConnection } from 'node:net'
 import { BrokenFrame, FrameReader, decodeAnswer, encodeNotification, encodeRequest } from './codec.js'
 import { textOf } from './decision.js'
 import { Aborted, Refused, Unavailable, type UnavailableKind } from './errors.js'
+import { madeIds } from './policies.js'
 
 const PENDING_MAX = 65536
 const LATE_MAX = 4096 // late acquires and reserves without an answer; more, and the connection is given up
@@ -151,9 +152,12 @@ export class Connection implements Transport {
     })
   }
 
-  /** The parameters as the daemon of the present connection takes them: an older one knows no `name` of inline settings. */
+  /** The parameters as the daemon of the present connection takes them: an older one knows no `name` of inline settings, and
+   * no `id`. An id that the program wrote is sent all the same: without it the limit would be another one. */
   #understood(params: readonly unknown[]): readonly unknown[] {
-    return this.#features.has('name') ? params : params.map(withoutName)
+    const has = { name: this.#features.has('name'), id: this.#features.has('id') }
+
+    return has.name && has.id ? params : params.map((one) => withoutUnknown(one, has))
   }
 
   /** Throws where a call fails at once. True: it is the breaker's probe. */
@@ -475,13 +479,17 @@ function listen(signal: AbortSignal, run: () => void): () => void {
   }
 }
 
-function withoutName(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(withoutName)
+function withoutUnknown(value: unknown, has: { name: boolean; id: boolean }): unknown {
+  if (Array.isArray(value)) return value.map((one) => withoutUnknown(one, has))
   if (typeof value !== 'object' || value === null || !('algorithm' in value || 'compat' in value || 'limits' in value))
     return value
 
-  const { name, ...settings } = value as Record<string, unknown>
-  return settings
+  const { name, id, ...settings } = value as Record<string, unknown>
+  return {
+    ...settings,
+    ...(has.name && name !== undefined && { name }),
+    ...((has.id || !madeIds.has(value)) && id !== undefined && { id }),
+  }
 }
 
 /** Of an answer to hello; of older daemons none. */

@@ -7,12 +7,12 @@
  * the application's routers, once.
  */
 import type { Request } from 'express'
-import { endpointName, methodOf } from './middleware.js'
+import { type Endpoint, endpointName, noPattern } from './middleware.js'
 
 interface Route {
   readonly path: unknown
   readonly methods: Readonly<Record<string, boolean>>
-  readonly stack: readonly { readonly handle: unknown }[]
+  readonly stack: readonly { readonly handle: unknown; readonly method?: string | undefined }[] // no method: every one
 }
 
 interface Layer {
@@ -36,8 +36,9 @@ interface Application {
   readonly router?: Router | undefined
 }
 
-/** Where a handler stands: below these mounts, in a route or in front of routes. */
+/** Where a handler stands: below these mounts, in a route or in front of routes of this router. */
 interface Place {
+  readonly router: Router
   readonly mounts: readonly Layer[]
   readonly path: string
   readonly route: Route | undefined
@@ -76,11 +77,11 @@ function* placesIn(router: Router, mounts: readonly Layer[], path: string, seen:
   for (const [index, layer] of router.stack.entries()) {
     const inner = layer.handle as Partial<Router> | undefined
     if (layer.route) {
-      yield { mounts, path: path + textOf(layer.route.path), route: layer.route }
+      yield { router, mounts, path: path + textOf(layer.route.path), route: layer.route }
     } else if (inner && Array.isArray(inner.stack)) {
       yield* placesIn(inner as Router, [...mounts, layer], path + patternOf(layer, index), new Set([...seen, router]))
     } else {
-      yield { mounts: [...mounts, layer], path: path + patternOf(layer, index), route: undefined }
+      yield { router, mounts: [...mounts, layer], path: path + patternOf(layer, index), route: undefined }
     }
   }
 }
@@ -109,16 +110,20 @@ function prefixOf(app: Application): string {
 export class Endpoints {
   readonly #places = new WeakMap<Application, Place[]>()
 
-  of(request: Request, handler: unknown): string {
+  of(request: Request, handler: unknown): Endpoint {
     const app = request.app as unknown as Application
     const places = this.#placesOf(app, handler)
     const route = request.route as Route | undefined
     const possible = places.length > 1 ? places.filter((place) => !place.route || place.route === route) : places
     const place = possible.length > 1 ? possible.find((one) => isBelow(one, request.baseUrl)) : possible[0]
 
-    /* A wrapped handler is in no stack. */
-    if (!place) return route ? named(request.method, route, textOf(route.path)) : prefixOf(app)
-    return place.route ? named(request.method, place.route, prefixOf(app) + place.path) : prefixOf(app) + place.path
+    if (place?.route) return named(place.route, handler, prefixOf(app) + place.path)
+    if (place) {
+      const name = prefixOf(app) + place.path
+      return { name, owner: name === '' ? null : place.router }
+    }
+    if (!route) throw noPattern('Express') // a wrapped handler is in no stack
+    return named(route, handler, prefixOf(app) + textOf(route.path))
   }
 
   #placesOf(app: Application, handler: unknown): Place[] {
@@ -132,13 +137,11 @@ export class Endpoints {
   }
 }
 
-function named(method: string, route: Route, path: string): string {
-  const own =
-    route.methods['_all'] === true
-      ? 'ALL'
-      : methodOf(
-          method,
-          Object.keys(route.methods).map((one) => one.toUpperCase()),
-        )
-  return endpointName(own, path === '' ? '/' : path)
+/** With the methods that this handler stands at, or the route's where it is wrapped. */
+function named(route: Route, handler: unknown, path: string): Endpoint {
+  const own = route.stack.filter(({ handle }) => handle === handler)
+  const layers = own.length > 0 ? own : route.stack
+  const methods = layers.map(({ method }) => method ?? 'all')
+
+  return { name: endpointName(methods, path === '' ? '/' : path), owner: route }
 }

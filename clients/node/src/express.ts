@@ -7,11 +7,11 @@ import { Endpoints } from './express-endpoint.js'
 import { type Keys, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, limitsOf } from './middleware.js'
+import { type Endpoint, type Exchange, isPreflightOf, limitsOf } from './middleware.js'
 import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [request: Request, response: Response]
-export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
+export { type Denial, type KeyValue, type Limit, type LimitInput, NOT_LIMITED } from './limits.js'
 
 declare global {
   namespace Express {
@@ -22,11 +22,13 @@ declare global {
   }
 }
 
+const NOWHERE = { name: '', owner: null }
+
 class ExpressExchange implements Exchange {
   constructor(
-    private readonly request: Request,
+    readonly request: Request,
     private readonly response: Response,
-    private readonly endpointOf: () => string = () => '',
+    private readonly endpointOf: () => Endpoint = () => NOWHERE,
   ) {}
 
   get method(): string {
@@ -49,7 +51,7 @@ class ExpressExchange implements Exchange {
     return headerOf(this.request, name)
   }
 
-  endpoint(): string {
+  endpoint(): Endpoint {
     return this.endpointOf()
   }
 
@@ -64,6 +66,11 @@ export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
 export const user: Keys<Args>['user'] = keys.user
 
+/** For `skip`, if the CORS middleware is behind the limit. Safe only where no handler answers OPTIONS. */
+export function isPreflight(request: Request): boolean {
+  return isPreflightOf(request.method, (name) => headerOf(request, name))
+}
+
 /** Limits the requests that pass here: app.use(rateLimit(...)), or in front of one handler. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): RequestHandler {
   const limits = limitsOf<Args>(limiter, inputs)
@@ -76,7 +83,7 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
       .then((verdict) => {
         if (!verdict.passes) return answer(response, verdict)
 
-        addFields(response, verdict.fields)
+        addFields(response, verdict)
         request.rateLimit = verdict.decision
         return void next()
       })

@@ -5,11 +5,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, MiddlewareHandler } from 'hono'
 import { matchedRoutes } from 'hono/route'
 import type { Decision } from './decision.js'
-import { isJoined, joined } from './http.js'
+import { joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Exchange, endpointName, limitsOf } from './middleware.js'
+import { type Endpoint, type Exchange, endpointName, fieldsOf, isPreflightOf, limitsOf } from './middleware.js'
 import { onResponseEnd } from './node-http.js'
 
 declare module 'hono' {
@@ -20,7 +20,7 @@ declare module 'hono' {
 }
 
 export type Args = [context: Context]
-export type { Denial, KeyValue, Limit, LimitInput } from './limits.js'
+export { type Denial, type KeyValue, type Limit, type LimitInput, NOT_LIMITED } from './limits.js'
 
 /** What @hono/node-server gives to the application. */
 interface NodeBindings {
@@ -44,46 +44,68 @@ export const ip: Keys<Args>['ip'] = keys.ip
 /** The user, or the address of one who has no name. */
 export const user: Keys<Args>['user'] = keys.user
 
+/** For `skip`, if the CORS middleware is behind the limit. Safe only where no handler answers OPTIONS. */
+export function isPreflight(context: Context): boolean {
+  return isPreflightOf(context.req.method, (name) => context.req.header(name))
+}
+
+/**
+ * The endpoints of one limit. Hono keeps a route for each method and does not show that they were declared together: so a
+ * limit at one pattern is one endpoint, by the method that came first.
+ */
+class Endpoints {
+  readonly #known = new Map<string, Endpoint>()
+
+  of(context: Context): Endpoint {
+    const routes = matchedRoutes(context)
+    const { method = '', path = '' } = routes[context.req.routeIndex] ?? {}
+    if (path === '/*' || path === '*') return { name: '', owner: null } // app.use()
+    const known = this.#known.get(path)
+    if (known) return known
+
+    const owner = [...routes].reverse().find((route) => route.method === method && route.path === path) ?? null
+    const found = { name: endpointName([method], path), owner }
+    this.#known.set(path, found)
+    return found
+  }
+}
+
 /** Limits the requests that pass here. */
 export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): MiddlewareHandler {
   const limits = limitsOf<Args>(limiter, inputs)
+  const endpoints = new Endpoints()
 
   return async (context, next) => {
-    const { outgoing } = nodeOf(context)
+    const { incoming, outgoing } = nodeOf(context)
     const ends: ((isAnswered: boolean) => void)[] = [] // without a node:http answer, as in app.request(): when the handler ends
     const exchange: Exchange = {
       ...senderOf(context),
+      request: incoming ?? context.req.raw,
       method: context.req.method,
-      endpoint: () => {
-        const route = matchedRoutes(context)[context.req.routeIndex]
-        return endpointName(route?.method === 'ALL' ? 'ALL' : context.req.method, route?.path ?? '')
-      },
+      endpoint: () => endpoints.of(context),
       onEnd: (ended) => void (outgoing ? onResponseEnd(outgoing, ended) : ends.push(ended)),
     }
 
     const verdict = await limits.admit(exchange, [context])
+    context.set('rateLimit', verdict.passes ? verdict.decision : verdict.denial.decision)
     if (!verdict.passes) {
       const { denial, respond } = verdict
-      if (respond) {
-        const own = (await respond(denial)) as Response
-        for (const [name, value] of denial.fields) own.headers.set(name, value)
-        return own
-      }
-      const headers = new Headers(denial.fields.map(([name, value]): [string, string] => [name, value]))
-      headers.set('Content-Type', denial.contentType)
-      return new Response(denial.body, { status: denial.status, headers })
+      const answer = respond
+        ? ((await respond(denial)) as Response)
+        : new Response(denial.body, { status: denial.status, headers: { 'Content-Type': denial.contentType } })
+      for (const [name, value] of denial.fields)
+        answer.headers.set(name, joined(name, answer.headers.get(name), value, verdict.visit.written))
+      return answer
     }
 
-    context.set('rateLimit', verdict.decision)
     try {
       await next()
     } finally {
       for (const ended of ends) ended(true)
     }
-    for (const [name, value] of verdict.fields) {
-      const inner = context.res.headers.get(name) // of a limiter behind this one, or of the application
-      context.header(name, inner === null || !isJoined(name) ? value : joined(name, value, inner))
-    }
+    // the answer is there only now: what inner limits decided stands in it, too
+    for (const [name, value] of fieldsOf(verdict))
+      context.header(name, joined(name, context.res.headers.get(name), value, verdict.visit!.written))
     return undefined
   }
 }

@@ -86,8 +86,11 @@ export interface Reported {
   readonly options: HeaderOptions
 }
 
-/** The fields of the answer, for everything that was decided about one request. They are added to those that are there. */
-export function fieldsFor(reported: readonly Reported[], nowMs: number): Field[] {
+/**
+ * The fields of the answer, for everything that was decided about one request. They are added to those that are there.
+ * `whole`: whose combined decision the older fields report, the first that has them.
+ */
+export function fieldsFor(reported: readonly Reported[], nowMs: number, whole = reported): Field[] {
   const ietf = reported
     .filter(
       ({ decision, options: { headers = 'ietf' } }) =>
@@ -100,7 +103,7 @@ export function fieldsFor(reported: readonly Reported[], nowMs: number): Field[]
     fields.push(['RateLimit', ietf.map(stateItem).join(', ')])
   }
 
-  const legacy = reported.find(
+  const legacy = whole.find(
     ({ whole, options: { headers } }) => (headers === 'legacy' || headers === 'both') && isReported(whole),
   )
   return legacy ? [...fields, ...legacyFields(legacy.whole, legacy.options.reset ?? 'delta', nowMs)] : fields
@@ -168,7 +171,12 @@ export function isJoined(name: string): boolean {
   return name === 'RateLimit' || name === 'RateLimit-Policy'
 }
 
-/** What a field becomes where another limiter has set it before. */
-export function joined(name: string, before: unknown, value: string): string {
-  return isJoined(name) && before !== undefined && before !== null ? `${String(before)}, ${value}` : value
+/** What a field becomes where others have set it before. `written`: what earlier places of this request wrote there. */
+export function joined(name: string, before: unknown, value: string, written: Map<string, string>): string {
+  const own = written.get(name)
+  written.set(name, value)
+  if (!isJoined(name) || before === undefined || before === null) return value
+  const present = String(before)
+
+  return own !== undefined && present.includes(own) ? present.replace(own, () => value) : `${present}, ${value}`
 }

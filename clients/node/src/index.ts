@@ -28,4 +28,4 @@ export {
   type RefundOptions,
   type ReserveOptions,
 } from './limiter.js'
-export { type Denial, type KeyValue, type Limit, type LimitInput, parseLimit } from './limits.js'
+export { type Denial, type KeyValue, type Limit, type LimitInput, NOT_LIMITED, parseLimit } from './limits.js'

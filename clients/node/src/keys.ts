@@ -17,8 +17,10 @@ export function boundedKey(key: string | Uint8Array): string | Uint8Array {
   if (typeof key !== 'string' && !(key instanceof Uint8Array))
     throw new TypeError(`a key is neither text nor bytes: ${String(key)}`)
   const bytes = typeof key === 'string' ? Buffer.from(key) : key
-  if (bytes.length <= KEY_MAX_BYTES) return key
+  return bytes.length <= KEY_MAX_BYTES ? key : shortKey(bytes)
+}
 
+export function shortKey(bytes: Uint8Array): Uint8Array {
   const hash = createHash('sha256').update(bytes).digest('hex')
   return Buffer.concat([bytes.subarray(0, KEY_KEPT_BYTES), Buffer.from(`#${hash}`)])
 }
@@ -27,6 +29,8 @@ export function boundedKey(key: string | Uint8Array): string | Uint8Array {
 export function joinKey(...parts: readonly KeyPart[]): string {
   const texts = parts.map((part) => {
     if (part === undefined || part === null || part === '') throw new TypeError('a part of a key is empty')
+    if (typeof part === 'function' || typeof (part as { then?: unknown }).then === 'function')
+      throw new TypeError('a part of a key is a function or a promise, not its value')
     const text = String(part)
     return /[%|]/.test(text) ? text.replaceAll('%', '%25').replaceAll('|', '%7C') : text
   })
@@ -224,17 +228,24 @@ function walk(
   return address
 }
 
-/** A user's key, or the address of one who has no name; the two never meet. */
+/** A user's key, or the address of one who has no name; the two never meet. An empty name is no key. */
 export function userKey(user: KeyPart | null | undefined, ip: () => string): string {
+  if (user === '') return ''
+
   return user === null || user === undefined ? joinKey('i', ip()) : joinKey('u', user)
 }
+
+type Found = KeyPart | null | undefined
 
 /** The keys of a framework; `Args` is what its handlers get. */
 export interface Keys<Args extends unknown[]> {
   /** the client's address */
   readonly ip: (options?: IpOptions) => (...args: Args) => string
   /** the user, or the address of one who has no name */
-  readonly user: (find: (...args: Args) => KeyPart | null | undefined, options?: IpOptions) => (...args: Args) => string
+  readonly user: (
+    find: (...args: Args) => Found | Promise<Found>,
+    options?: IpOptions,
+  ) => (...args: Args) => Promise<string>
 }
 
 export function keysFor<Args extends unknown[]>(senderOf: (...args: Args) => Sender): Keys<Args> {
@@ -246,9 +257,10 @@ export function keysFor<Args extends unknown[]>(senderOf: (...args: Args) => Sen
     },
 
     user: (find, options) => {
+      if (typeof find !== 'function') throw new TypeError('user: give the function that finds the user of a request')
       const key = ipKey(options)
 
-      return (...args) => userKey(find(...args), () => key(senderOf(...args)))
+      return async (...args) => userKey(await find(...args), () => key(senderOf(...args)))
     },
   }
 }

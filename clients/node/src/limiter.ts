@@ -25,9 +25,9 @@ import { Reservation, Slot } from './holds.js'
 import { type HeaderOptions, checkHeaderOptions } from './http.js'
 import { boundedKey } from './keys.js'
 import { checkOptions, checkWholeMs } from './options.js'
-import { checkSettings, nameIn } from './policies.js'
+import { checkSettings, countsDenials, nameIn } from './policies.js'
 import { RememberedDenials } from './remembered.js'
-import { type Service, packageName, serviceOf } from './service.js'
+import { type Service, packageName, serviceLine, serviceOf } from './service.js'
 import { warnInsideRequest } from './warnings.js'
 
 /** The name of a policy, or the settings of an inline policy as ratelimitd.yaml(5) has them. */
@@ -166,6 +166,10 @@ export class RateLimiter {
   readonly #onDecision: ((event: DecisionEvent) => void) | undefined
   readonly #service: Service
   readonly #denials: RememberedDenials | null
+  readonly #endpoints = new Map<string, WeakRef<object> | 'written'>()
+  readonly #givesBack = new Map<string, boolean>() // by name and version of a policy
+  readonly #chargedLess = new Set<string>()
+  readonly #equalNames = new Set<string>()
   #isServiceSaid = false
   #undecided = 0
   #undecidedSaidMs = -Infinity
@@ -197,7 +201,9 @@ export class RateLimiter {
     this.#transport = transport ?? (this.enabled ? new Connection(socket) : new FakeTransport({ records: false }))
     if (transport === undefined) warnInsideRequest('a RateLimiter')
     if (!this.enabled)
-      this.logger.warn('ratelimitd: limits are switched off: every request passes without being asked for')
+      this.logger.warn(
+        `ratelimitd: ${options.enabled === false ? 'the option enabled is false' : 'RATELIMIT_ENABLED=0'}: no limit is asked, every request passes`,
+      )
   }
 
   // ---- checks ----------------------------------------------------------------------------------------------------
@@ -454,8 +460,8 @@ export class RateLimiter {
 
     const settle = async (actual: number): Promise<Correction> => {
       if (actual < estimate) return this.refund(policy, key, estimate - actual)
-      if (actual > estimate) await this.check(policy, key, { cost: actual - estimate })
-      return { ...decision, refunded: 0, charged: actual - estimate, ended: false }
+      const more = actual > estimate ? await this.check(policy, key, { atMost: actual - estimate }) : null
+      return { ...(more ?? decision), allowed: true, refunded: 0, charged: more?.granted ?? 0, ended: false }
     }
     return { decision, reservation: new Reservation('', decision, estimate, { settle, cancel: () => settle(0) }) }
   }
@@ -620,14 +626,60 @@ export class RateLimiter {
 
   /** The service's name in front of endpoints; '' for none. Written into the log once. */
   get service(): string {
-    const { name, from } = this.#service
-    if (!this.#isServiceSaid && from !== '')
-      this.logger.warn(
-        `ratelimitd: limits at endpoints count ${name === '' ? 'without a service' : `for the service ${name}`} (from ${from})`,
-      )
+    if (!this.#isServiceSaid) this.logger.warn(`ratelimitd: ${serviceLine(this.#service)}`)
     this.#isServiceSaid = true
 
-    return name
+    return this.#service.name
+  }
+
+  /**
+   * A name that a limit counts for, and what has it; `written` in the limit. Two with the same name would share their
+   * counters by accident.
+   */
+  claimEndpoint(name: string, owner: object | 'written'): void {
+    const known = this.#endpoints.get(name)
+    const holder = known instanceof WeakRef ? known.deref() : known
+    if (holder === owner) return
+    if (holder !== undefined) {
+      const message =
+        `two endpoints have the name ${name}, so their limits would share counters. ` +
+        'Write a name for one of them (the option endpoint), or the same name for both'
+      if (!this.#equalNames.has(name)) this.logger.warn(`ratelimitd: ${message}`) // not every framework logs errors
+      this.#equalNames.add(name)
+      throw new Error(`rateLimit: ${message}`)
+    }
+
+    this.#endpoints.set(name, owner === 'written' ? owner : new WeakRef(owner))
+  }
+
+  /** Does a request that is refused later get its units back from this policy? Not if its denials count. */
+  async givesBack(policy: Policy, version: number): Promise<boolean> {
+    if (typeof policy === 'object') return policy['compat'] === undefined && !countsDenials(policy)
+    const known = this.#givesBack.get(`${policy} ${version}`)
+    if (known !== undefined) return known
+
+    const entry = (await this.policies()).find(({ name }) => name === policy)
+    const limits = Array.isArray(entry?.['limits']) ? (entry['limits'] as Fields[]) : []
+    const hasUnits = limits.every(({ algorithm }) => algorithm !== undefined && algorithm !== 'concurrency')
+    const gives = entry !== undefined && hasUnits && !countsDenials(entry)
+    this.#givesBack.set(`${policy} ${version}`, gives)
+    return gives
+  }
+
+  /** A request cost more than was reserved, and not all of it was left. Logged once for each policy. */
+  chargedLess(policy: Policy): void {
+    const name = nameIn(policy) ?? nameOf(policy)
+    if (this.#chargedLess.has(name)) return
+
+    this.#chargedLess.add(name)
+    this.logger.warn(
+      `ratelimitd: chargeWhen of ${name} gave more units than are left: only these were charged. A policy with debt charges all of them`,
+    )
+  }
+
+  /** What the daemon of the present connection can do. */
+  get features(): ReadonlySet<string> {
+    return this.#transport.features
   }
 
   /** Calls without an answer. */

@@ -10,8 +10,13 @@ import { type OtherSettings, SETTINGS, SETTINGS_OF_ONE, checkSettings, isName } 
 
 type Awaitable<T> = T | Promise<T>
 
-/** null: this request is not limited. An array: its parts are joined. */
-export type KeyValue = string | number | bigint | Uint8Array | null | readonly KeyPart[]
+/** What `key` and `policy` give for a request that is not limited. Nothing else means this. */
+export const NOT_LIMITED: unique symbol = Symbol.for('ratelimitd.NOT_LIMITED') // one for ES modules and CommonJS
+export type NotLimited = typeof NOT_LIMITED
+
+/** An array: its parts are joined. Without a value, or a part, the request has no key and is answered 503. */
+export type KeyValue =
+  string | number | bigint | Uint8Array | NotLimited | null | undefined | readonly (KeyPart | null | undefined)[]
 
 /** Why a request does not go on, for `respond`. */
 export interface Denial extends Refusal {
@@ -25,28 +30,31 @@ type OfRequest<Value, Args extends unknown[]> = Value | ((...args: Args) => Awai
 /** `Args`: what a handler of the framework gets: (request, response) or (context). */
 export interface Limit<Args extends unknown[]> extends HeaderOptions, OtherSettings {
   /** a policy of the daemon's configuration, or settings as there: {algorithm: 'token_bucket', limit: 100, window: '1m'} */
-  readonly policy?: Policy | ((...args: Args) => Awaitable<Policy | null>) | undefined
+  readonly policy?: Policy | ((...args: Args) => Awaitable<Policy | NotLimited | null | undefined>) | undefined
   /** instead of a policy: so many in each window, which begins with the first request */
   readonly limit?: OfRequest<number, Args> | undefined
   /** '5s', '10m', '1h', '1d' */
   readonly window?: OfRequest<string, Args> | undefined
   /** of settings that are written here: what answers, logs and counters call the limit */
   readonly name?: string | undefined
-  /** whom it counts for; default: the client's address */
+  /** for whom it counts; default: the client's address */
   readonly key?: ((...args: Args) => Awaitable<KeyValue>) | undefined
   /** units; default 1 */
   readonly cost?: OfRequest<number, Args> | undefined
+  /** what settings that are written here count for, in place of the route: endpoints with the same name share counters */
+  readonly endpoint?: string | undefined
   /** true: this request is not limited */
   readonly skip?: ((...args: Args) => Awaitable<boolean>) | undefined
   /** without an answer; default: the limiter's. 'deny' for logins */
   readonly onError?: OnError<Args> | undefined
-  /** count only some requests, by their answer: the unit is reserved first, and given back if this returns false */
-  readonly chargeWhen?: ((...args: Args) => Awaitable<boolean>) | undefined
+  /** count only some requests, by their answer: the unit is reserved first, and given back if this returns false. A number
+   * is how many units it costs */
+  readonly chargeWhen?: ((...args: Args) => Awaitable<boolean | number>) | undefined
   /** the policy is a concurrency limit: hold a slot until the answer has ended */
   readonly slot?: boolean | undefined
   /** answers a request that does not go on, instead of the usual 429 and 503 */
   readonly respond?: ((...args: [...Args, Denial]) => unknown) | undefined
-  /** whether each endpoint counts for itself; default: true where limit and window are given, false for a policy */
+  /** whether each endpoint counts for itself; default: true of settings that are written here, false for a policy */
   readonly perEndpoint?: boolean | undefined
   /** false: as if it were not there */
   readonly enabled?: boolean | undefined
@@ -61,6 +69,7 @@ const TYPES: Readonly<Record<string, string>> = {
   limit: 'number function',
   window: 'string function',
   name: 'string',
+  endpoint: 'string',
   key: 'function',
   cost: 'number function',
   skip: 'function',
@@ -76,13 +85,19 @@ const TYPES: Readonly<Record<string, string>> = {
 
 /** A limit as it is used. */
 export interface CompiledLimit<Args extends unknown[]> extends Omit<Limit<Args>, 'policy'> {
-  /** null: this request is not limited */
-  readonly policyOf: (...args: Args) => Awaitable<Policy | null>
+  /** null: the function gave no policy */
+  readonly policyOf: (...args: Args) => Awaitable<Policy | NotLimited | null>
   /** undefined: only the request tells */
   readonly policy: Policy | undefined
-  /** it has settings of its own, which other endpoints and services may have too */
-  readonly isInline: boolean
-  readonly perEndpoint: boolean
+  /** undefined: where the function gives settings */
+  readonly perEndpoint: boolean | undefined
+  /** its numbers are those of the request */
+  readonly moves: boolean
+}
+
+/** Settings that are written in the program count for their endpoint; a key of `compat` is sent as it is. */
+export function isOfEndpoint(policy: Policy): boolean {
+  return typeof policy === 'object' && policy['compat'] === undefined
 }
 
 const UNITS: Readonly<Record<string, string>> = {
@@ -169,8 +184,9 @@ function policyIn(text: string): Policy {
 }
 
 /** What a function of the request gave. */
-function checkedPolicy(policy: Policy | null): Policy | null {
-  if (policy === null) return null
+function checkedPolicy(policy: Policy | NotLimited | null | undefined): Policy | NotLimited | null {
+  if (policy === NOT_LIMITED) return policy
+  if (policy === null || policy === undefined || policy === '') return null
   if (typeof policy === 'string') return policyIn(policy)
   if (typeof policy !== 'object') throw new TypeError(`rateLimit: policy gave neither a name nor settings`)
   checkInline(policy)
@@ -191,7 +207,7 @@ export function compileLimit<Args extends unknown[]>(input: LimitInput<Args>): C
   if (typeof input === 'string') return compileLimit<Args>({ policy: input })
 
   checkTypes(input)
-  const { policy, limit, window, name, chargeWhen, slot, onError, cost } = input
+  const { policy, limit, window, name, endpoint, chargeWhen, slot, onError, cost } = input
   const { algorithm } = input
   if ((policy === undefined) === (limit === undefined && algorithm === undefined))
     throw new TypeError('rateLimit: give either a policy, or limit and window')
@@ -200,32 +216,27 @@ export function compileLimit<Args extends unknown[]>(input: LimitInput<Args>): C
   checkHeaderOptions('rateLimit', input)
   if (onError !== undefined) checkOnError('rateLimit', onError)
   if (cost !== undefined && typeof cost !== 'function') checkCost(cost)
+  if (endpoint === '') throw new TypeError('rateLimit: endpoint is empty')
   if (chargeWhen && slot) throw new TypeError('rateLimit: chargeWhen and slot exclude each other')
 
   const options = { ...input, policy: undefined }
   if (typeof policy === 'function') {
     if (name !== undefined) throw new TypeError('rateLimit: name is for settings that are written here')
-    const policyOf = async (...args: Args): Promise<Policy | null> => checkedPolicy(await policy(...args))
-    return { ...options, policyOf, isInline: false, perEndpoint: input.perEndpoint ?? false }
+    const policyOf = async (...args: Args): Promise<Policy | NotLimited | null> => checkedPolicy(await policy(...args))
+    return { ...options, policyOf, perEndpoint: input.perEndpoint, moves: true }
   }
   if (policy !== undefined) {
     const found = withName(typeof policy === 'string' ? policyIn(policy) : policy, name)
     if (typeof found === 'object') checkInline(found)
-    const isShorthand = typeof policy === 'string' && typeof found === 'object'
-    return {
-      ...options,
-      policy: found,
-      policyOf: () => found,
-      isInline: isShorthand,
-      perEndpoint: input.perEndpoint ?? isShorthand,
-    }
+    const perEndpoint = input.perEndpoint ?? isOfEndpoint(found)
+    return { ...options, policy: found, policyOf: () => found, perEndpoint, moves: false }
   }
 
   const settings = settingsOf(input as Record<string, unknown>)
-  const values = { isInline: true, perEndpoint: input.perEndpoint ?? true }
+  const perEndpoint = input.perEndpoint ?? isOfEndpoint(settings)
   checkInline(settings)
   if (typeof limit !== 'function' && typeof window !== 'function')
-    return { ...options, ...values, policy: settings, policyOf: () => settings }
+    return { ...options, perEndpoint, policy: settings, policyOf: () => settings, moves: false }
 
   const policyOf = async (...args: Args): Promise<Policy> => {
     const made = {
@@ -236,5 +247,5 @@ export function compileLimit<Args extends unknown[]>(input: LimitInput<Args>): C
     checkInline(made)
     return made
   }
-  return { ...options, ...values, policyOf }
+  return { ...options, perEndpoint, policyOf, moves: true }
 }

@@ -1,106 +1,98 @@
 /*
- * The way of a request through the limits of its endpoint, the same in every framework. An adapter shows the request as
- * an Exchange, and carries out the verdict.
+ * The way of a request through the limits of one place, the same in every framework. An adapter shows the request as an
+ * Exchange, and carries out the verdict. What the places of one request have in common is in visit.ts.
  *
  * Nothing is charged when one limit denies: slots and reservations come first and are given back, all other limits are
- * one check_all.
+ * one check_all; and so is what earlier places of the request charged.
  */
 import type { Decision } from './decision.js'
 import { Unavailable } from './errors.js'
-import type { Reservation, Slot } from './holds.js'
-import { type Field, type Refusal, type Reported, deniedRefusal, fieldsFor, unavailableRefusal } from './http.js'
-import { type Sender, ipKey, joinKey } from './keys.js'
+import { type Field, type Refusal, type Reported, deniedRefusal, unavailableRefusal } from './http.js'
+import { type KeyPart, type Sender, ipKey, joinKey } from './keys.js'
 import type { Key, Member, OnError, Policy, RateLimiter } from './limiter.js'
-import { type CompiledLimit, type Denial, type KeyValue, type LimitInput, compileLimit } from './limits.js'
+import {
+  type CompiledLimit,
+  type Denial,
+  type KeyValue,
+  type LimitInput,
+  NOT_LIMITED,
+  compileLimit,
+  isOfEndpoint,
+} from './limits.js'
+import { subjectOf, withId } from './policies.js'
+import { traceDecision } from './telemetry.js'
+import { type Charge, type Visit, giveBack, policyName, visitOf } from './visit.js'
 import { warnInsideRequest } from './warnings.js'
+
+/** What an inline limit counts for. */
+export interface Endpoint {
+  /** such as `GET /search`; '' where the limit stands in front of all endpoints */
+  readonly name: string
+  /** what has this name, in this process: another one with the same name is a mistake. null: it cannot be mistaken */
+  readonly owner: object | null
+}
 
 /** A request and its answer, as the limits see them. */
 export interface Exchange extends Sender {
+  /** what all places of the request have in common */
+  readonly request: object
   readonly method: string
-  /** the endpoint's own name, such as `GET /search`; '' where the limit stands in front of all endpoints */
-  endpoint(): string
+  /** Throws where the framework does not show it. */
+  endpoint(): Endpoint
+  /** Each time that a place is asked counts, such as the calls of a resolver in one request of GraphQL. */
+  readonly repeats?: boolean
   /** Runs `ended` once when the answer has ended or the client is gone. */
   onEnd(ended: (isAnswered: boolean) => void): void
 }
 
-/** `GET /search`; '' without a path. HEAD is GET without a body: it counts there. */
-export function endpointName(method: string, path: string | undefined): string {
-  return path === undefined ? '' : `${method === 'HEAD' ? 'GET' : method} ${path}`
+const USUAL_METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']
+
+/** `GET,POST /search`: the methods as declared, none of a route for every method. HEAD is GET without a body. */
+export function endpointName(methods: readonly string[], path: string): string {
+  const names = new Set(methods.map((method) => (method.toUpperCase() === 'HEAD' ? 'GET' : method.toUpperCase())))
+  const isEvery = names.has('ALL') || USUAL_METHODS.every((method) => names.has(method))
+
+  return isEvery ? path : `${[...names].sort().join(',')} ${path}`
 }
 
-const USUAL_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']
+/** Where a router shows no pattern. */
+export function noPattern(what: string): Error {
+  return new Error(
+    `rateLimit: ${what} shows no pattern of a route here, so a limit with settings of its own has no name to count for. ` +
+      "Write one: {limit, window, endpoint: 'NAME'}",
+  )
+}
 
-/** The method in an endpoint's name, of a route that has these: all of them count together where it has every one. */
-export function methodOf(used: string, methods: readonly string[]): string {
-  return USUAL_METHODS.every((method) => methods.includes(method)) ? 'ALL' : used
+/** A browser asks before it sends: for `skip` of a limit in front of the CORS layer. Only if no handler answers OPTIONS. */
+export function isPreflightOf(method: string, header: (name: string) => string | undefined): boolean {
+  return method === 'OPTIONS' && header('origin') !== undefined && header('access-control-request-method') !== undefined
 }
 
 export type Verdict =
-  | { readonly passes: true; readonly fields: readonly Field[]; readonly decision: Decision | null }
-  | { readonly passes: false; readonly denial: Denial; readonly respond: ((denial: Denial) => unknown) | null }
+  | { readonly passes: true; readonly decision: Decision | null; readonly visit: Visit | null }
+  | {
+      readonly passes: false
+      readonly denial: Denial
+      readonly respond: ((denial: Denial) => unknown) | null
+      readonly visit: Visit
+    }
 
 /** A limit that applies to this request. */
 interface Asked<Args extends unknown[]> {
   readonly limit: CompiledLimit<Args>
   readonly policy: Policy
   readonly key: Key
+  /** policy and key, to compare */
+  readonly subject: string
   readonly cost: number
 }
 
-const PASSED = { passes: true, fields: [], decision: null } as const
-
-/** What was taken for this request and is given back at its end. */
-class Holdings<Args extends unknown[]> {
-  #slots: Slot[] = []
-  #reservations: { reservation: Reservation; limit: CompiledLimit<Args> }[] = []
-  #isEnded = false
-
-  constructor(
-    readonly limiter: RateLimiter,
-    readonly args: Args,
-    exchange: Exchange,
-  ) {
-    exchange.onEnd((isAnswered) => void this.#atEnd(isAnswered))
-  }
-
-  addSlot(slot: Slot): void {
-    this.#slots.push(slot)
-    if (this.#isEnded) this.giveBack() // the client left in the meantime
-  }
-
-  addReservation(reservation: Reservation, limit: CompiledLimit<Args>): void {
-    this.#reservations.push({ reservation, limit })
-    if (this.#isEnded) this.giveBack()
-  }
-
-  /** The request does not go on: nothing stays charged. */
-  giveBack(): void {
-    for (const slot of this.#slots.splice(0)) void slot.release()
-    for (const { reservation } of this.#reservations.splice(0))
-      reservation.cancel().catch((error: unknown) => this.#failed(error))
-  }
-
-  /** A request whose client left before its answer may have done its work: it counts. */
-  async #atEnd(isAnswered: boolean): Promise<void> {
-    this.#isEnded = true
-    for (const slot of this.#slots.splice(0)) void slot.release()
-
-    for (const { reservation, limit } of this.#reservations.splice(0)) {
-      try {
-        const counts = isAnswered ? await limit.chargeWhen!(...this.args) : true
-        await (counts ? reservation.settle() : reservation.cancel())
-      } catch (error) {
-        this.#failed(error)
-      }
-    }
-  }
-
-  #failed(error: unknown): void {
-    this.limiter.logger.warn(
-      `ratelimitd: a reservation was not settled: ${error instanceof Error ? error.message : String(error)}`,
-    )
-  }
+/** A limit of this request has no key. */
+class NoKey<Args extends unknown[]> {
+  constructor(readonly limit: CompiledLimit<Args>) {}
 }
+
+const PASSED = { passes: true, decision: null, visit: null } as const
 
 /** What a rateLimit() makes: once, for all requests. Nest's guard makes its limits itself, at a handler's first request. */
 export function limitsOf<Args extends unknown[]>(
@@ -114,121 +106,266 @@ export function limitsOf<Args extends unknown[]>(
 export class Limits<Args extends unknown[]> {
   readonly #limits: readonly CompiledLimit<Args>[]
   readonly #defaultKey = ipKey()
+  readonly #moving: readonly CompiledLimit<Args>[]
+  readonly #said = new Set<CompiledLimit<Args>>() // that they had no key
 
-  /** Checks everything that can be checked at the start. */
+  /** Checks everything that can be checked at the start. `once`: how many, from the first, are asked once a request. */
   constructor(
     readonly limiter: RateLimiter,
     inputs: readonly LimitInput<Args>[],
+    readonly once = 0,
   ) {
     if (typeof limiter?.checkAll !== 'function')
       throw new TypeError('rateLimit: the first argument is not a RateLimiter')
     if (inputs.length === 0) throw new TypeError('rateLimit: there is no limit')
     this.#limits = inputs.map((input) => compileLimit(input))
-    for (const { policy, enabled = true } of this.#limits) if (enabled && policy !== undefined) limiter.uses(policy)
+    this.#moving = this.#limits.filter(({ moves }) => moves)
+    for (const { policy, enabled = true, endpoint, perEndpoint } of this.#limits) {
+      if (!enabled) continue
+      if (policy !== undefined) limiter.uses(policy)
+      if (endpoint !== undefined && perEndpoint !== false && limiter.enabled) limiter.claimEndpoint(endpoint, 'written')
+    }
     void limiter.service // is written into the log at the start
   }
 
-  /** Rejects where a limit is a mistake: an unknown policy, an empty key. The framework answers 500 then. */
-  async admit(exchange: Exchange, args: Args): Promise<Verdict> {
-    if (!this.limiter.enabled || isPreflight(exchange)) return PASSED
-    const asked = await this.#asked(exchange, args)
-    if (asked.length === 0) return PASSED
-
-    const needsEnd = asked.some(({ limit }) => limit.slot || limit.chargeWhen)
-    const holdings = needsEnd ? new Holdings(this.limiter, args, exchange) : null
-    try {
-      return await this.#decide(asked, holdings, exchange, args)
-    } catch (error) {
-      if (!(error instanceof Unavailable)) {
-        holdings?.giveBack()
-        throw error
-      }
-      const denying = await this.#denying(error, asked, args)
-      if (!denying) return PASSED
-
-      holdings?.giveBack()
-      return this.#refused(denying, unavailableRefusal(exchange.header('accept')), null, args)
-    }
+  /** Is there a limit that counts for each endpoint, and has no name written? */
+  get needsEndpoint(): boolean {
+    return this.#limits.some(
+      ({ enabled, perEndpoint, endpoint }) => enabled !== false && perEndpoint === true && endpoint === undefined,
+    )
   }
 
-  /** The limits that apply, each with its key and cost; equal ones once. */
-  async #asked(exchange: Exchange, args: Args): Promise<Asked<Args>[]> {
+  /** Rejects where a limit is a mistake, such as an unknown policy. The framework answers 500 then. */
+  async admit(exchange: Exchange, args: Args): Promise<Verdict> {
+    if (!this.limiter.enabled) return PASSED
+    const visit = visitOf(exchange.request)
+    const asked = await this.#asked(exchange, args, visit)
+    if (asked instanceof NoKey) {
+      await visit.inTurn(() => this.#giveBack(visit, exchange, []))
+      return this.#refused(asked.limit, unavailableRefusal(exchange.header('accept')), null, args, visit)
+    }
+    if (asked.length === 0) return PASSED
+
+    let delayMs = 0
+    const verdict = await visit.inTurn(async () => {
+      const taken: Charge[] = []
+      try {
+        const found = await this.#decide(asked, taken, visit, exchange, args)
+        delayMs = found.delayMs
+        return found.verdict
+      } catch (error) {
+        const denying = error instanceof Unavailable ? await this.#denying(error, asked, args) : null
+        if (denying) {
+          void this.#giveBack(visit, exchange, taken) // the daemon is away: the answer does not wait for it
+          return this.#refused(denying.limit, unavailableRefusal(exchange.header('accept')), null, args, visit)
+        }
+        if (error instanceof Unavailable) {
+          for (const charge of taken) visit.add('', charge) // what was taken before belongs to the request
+          if (taken.length > 0) visit.watch((ended) => exchange.onEnd(ended))
+          return { passes: true, decision: visit.decision, visit } as const
+        }
+        for (const charge of taken) await giveBack(charge)
+        throw error
+      }
+    })
+    if (delayMs > 0) await sleep(delayMs, exchange)
+    return verdict
+  }
+
+  /** The limits that apply, each with its key and cost; equal ones once, with the highest cost. */
+  async #asked(exchange: Exchange, args: Args, visit: Visit): Promise<Asked<Args>[] | NoKey<Args>> {
     const asked: Asked<Args>[] = []
     for (const limit of this.#limits) {
       if (limit.enabled === false || (limit.skip && (await limit.skip(...args)))) continue
-      const policy = await limit.policyOf(...args)
-      if (policy === null) continue
+      const chosen = await limit.policyOf(...args)
+      if (chosen === NOT_LIMITED) continue
+      if (isNothing(chosen)) {
+        if (this.#goesOnWithout('policy', limit, exchange)) continue
+        return new NoKey(limit)
+      }
       const value = limit.key ? await limit.key(...args) : this.#defaultKey(exchange)
-      if (value === null) continue
+      if (value === NOT_LIMITED) continue
+      if (isNoKey(value)) {
+        if (this.#goesOnWithout('key', limit, exchange)) continue
+        return new NoKey(limit)
+      }
 
-      const endpoint = limit.perEndpoint ? exchange.endpoint() : ''
-      const service = limit.perEndpoint && limit.isInline ? this.limiter.service : ''
-      const key = keyOf(value, service, endpoint)
+      const isOwn = isOfEndpoint(chosen)
+      const perEndpoint = limit.perEndpoint ?? isOwn
+      const endpoint = perEndpoint ? this.#endpointOf(limit, exchange) : ''
+      const key = keyOf(value, perEndpoint && isOwn ? this.limiter.service : '', endpoint)
+      const policy = limit.moves ? this.#withId(chosen, limit, endpoint, visit) : chosen
       const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
-      const one = { limit, policy, key, cost }
-      if (!asked.some((other) => isSame(other, one) && isSameKey(other.key, key))) asked.push(one)
+      const one = { limit, policy, key, subject: subjectOf(policy, key), cost }
+      const equal = asked.findIndex(({ subject }) => subject === one.subject)
+      if (equal < 0) asked.push(one)
+      else if (cost > asked[equal]!.cost) asked[equal] = one
     }
     return asked
   }
 
+  #endpointOf(limit: CompiledLimit<Args>, exchange: Exchange): string {
+    if (limit.endpoint !== undefined) return limit.endpoint
+    const { name, owner } = exchange.endpoint()
+    if (owner) this.limiter.claimEndpoint(name, owner)
+
+    return name
+  }
+
+  /** A limit whose numbers are functions keeps one counter, whatever they are. */
+  #withId(policy: Policy, limit: CompiledLimit<Args>, endpoint: string, visit: Visit): Policy {
+    const number = visit.firstMoving(this, this.#moving.length) + this.#moving.indexOf(limit)
+
+    return withId(policy, `${endpoint || this.limiter.service || 'every endpoint'}${number > 1 ? `#${number}` : ''}`)
+  }
+
+  /** A request without a key is not one without a limit, unless this is written at the limit. */
+  #goesOnWithout(what: 'key' | 'policy', limit: CompiledLimit<Args>, exchange: Exchange): boolean {
+    const passes = limit.onError === 'allow'
+    if (!this.#said.has(limit)) {
+      this.#said.add(limit)
+      const name = limit.endpoint ?? (nameOf(exchange) || 'every endpoint')
+      this.limiter.logger.warn(
+        `ratelimitd: no ${what} for a limit of ${name}: ` +
+          `${passes ? 'the request goes on without this limit' : 'the request is answered 503'}. NOT_LIMITED is for requests that are not limited`,
+      )
+    }
+    return passes
+  }
+
   async #decide(
     asked: readonly Asked<Args>[],
-    holdings: Holdings<Args> | null,
+    taken: Charge[],
+    visit: Visit,
     exchange: Exchange,
     args: Args,
-  ): Promise<Verdict> {
-    const reported: Reported[] = []
-    let denied: Decision | null = null
-    let denying = asked[0]!
+  ): Promise<{ verdict: Verdict; delayMs: number }> {
+    const before = asked.map(({ limit, subject }) =>
+      visit.chargeOf(subject, this, exchange.repeats === true && this.#limits.indexOf(limit) >= this.once),
+    )
+    const missing = (i: number): number => asked[i]!.cost - (before[i]?.units ?? 0)
+    const made = new Map<number, Charge>() // by the place in `asked`
+    const denied: { decision: Decision; by: Asked<Args>; reported: Reported[] }[] = []
     let delayMs = 0
-    const note = (whole: Decision, limits: readonly Asked<Args>[], members: readonly Decision[] = [whole]): void => {
-      for (const [i, decision] of members.entries()) {
-        const { headers = this.limiter.headerOptions.headers, reset = this.limiter.headerOptions.reset } =
-          limits[i]!.limit
-        reported.push({ decision, whole, options: { headers, reset } })
-      }
-      if (!whole.allowed) {
-        denied = whole
-        denying =
-          limits[
-            Math.max(
-              0,
-              members.findIndex(({ allowed }) => !allowed),
-            )
-          ]!
-      }
+
+    const take = (i: number, decision: Decision, whole: Decision, parts: Partial<Charge>): void => {
+      const charge = this.#charge(asked[i]!, decision, whole, parts)
+      taken.push(charge)
+      made.set(i, charge)
       delayMs = Math.max(delayMs, whole.delayMs)
     }
 
-    for (const one of asked) {
-      if (denied) break
-      if (one.limit.slot) {
-        const { decision, slot } = await this.limiter.tryAcquire(one.policy, one.key)
-        if (slot) holdings!.addSlot(slot)
-        note(decision, [one])
-      } else if (one.limit.chargeWhen) {
-        const { decision, reservation } = await this.limiter.tryReserve(one.policy, one.key, one.cost)
-        if (reservation) holdings!.addReservation(reservation, one.limit)
-        note(decision, [one])
+    for (const [i, one] of asked.entries()) {
+      if (denied.length > 0) break
+      const { limit, policy, key } = one
+      if (limit.slot && !before[i]?.slots.length) {
+        const { decision, slot } = await this.limiter.tryAcquire(policy, key)
+        if (slot) take(i, decision, decision, { units: 1, slots: [slot] })
+        else denied.push({ decision, by: one, reported: [this.#reportedOf(one, decision, decision)] })
+      } else if (limit.chargeWhen && (missing(i) > 0 || !before[i]?.reservations.length)) {
+        const estimate = Math.max(0, missing(i))
+        const { decision, reservation } = await this.limiter.tryReserve(policy, key, estimate)
+        if (reservation) take(i, decision, decision, { units: estimate, reservations: [reservation] })
+        else denied.push({ decision, by: one, reported: [this.#reportedOf(one, decision, decision)] })
       }
     }
 
-    const plain = asked.filter(({ limit }) => !limit.slot && !limit.chargeWhen)
-    if (!denied && plain.length === 1) {
-      const { policy, key, cost } = plain[0]!
-      note(await this.limiter.check(policy, key, { cost }), plain)
-    } else if (!denied && plain.length > 1) {
-      const decision = await this.limiter.checkAll(plain.map(({ policy, key, cost }): Member => [policy, key, cost]))
-      note(decision, plain, decision.members)
+    const plain = [...asked.keys()].filter((i) => {
+      const { slot, chargeWhen } = asked[i]!.limit
+      return !slot && !chargeWhen && (before[i] === undefined || missing(i) > 0)
+    })
+    if (denied.length === 0 && plain.length > 0) {
+      const members = plain.map((i): Member => [asked[i]!.policy, asked[i]!.key, missing(i)])
+      const { whole, each } = await this.#check(members)
+      if (whole.allowed)
+        for (const [j, i] of plain.entries()) take(i, each[j]!, whole, { units: missing(i), checked: missing(i) })
+      else {
+        const at = Math.max(
+          0,
+          each.findIndex(({ allowed }) => !allowed),
+        )
+        const reported = each.map((decision, j) => this.#reportedOf(asked[plain[j]!]!, decision, whole))
+        denied.push({ decision: whole, by: asked[plain[at]!]!, reported })
+      }
     }
 
-    const fields = fieldsFor(reported, Date.now())
-    if (denied) {
-      holdings?.giveBack()
-      return this.#refused(denying, deniedRefusal(denied, fields, exchange.header('accept')), denied, args)
+    if (denied[0]) {
+      const { decision, by, reported } = denied[0]
+      const own = [...taken]
+      await this.#giveBack(visit, exchange, taken)
+      visit.deny([...own.map((charge) => charge.reported), ...reported])
+      traceDecision(policyName(by.policy, decision), false, decision.source)
+      const refusal = deniedRefusal(decision, visit.fields(), exchange.header('accept'))
+      return { verdict: this.#refused(by.limit, refusal, decision, args, visit), delayMs: 0 }
     }
-    if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs))
-    return { passes: true, fields, decision: leastOf(reported) }
+
+    for (const [i, one] of asked.entries()) this.#keep(one, before[i], made.get(i), visit, args)
+    if (taken.some(({ slots, reservations }) => slots.length + reservations.length > 0))
+      visit.watch((ended) => exchange.onEnd(ended))
+    if (visit.isEnded) void visit.end(false)
+    const { decision } = visit
+    if (decision) traceDecision(visit.nameOf(decision), true, decision.source)
+    return { verdict: { passes: true, decision, visit }, delayMs }
+  }
+
+  async #check(members: readonly Member[]): Promise<{ whole: Decision; each: readonly Decision[] }> {
+    if (members.length === 1) {
+      const [policy, key, cost] = members[0]!
+      const decision = await this.limiter.check(policy, key, { cost: cost ?? 1 })
+      return { whole: decision, each: [decision] }
+    }
+
+    const whole = await this.limiter.checkAll(members)
+    return { whole, each: whole.members }
+  }
+
+  #reportedOf({ limit }: Asked<Args>, decision: Decision, whole: Decision): Reported {
+    const { headers = this.limiter.headerOptions.headers, reset = this.limiter.headerOptions.reset } = limit
+
+    return { decision, whole, options: { headers, reset } }
+  }
+
+  #charge(one: Asked<Args>, decision: Decision, whole: Decision, parts: Partial<Charge>): Charge {
+    const { policy, key } = one
+
+    return {
+      limiter: this.limiter,
+      policy,
+      key,
+      units: 0,
+      checked: 0,
+      slots: [],
+      reservations: [],
+      actuals: [],
+      ...parts,
+      reported: this.#reportedOf(one, decision, whole),
+    }
+  }
+
+  /** What the request was charged for one limit belongs to it from here on. */
+  #keep(one: Asked<Args>, before: Charge | undefined, made: Charge | undefined, visit: Visit, args: Args): void {
+    const charge = before ?? made
+    if (charge === undefined) return
+    if (before === undefined) visit.add(one.subject, charge)
+    else if (made !== undefined) {
+      charge.units += made.units
+      charge.checked += made.checked
+      charge.slots.push(...made.slots)
+      charge.reservations.push(...made.reservations)
+      charge.reported = made.reported
+    } else if (charge.reported.options.headers === 'none') {
+      charge.reported = this.#reportedOf(one, charge.reported.decision, charge.reported.whole)
+    }
+
+    const { chargeWhen, slot } = one.limit
+    if (chargeWhen) charge.actuals.push(async () => unitsOf(await chargeWhen(...args), one.cost))
+    else if (!slot) charge.actuals.push(() => Promise.resolve(one.cost))
+  }
+
+  /** The request is refused, or the call of a resolver: then other calls of the request go on, and keep what they have. */
+  async #giveBack(visit: Visit, exchange: Exchange, taken: readonly Charge[]): Promise<void> {
+    await Promise.all(taken.map((charge) => giveBack(charge)))
+    if (exchange.repeats !== true) await visit.giveBack()
   }
 
   /** Without an answer the strictest of the limits decides: the first one that denies, or null. */
@@ -246,54 +383,82 @@ export class Limits<Args extends unknown[]> {
     return null
   }
 
-  #refused({ limit: { respond } }: Asked<Args>, refusal: Refusal, decision: Decision | null, args: Args): Verdict {
+  #refused(
+    { respond }: CompiledLimit<Args>,
+    refusal: Refusal,
+    decision: Decision | null,
+    args: Args,
+    visit: Visit,
+  ): Verdict {
     return {
       passes: false,
       denial: { ...refusal, decision },
       respond: respond ? (denial) => respond(...args, denial) : null,
+      visit,
     }
   }
 }
 
-/** They ask the same of the same policy. */
-function isSame<Args extends unknown[]>(one: Asked<Args>, other: Asked<Args>): boolean {
-  const isOnePolicy =
-    typeof one.policy === 'string'
-      ? one.policy === other.policy
-      : JSON.stringify(one.policy) === JSON.stringify(other.policy)
-
-  return (
-    isOnePolicy &&
-    Boolean(one.limit.slot) === Boolean(other.limit.slot) &&
-    Boolean(one.limit.chargeWhen) === Boolean(other.limit.chargeWhen)
-  )
+/** The fields that the answer gets, of this place and of those before it. */
+export function fieldsOf(verdict: Verdict): readonly Field[] {
+  return verdict.passes ? (verdict.visit?.fields() ?? []) : verdict.denial.fields
 }
 
-function isSameKey(one: Key, other: Key): boolean {
-  return typeof one === 'string' || typeof other === 'string' ? one === other : Buffer.compare(one, other) === 0
+/** For the log: a name that may be missing. */
+function nameOf(exchange: Exchange): string {
+  try {
+    return exchange.endpoint().name
+  } catch {
+    return ''
+  }
 }
 
-/** For the handler: of several limits the one with least left; null: no decision was made. */
-function leastOf(reported: readonly Reported[]): Decision | null {
-  const decisions = reported.map(({ decision }) => decision)
-  if (decisions.length === 0) return null
+/** What chargeWhen gave: whether it counts, or how many units. */
+function unitsOf(given: unknown, cost: number): number {
+  if (typeof given !== 'number' && typeof given !== 'bigint') return given ? cost : 0
+  const units = Number(given)
+  if (!Number.isSafeInteger(units) || units < 0)
+    throw new TypeError(`rateLimit: chargeWhen gave ${given}, which is not a whole number from 0`)
 
-  return decisions.reduce((least, one) => (one.remaining < least.remaining ? one : least))
+  return units
 }
 
-function isPreflight(exchange: Exchange): boolean {
-  return exchange.method === 'OPTIONS' && exchange.header('access-control-request-method') !== undefined
+function isNothing(value: unknown): value is null | undefined | '' {
+  return value === undefined || value === null || value === ''
+}
+
+function isNoKey(value: KeyValue): value is null | undefined | '' {
+  if (value instanceof Uint8Array) return value.length === 0
+  if (Array.isArray(value)) return value.length === 0 || value.some(isNothing)
+
+  return isNothing(value)
+}
+
+const TIMER_MAX_MS = 2 ** 31 - 1
+
+/** Of a client that left in the meantime it never ends: the request does not go on. */
+async function sleep(ms: number, exchange: Exchange): Promise<void> {
+  let isGone = false
+  let timer: NodeJS.Timeout | undefined
+  exchange.onEnd(() => {
+    isGone = true
+    clearTimeout(timer)
+  })
+
+  for (const until = performance.now() + ms; !isGone && performance.now() < until;) {
+    const rest = Math.min(until - performance.now(), TIMER_MAX_MS)
+    await new Promise((resolve) => (timer = setTimeout(resolve, Math.ceil(rest))))
+  }
 }
 
 /** `SERVICE|ENDPOINT|KEY`; what is empty is left out. */
 export function keyOf(value: KeyValue, service: string, endpoint: string): Key {
-  if (value === undefined || value === '')
-    throw new TypeError('rateLimit: the key is empty. Return null where a request is not limited')
+  if (value === NOT_LIMITED || isNoKey(value)) throw new TypeError('rateLimit: the key is empty')
 
   const front = [service, endpoint].filter((part) => part !== '')
   if (value instanceof Uint8Array)
     return front.length === 0 ? value : Buffer.concat([Buffer.from(`${joinKey(...front)}|`), value])
 
-  const key = typeof value === 'object' ? joinKey(...(value as readonly (string | number)[])) : String(value)
+  const key = typeof value === 'object' ? joinKey(...(value as readonly KeyPart[])) : String(value)
   return front.length === 0 ? key : `${joinKey(...front)}|${key}`
 }

@@ -3,7 +3,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { type Field, isJoined, joined } from './http.js'
-import type { Verdict } from './middleware.js'
+import { type Verdict, fieldsOf } from './middleware.js'
 
 export function headerOf(request: IncomingMessage, name: string): string | undefined {
   const value = request.headers[name]
@@ -17,45 +17,52 @@ export function onResponseEnd(response: ServerResponse, ended: (isAnswered: bool
   else response.once('close', () => ended(response.writableEnded))
 }
 
-export function addFields(response: ServerResponse, fields: readonly Field[]): void {
-  if (response.headersSent) return
-  for (const [name, value] of fields) response.setHeader(name, joined(name, response.getHeader(name), value))
+/** Writes the fields of this place and of those before it. */
+export function addFields(response: ServerResponse, verdict: Verdict): void {
+  if (response.headersSent || verdict.visit === null) return
+  const fields = fieldsOf(verdict)
+  for (const [name, value] of fields)
+    response.setHeader(name, joined(name, response.getHeader(name), value, verdict.visit.written))
   keepFields(response, fields)
 }
 
 type Head = [status: number, ...rest: unknown[]]
 
+const kept = new WeakMap<ServerResponse, Map<string, Field>>() // by their names in small letters
+
 /** What the application sets later does not replace Retry-After and the X-RateLimit fields. */
 export function keepFields(response: ServerResponse, fields: readonly Field[]): void {
-  const kept = fields.filter(([name]) => !isJoined(name))
-  if (kept.length === 0) return
+  const own = fields.filter(([name]) => !isJoined(name))
+  if (own.length === 0) return
+  const known = kept.get(response)
+  const all = known ?? new Map<string, Field>()
+  for (const field of own) all.set(field[0].toLowerCase(), field)
+  if (known) return
 
+  kept.set(response, all)
   const writeHead = response.writeHead as unknown as (...head: Head) => ServerResponse
   response.writeHead = ((...head: Head) => {
-    const names = new Set(kept.map(([name]) => name.toLowerCase()))
     const headers = head.at(-1)
-    if (Array.isArray(headers)) head[head.length - 1] = withoutPairs(headers as unknown[], names)
+    if (Array.isArray(headers)) head[head.length - 1] = withoutPairs(headers as unknown[], all)
     else if (typeof headers === 'object' && headers !== null)
       head[head.length - 1] = Object.fromEntries(
-        Object.entries(headers).filter(([name]) => !names.has(name.toLowerCase())),
+        Object.entries(headers).filter(([name]) => !all.has(name.toLowerCase())),
       )
 
-    for (const [name, value] of kept) response.setHeader(name, value)
+    for (const [name, value] of all.values()) response.setHeader(name, value)
     return writeHead.apply(response, head)
   }) as typeof response.writeHead
 }
 
 /** A flat list of names and values. */
-function withoutPairs(headers: readonly unknown[], names: ReadonlySet<string>): unknown[] {
+function withoutPairs(headers: readonly unknown[], names: ReadonlyMap<string, Field>): unknown[] {
   return headers.filter((_, i) => !names.has(String(headers[i - (i % 2)]).toLowerCase()))
 }
 
 /** Answers a request that does not go on: by the limit's `respond`, or with the usual 429 or 503. */
-export async function answer(
-  response: ServerResponse,
-  { denial, respond }: Verdict & { passes: false },
-): Promise<void> {
-  addFields(response, denial.fields)
+export async function answer(response: ServerResponse, verdict: Verdict & { passes: false }): Promise<void> {
+  const { denial, respond } = verdict
+  addFields(response, verdict)
   if (respond) {
     await respond(denial)
     return

@@ -34,3 +34,17 @@ export function packageName(program = process.argv[1]): string | null {
   }
   return null
 }
+
+/** Names that programs have by accident. */
+const USUAL_NAMES = ['app', 'main', '__main__', 'FastAPI']
+
+/** What the log says about it: a warning where other programs on this daemon may share the counters. */
+export function serviceLine({ name, from }: Service): string {
+  if (from !== '' && !USUAL_NAMES.includes(name))
+    return `limits at endpoints count ${name === '' ? 'without a service' : `for the service ${name}`} (from ${from})`
+
+  return (
+    `warning: ${from === '' ? 'no service is given' : `the service is ${name} (from ${from})`}: limits at endpoints share ` +
+    'their counters with all such programs on one daemon. Set the option service, or RATELIMIT_SERVICE'
+  )
+}

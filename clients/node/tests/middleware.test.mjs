@@ -14,8 +14,8 @@ import express4 from 'express4'
 import Fastify from 'fastify'
 import { Hono } from 'hono'
 import Koa from 'koa'
-import { RateLimiter } from 'ratelimitd'
-import { ip, rateLimit, user } from 'ratelimitd/express'
+import { NOT_LIMITED, RateLimiter } from 'ratelimitd'
+import { ip, isPreflight, rateLimit, user } from 'ratelimitd/express'
 import { rateLimit as fastifyRateLimit } from 'ratelimitd/fastify'
 import { rateLimit as honoRateLimit } from 'ratelimitd/hono'
 import { rateLimit as koaRateLimit } from 'ratelimitd/koa'
@@ -104,7 +104,7 @@ describe('a limit', () => {
         'GET /t/:tenant/Items/:id',
       ])
       assert.deepEqual(await keysOf(['/API/x'], ['/aPi/x'], ['/api/x?y=1']), ['/API'])
-      assert.deepEqual(await keysOf(['/all'], ['/all', 'POST'], ['/ALL', 'DELETE'], ['/all', 'PURGE']), ['ALL /all'])
+      assert.deepEqual(await keysOf(['/all'], ['/all', 'POST'], ['/ALL', 'DELETE'], ['/all', 'PURGE']), ['/all'])
       assert.deepEqual(await keysOf(['/one'], ['/two'], ['/TWO']), ['GET /one|/two'.replace('|', '%7C')])
       assert.deepEqual(await keysOf(['/a/x'], ['/b/x'], ['/B/X']), ['GET /a/x', 'GET /b/x'])
       assert.deepEqual(await keysOf(['/admin/users'], ['/Admin/Users']), ['GET /admin/users'])
@@ -123,9 +123,8 @@ describe('a limit', () => {
     Koa: async (limiter) => {
       const through = (context) => void (context.body = 'x')
       const router = new Router()
-        .all('/all', koaRateLimit(limiter, '10/5s'), through)
-        .get('/some', koaRateLimit(limiter, '10/5s'), through)
-        .post('/some', koaRateLimit(limiter, '10/5s'), through)
+      router.all('/all', koaRateLimit(limiter, '10/5s'), through)
+      router.register('/some', ['GET', 'POST'], [koaRateLimit(limiter, '10/5s'), through])
       return new Koa().use(router.routes()).callback()
     },
     Hono: async (limiter) => {
@@ -136,7 +135,8 @@ describe('a limit', () => {
     },
   }
   for (const [framework, start] of Object.entries(everyMethod))
-    test(`at a route for all methods counts them together: ${framework}`, async () => {
+    test(`at a route for all methods counts them together, and at one for several: ${framework}`, async () => {
+      const some = { Fastify: 'GET,POST /some', Koa: 'GET,POST /some', Hono: 'GET /some' }[framework]
       const limiter = new FakeLimiter({ logger: silent })
       const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']
       await serving(await start(limiter), async (port) => {
@@ -145,63 +145,87 @@ describe('a limit', () => {
       })
       assert.deepEqual(
         limiter.calls.map(([, , key]) => key.replace('|127.0.0.1', '')),
-        [...methods.map(() => 'ALL /all'), 'GET /some', 'POST /some'],
+        [...methods.map(() => '/all'), some, some],
       )
     })
 
-  test('with others is one check_all, and equal ones count once', async () => {
+  test('with others is one check_all, and equal ones count once, with the highest cost', async () => {
     const { calls } = await requested([
       'web',
       { policy: 'tenant', key: () => 'acme', cost: 2 },
       { policy: 'web', cost: 5 },
     ])
     assert.deepEqual(calls, [
-      ['check_all', 'web', '127.0.0.1', 1],
+      ['check_all', 'web', '127.0.0.1', 5],
       ['check_all', 'tenant', 'acme', 2],
     ])
   })
 
-  test('does not apply when it is skipped, disabled, or has no key', async () => {
+  test('does not apply when it is skipped, disabled, or where a function says so', async () => {
     const { status, calls } = await requested([
       { policy: 'a', skip: () => true },
       { policy: 'b', enabled: false },
-      { policy: 'c', key: () => null },
+      { policy: 'c', key: () => NOT_LIMITED },
+      { policy: () => NOT_LIMITED },
     ])
     assert.deepEqual([status, calls.length], [200, 0])
   })
 
-  test('leaves preflights alone', async () => {
-    const limiter = new FakeLimiter()
+  test('counts a preflight, unless isPreflight skips it', async () => {
+    const limiter = new FakeLimiter({ logger: silent })
     const app = express()
-      .use(rateLimit(limiter, 'web'))
-      .options('/x', (_req, res) => void res.sendStatus(204))
+      .use('/x', rateLimit(limiter, 'web'))
+      .use('/y', rateLimit(limiter, { policy: 'web', skip: isPreflight }))
+      .use((_req, res) => void res.sendStatus(204))
+    const preflight = { 'Access-Control-Request-Method': 'GET' }
     await serving(app, async (port) => {
-      assert.equal(
-        (await ask(port, '/x', { method: 'OPTIONS', headers: { 'Access-Control-Request-Method': 'GET' } })).status,
-        204,
-      )
-      assert.equal(limiter.calls.length, 0)
-      await ask(port, '/x', { method: 'OPTIONS' })
-      assert.equal(limiter.calls.length, 1)
+      const countOf = async (path, headers) => {
+        limiter.calls.length = 0
+        assert.equal((await ask(port, path, { method: 'OPTIONS', headers })).status, 204)
+        return limiter.calls.length
+      }
+      assert.equal(await countOf('/x', { ...preflight, Origin: 'https://example.org' }), 1)
+      assert.equal(await countOf('/y', { ...preflight, Origin: 'https://example.org' }), 0)
+      assert.equal(await countOf('/y', preflight), 1)
     })
   })
 
   for (const [name, key] of [
     ['undefined', () => undefined],
+    ['null', () => null],
     ['an empty text', () => ''],
+    ['an empty list', () => []],
     ['a list with an empty part', () => ['a', '']],
-    [
-      'an exception',
-      () => {
-        throw new Error('empty')
-      },
-    ],
+    ['a list with a part that is missing', () => ['a', undefined]],
+    ['no bytes', () => new Uint8Array()],
+    ['a promise of nothing', async () => null],
   ])
-    test(`with ${name} as key is an error, not "no limit"`, async () => {
-      const { status, body, calls } = await requested([{ policy: 'web', key }])
-      assert.deepEqual([status, calls.length], [500, 0])
-      assert.match(body, /empty/)
+    test(`with ${name} as key is answered 503, unless allow is written at it`, async () => {
+      const lines = []
+      const limiter = () => new FakeLimiter({ onError: 'allow', logger: { warn: (line) => lines.push(line) } })
+      const { status, calls } = await requested([{ policy: 'web', key }, 'other'], {}, limiter())
+      assert.deepEqual([status, calls.length], [503, 0])
+      assert.equal(lines.filter((line) => /no key for a limit of GET \/x/.test(line)).length, 1)
+
+      const allowed = await requested([{ policy: 'web', key, onError: 'allow' }, 'other'], {}, limiter())
+      assert.deepEqual([allowed.status, allowed.calls], [200, [['check', 'other', '127.0.0.1', 1]]])
+      const asked = await requested([{ policy: 'web', key, onError: () => 'allow' }], {}, limiter())
+      assert.equal(asked.status, 503)
     })
+
+  test('with a policy function that gives nothing is answered 503', async () => {
+    for (const policy of [() => undefined, () => null, () => ''])
+      assert.equal((await requested([{ policy }])).status, 503)
+  })
+
+  test('with a key function that fails is an error', async () => {
+    const key = () => {
+      throw new Error('failed')
+    }
+    assert.equal((await requested([{ policy: 'web', key }])).status, 500)
+    assert.equal((await requested([{ policy: 'web', key: () => [Promise.resolve('a')] }])).status, 500)
+    assert.throws(() => user(), /function that finds the user/)
+  })
 
   test('is checked where it is declared', () => {
     const limiter = new FakeLimiter()
@@ -487,8 +511,6 @@ describe('Fastify', () => {
     app.get('/early', { config: { rateLimit: '1/5s' } }, async () => 'early')
     app.register(fastifyRateLimit, { limiter })
     app.get('/late', { config: { rateLimit: { limits: ['web'], hook: 'preHandler' } } }, async () => 'late')
-    app.get('/wrong', { config: { rateLimit: { polcy: 'web' } } }, async () => 'wrong')
-
     assert.equal((await app.inject('/early')).statusCode, 200)
     assert.equal((await app.inject('/late')).statusCode, 200)
     assert.deepEqual(
@@ -498,10 +520,12 @@ describe('Fastify', () => {
         ['web', '127.0.0.1'],
       ],
     )
-    const wrong = await app.inject('/wrong')
-    assert.equal(wrong.statusCode, 500, 'a mistake is never "no limit"')
-    assert.match(wrong.body, /there is no option polcy/)
     await app.close()
+
+    const wrong = Fastify()
+    wrong.register(fastifyRateLimit, { limiter })
+    wrong.get('/wrong', { config: { rateLimit: { polcy: 'web' } } }, async () => 'wrong')
+    await assert.rejects(wrong.ready(), /there is no option polcy/)
   })
 
   test('refuses what it does not know when the route is declared', async () => {
@@ -536,7 +560,7 @@ describe('Koa', () => {
     const limiter = new FakeLimiter()
     const router = new Router().get('/users/:id', koaRateLimit(limiter, '10/5s'), (ctx) => void (ctx.body = 'x'))
     const app = new Koa({ proxy: false })
-      .use(koaRateLimit(limiter, { policy: 'web', key: (ctx) => (ctx.path === '/bad' ? undefined : 'k') }))
+      .use(koaRateLimit(limiter, { policy: 'web', key: (ctx) => (ctx.path === '/bad' ? ctx.state.session.user : 'k') }))
       .use(router.routes())
     app.silent = true
     await serving(app.callback(), async (port) => {
@@ -636,7 +660,7 @@ describe('NestJS', () => {
       assert.deepEqual(await policies('/search'), [
         ['web', '127.0.0.1'],
         ['class', '127.0.0.1'],
-        [10, 'Search.find|127.0.0.1'],
+        [10, 'GET /search|127.0.0.1'],
       ])
       assert.deepEqual(
         (await policies('/search/both')).map(([policy]) => policy),

@@ -228,10 +228,8 @@ function walk(
   return address
 }
 
-/** A user's key, or the address of one who has no name; the two never meet. An empty name is no key. */
+/** A user's key, or the address of one who has no name; the two never meet. */
 export function userKey(user: KeyPart | null | undefined, ip: () => string): string {
-  if (user === '') return ''
-
   return user === null || user === undefined ? joinKey('i', ip()) : joinKey('u', user)
 }
 
@@ -241,7 +239,7 @@ type Found = KeyPart | null | undefined
 export interface Keys<Args extends unknown[]> {
   /** the client's address */
   readonly ip: (options?: IpOptions) => (...args: Args) => string
-  /** the user, or the address of one who has no name */
+  /** the user, or the address of one who has no name; an empty name is no key */
   readonly user: (
     find: (...args: Args) => Found | Promise<Found>,
     options?: IpOptions,
@@ -260,7 +258,10 @@ export function keysFor<Args extends unknown[]>(senderOf: (...args: Args) => Sen
       if (typeof find !== 'function') throw new TypeError('user: give the function that finds the user of a request')
       const key = ipKey(options)
 
-      return async (...args) => userKey(await find(...args), () => key(senderOf(...args)))
+      return async (...args) => {
+        const found = await find(...args)
+        return found === '' ? '' : userKey(found, () => key(senderOf(...args)))
+      }
     },
   }
 }

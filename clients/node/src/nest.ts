@@ -152,7 +152,7 @@ function responseIn(context: ExecutionContext): Native {
 
   switch (context.getType<string>()) {
     case 'graphql':
-      return args[2]?.res ?? args[2]?.reply
+      return args[2]?.res ?? args[2]?.req?.res ?? args[2]?.reply
     case 'http':
       return args[1]
     default:

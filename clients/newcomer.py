@@ -227,11 +227,15 @@ class Node(Newcomer):
         self.write("package.json", '{"name": "shop", "type": "module"}\n')
 
     def first(self):
-        return self.snippet("ts", "## Express")
+        return self.snippet("js", "## Express")
 
     def sample(self, text):
         text = self.patient(text, "new RateLimiter()", "new RateLimiter({ timeoutMs: 60000 })")
-        self.write("shop.ts", re.sub(r"listen\(3000", f"listen({self.port}", text))
+        text = re.sub(r"listen\(3000", f"listen({self.port}", text)
+        if ": Request" not in text:  # without types: as it stands
+            self.write("app.mjs", text)
+            return ["node", "app.mjs"]
+        self.write("shop.ts", text)
         tsc = self.checkout / "clients" / "node" / "node_modules" / ".bin" / "tsc"
         self.run([tsc, "--noCheck", "--module", "nodenext", "--target", "es2022", "shop.ts"])
         return ["node", "shop.js"]

@@ -15,7 +15,7 @@ const run = promisify(execFile)
 
 const page = await readFile(join(HOME, 'README.md'), 'utf8')
 const [, config] = /<!-- config -->\n```yaml\n([^]*?)```/.exec(page)
-const snippets = [...page.matchAll(/(?:<!-- (runs|serves): ?(.*?) -->|<!-- (runs) -->)\n```ts\n([^]*?)```/g)].map(
+const snippets = [...page.matchAll(/(?:<!-- (runs|serves): ?(.*?) -->|<!-- (runs) -->)\n```(?:ts|js)\n([^]*?)```/g)].map(
   ([, serves, requests, runs, code]) => ({ kind: serves ?? runs, requests, code }),
 )
 
@@ -110,8 +110,8 @@ async function isNotPassed(port, path) {
       assert.equal((await ask(port, path, { headers: { [name]: value } })).status, 429, `${name}: ${value}`)
 }
 
-test('every snippet in TypeScript is one that runs', () => {
-  assert.equal(snippets.length, (page.match(/```ts\n/g) ?? []).length)
+test('every snippet is one that runs', () => {
+  assert.equal(snippets.length, (page.match(/```(?:ts|js)\n/g) ?? []).length)
   assert.ok(snippets.length >= 9)
 })
 

@@ -79,12 +79,24 @@ export type Verdict =
 
 /** A limit that applies to this request. */
 interface Asked<Args extends unknown[]> {
-  readonly limit: CompiledLimit<Args>
+  /** several where the same policy and key is declared twice */
+  readonly limits: CompiledLimit<Args>[]
   readonly policy: Policy
   readonly key: Key
   /** policy and key, to compare */
   readonly subject: string
-  readonly cost: number
+  cost: number
+  /** each call counts */
+  repeats: boolean
+}
+
+/** Do all of its limits wait for the answer? If one does not, it counts in any case. */
+function isReserved<Args extends unknown[]>({ limits }: Asked<Args>): boolean {
+  return limits.every(({ chargeWhen }) => chargeWhen !== undefined)
+}
+
+function isSlot<Args extends unknown[]>({ limits }: Asked<Args>): boolean {
+  return limits.some(({ slot }) => slot === true)
 }
 
 /** A limit of this request has no key. */
@@ -157,7 +169,7 @@ export class Limits<Args extends unknown[]> {
         const denying = error instanceof Unavailable ? await this.#denying(error, asked, args) : null
         if (denying) {
           void this.#giveBack(visit, exchange, taken) // the daemon is away: the answer does not wait for it
-          return this.#refused(denying.limit, unavailableRefusal(exchange.header('accept')), null, args, visit)
+          return this.#refused(denying, unavailableRefusal(exchange.header('accept')), null, args, visit)
         }
         if (error instanceof Unavailable) {
           for (const charge of taken) visit.add('', charge) // what was taken before belongs to the request
@@ -175,7 +187,7 @@ export class Limits<Args extends unknown[]> {
   /** The limits that apply, each with its key and cost; equal ones once, with the highest cost. */
   async #asked(exchange: Exchange, args: Args, visit: Visit): Promise<Asked<Args>[] | NoKey<Args>> {
     const asked: Asked<Args>[] = []
-    for (const limit of this.#limits) {
+    for (const [i, limit] of this.#limits.entries()) {
       if (limit.enabled === false || (limit.skip && (await limit.skip(...args)))) continue
       const chosen = await limit.policyOf(...args)
       if (chosen === NOT_LIMITED) continue
@@ -196,10 +208,14 @@ export class Limits<Args extends unknown[]> {
       const key = keyOf(value, perEndpoint && isOwn ? this.limiter.service : '', endpoint)
       const policy = limit.moves ? this.#withId(chosen, limit, endpoint, visit) : chosen
       const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
-      const one = { limit, policy, key, subject: subjectOf(policy, key), cost }
-      const equal = asked.findIndex(({ subject }) => subject === one.subject)
-      if (equal < 0) asked.push(one)
-      else if (cost > asked[equal]!.cost) asked[equal] = one
+      const subject = subjectOf(policy, key)
+      const repeats = exchange.repeats === true && i >= this.once
+      const equal = asked.find((one) => one.subject === subject)
+      if (equal) {
+        equal.limits.push(limit)
+        equal.cost = Math.max(equal.cost, cost)
+        equal.repeats ||= repeats
+      } else asked.push({ limits: [limit], policy, key, subject, cost, repeats })
     }
     return asked
   }
@@ -240,9 +256,7 @@ export class Limits<Args extends unknown[]> {
     exchange: Exchange,
     args: Args,
   ): Promise<{ verdict: Verdict; delayMs: number }> {
-    const before = asked.map(({ limit, subject }) =>
-      visit.chargeOf(subject, this, exchange.repeats === true && this.#limits.indexOf(limit) >= this.once),
-    )
+    const before = asked.map(({ subject, repeats }) => visit.chargeOf(subject, repeats))
     const missing = (i: number): number => asked[i]!.cost - (before[i]?.units ?? 0)
     const made = new Map<number, Charge>() // by the place in `asked`
     const denied: { decision: Decision; by: Asked<Args>; reported: Reported[] }[] = []
@@ -257,12 +271,12 @@ export class Limits<Args extends unknown[]> {
 
     for (const [i, one] of asked.entries()) {
       if (denied.length > 0) break
-      const { limit, policy, key } = one
-      if (limit.slot && !before[i]?.slots.length) {
+      const { policy, key } = one
+      if (isSlot(one) && !before[i]?.slots.length) {
         const { decision, slot } = await this.limiter.tryAcquire(policy, key)
         if (slot) take(i, decision, decision, { units: 1, slots: [slot] })
         else denied.push({ decision, by: one, reported: [this.#reportedOf(one, decision, decision)] })
-      } else if (limit.chargeWhen && (missing(i) > 0 || !before[i]?.reservations.length)) {
+      } else if (isReserved(one) && (missing(i) > 0 || !before[i]?.reservations.length)) {
         const estimate = Math.max(0, missing(i))
         const { decision, reservation } = await this.limiter.tryReserve(policy, key, estimate)
         if (reservation) take(i, decision, decision, { units: estimate, reservations: [reservation] })
@@ -270,10 +284,9 @@ export class Limits<Args extends unknown[]> {
       }
     }
 
-    const plain = [...asked.keys()].filter((i) => {
-      const { slot, chargeWhen } = asked[i]!.limit
-      return !slot && !chargeWhen && (before[i] === undefined || missing(i) > 0)
-    })
+    const plain = [...asked.keys()].filter(
+      (i) => !isSlot(asked[i]!) && !isReserved(asked[i]!) && (before[i] === undefined || missing(i) > 0),
+    )
     if (denied.length === 0 && plain.length > 0) {
       const members = plain.map((i): Member => [asked[i]!.policy, asked[i]!.key, missing(i)])
       const { whole, each } = await this.#check(members)
@@ -296,7 +309,7 @@ export class Limits<Args extends unknown[]> {
       visit.deny([...own.map((charge) => charge.reported), ...reported])
       traceDecision(policyName(by.policy, decision), false, decision.source)
       const refusal = deniedRefusal(decision, visit.fields(), exchange.header('accept'))
-      return { verdict: this.#refused(by.limit, refusal, decision, args, visit), delayMs: 0 }
+      return { verdict: this.#refused(by.limits[0]!, refusal, decision, args, visit), delayMs: 0 }
     }
 
     for (const [i, one] of asked.entries()) this.#keep(one, before[i], made.get(i), visit, args)
@@ -319,14 +332,15 @@ export class Limits<Args extends unknown[]> {
     return { whole, each: whole.members }
   }
 
-  #reportedOf({ limit }: Asked<Args>, decision: Decision, whole: Decision): Reported {
-    const { headers = this.limiter.headerOptions.headers, reset = this.limiter.headerOptions.reset } = limit
+  #reportedOf({ limits }: Asked<Args>, decision: Decision, whole: Decision): Reported {
+    const shown = limits.find(({ headers }) => headers !== 'none') ?? limits[0]!
+    const { headers = this.limiter.headerOptions.headers, reset = this.limiter.headerOptions.reset } = shown
 
     return { decision, whole, options: { headers, reset } }
   }
 
   #charge(one: Asked<Args>, decision: Decision, whole: Decision, parts: Partial<Charge>): Charge {
-    const { policy, key } = one
+    const { policy, key, repeats } = one
 
     return {
       limiter: this.limiter,
@@ -337,6 +351,7 @@ export class Limits<Args extends unknown[]> {
       slots: [],
       reservations: [],
       actuals: [],
+      isOfCall: repeats,
       ...parts,
       reported: this.#reportedOf(one, decision, whole),
     }
@@ -357,9 +372,9 @@ export class Limits<Args extends unknown[]> {
       charge.reported = this.#reportedOf(one, charge.reported.decision, charge.reported.whole)
     }
 
-    const { chargeWhen, slot } = one.limit
-    if (chargeWhen) charge.actuals.push(async () => unitsOf(await chargeWhen(...args), one.cost))
-    else if (!slot) charge.actuals.push(() => Promise.resolve(one.cost))
+    if (isSlot(one)) return
+    for (const { chargeWhen } of one.limits)
+      charge.actuals.push(async () => (chargeWhen ? unitsOf(await chargeWhen(...args), one.cost) : one.cost))
   }
 
   /** The request is refused, or the call of a resolver: then other calls of the request go on, and keep what they have. */
@@ -369,13 +384,13 @@ export class Limits<Args extends unknown[]> {
   }
 
   /** Without an answer the strictest of the limits decides: the first one that denies, or null. */
-  async #denying(error: Unavailable, asked: readonly Asked<Args>[], args: Args): Promise<Asked<Args> | null> {
-    for (const one of asked) {
-      const rule = one.limit.onError ?? (this.limiter.onError as OnError<Args>)
+  async #denying(error: Unavailable, asked: readonly Asked<Args>[], args: Args): Promise<CompiledLimit<Args> | null> {
+    for (const limit of asked.flatMap(({ limits }) => limits)) {
+      const rule = limit.onError ?? (this.limiter.onError as OnError<Args>)
       const choice = typeof rule === 'function' ? await rule(error, ...args) : rule
       if (choice !== 'allow') {
         this.limiter.withoutAnswer(error, false)
-        return one
+        return limit
       }
     }
 

@@ -29,6 +29,8 @@ export interface Charge {
   readonly actuals: Actual[]
   /** what its field reports */
   reported: Reported
+  /** a call of a resolver has it: another call gets one of its own */
+  isOfCall: boolean
 }
 
 const visits = new WeakMap<object, Visit>()
@@ -44,9 +46,8 @@ export function visitOf(request: object): Visit {
 }
 
 export class Visit {
-  /** by policy and key; several where a place is asked several times in one request, as a resolver of GraphQL is */
+  /** by policy and key; several where each call of a request counts, as those of resolvers of GraphQL do */
   readonly #charges = new Map<string, Charge[]>()
-  readonly #asked = new Map<object, Map<string, number>>()
   readonly #firstMoving = new Map<object, number>()
   #moving = 0
   #isWatched = false
@@ -81,16 +82,14 @@ export class Visit {
     return first
   }
 
-  /** What the request was charged for this before. `repeats`: each time that `place` asks is one of its own. */
-  chargeOf(subject: string, place: object, repeats: boolean): Charge | undefined {
+  /** What the request was charged for this before. `repeats`: the call asks for a charge that no other call has. */
+  chargeOf(subject: string, repeats: boolean): Charge | undefined {
     const charges = this.#charges.get(subject) ?? []
     if (!repeats) return charges[0]
 
-    const counts = this.#asked.get(place) ?? new Map<string, number>()
-    this.#asked.set(place, counts)
-    const times = counts.get(subject) ?? 0
-    counts.set(subject, times + 1)
-    return charges[times]
+    const free = charges.find(({ isOfCall }) => !isOfCall)
+    if (free) free.isOfCall = true
+    return free
   }
 
   add(subject: string, charge: Charge): void {

@@ -604,6 +604,26 @@ describe('NestJS', () => {
       await app.close()
     }))
 
+  test('counts the calls of several resolvers with one policy and key, also if the module has it', () =>
+    withDaemon({ login: fixed(9) }, async (limiter) => {
+      class Doors {
+        front() {
+          return 'front'
+        }
+        back() {
+          return 'back'
+        }
+      }
+      decorated(Doors, {
+        type: [Resolver()],
+        methods: { front: [RateLimit('login'), Query(() => String)], back: [RateLimit('login'), Query(() => String)] },
+      })
+      const app = await nestApp({ limiter, limits: ['login'] }, { imports: [graphql()], providers: [GUARD, Doors] })
+      await send(app.port, '{ a: front b: back c: front d: back }')
+      assert.equal(await left(limiter, 'login'), 5)
+      await app.close()
+    }))
+
   test('does not start with a limit at a field of GraphQL that is not asked', async () => {
     const { ObjectType, Field } = await import('@nestjs/graphql')
     class Cat {}

@@ -15,9 +15,9 @@ const run = promisify(execFile)
 
 const page = await readFile(join(HOME, 'README.md'), 'utf8')
 const [, config] = /<!-- config -->\n```yaml\n([^]*?)```/.exec(page)
-const snippets = [...page.matchAll(/(?:<!-- (runs|serves): ?(.*?) -->|<!-- (runs) -->)\n```(?:ts|js)\n([^]*?)```/g)].map(
-  ([, serves, requests, runs, code]) => ({ kind: serves ?? runs, requests, code }),
-)
+const snippets = [
+  ...page.matchAll(/(?:<!-- (runs|serves): ?(.*?) -->|<!-- (runs) -->)\n```(?:ts|js)\n([^]*?)```/g),
+].map(([, serves, requests, runs, code]) => ({ kind: serves ?? runs, requests, code }))
 
 let folder, daemon, socket
 before(async () => {

@@ -124,8 +124,14 @@ export class Connection implements Transport {
   call<Result>(method: string, params: readonly unknown[], options: CallOptions<Result>): Promise<Result> {
     return new Promise<Result>((resolve, reject) => {
       const { signal } = options
-      if (signal?.aborted) throw this.#abortError(signal, false)
-      const isProbe = this.#admit(options.mustSend === true)
+      let isProbe: boolean
+      try {
+        if (signal?.aborted) throw this.#abortError(signal, false)
+        isProbe = this.#admit(options.mustSend === true)
+      } catch (error) {
+        setImmediate(() => reject(error as Error)) // a program that only asks does not stop its timers
+        return
+      }
 
       const msgid = this.#lastMsgid + 1
       const frame = encodeRequest(msgid, method, this.#understood(params))

@@ -145,3 +145,13 @@ function named(route: Route, handler: unknown, path: string): Endpoint {
 
   return { name: endpointName(methods, path === '' ? '/' : path), owner: route }
 }
+
+/** What the route of this request calls right behind a handler. */
+export function handlersBehind(request: Request, handler: unknown): readonly unknown[] {
+  const route = request.route as Route | undefined
+  const used = request.method === 'HEAD' && route?.methods['head'] !== true ? 'get' : request.method.toLowerCase()
+  const called = (route?.stack ?? []).filter(({ method }) => method === undefined || method === used)
+  const at = called.findIndex(({ handle }) => handle === handler)
+
+  return at < 0 ? [] : called.slice(at + 1).map(({ handle }) => handle)
+}

@@ -3,11 +3,11 @@
  */
 import type { Request, RequestHandler, Response } from 'express'
 import type { Decision } from './decision.js'
-import { Endpoints } from './express-endpoint.js'
+import { Endpoints, handlersBehind } from './express-endpoint.js'
 import { type Keys, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Endpoint, type Exchange, isPreflightOf, limitsOf } from './middleware.js'
+import { type Endpoint, type Exchange, isPreflightOf, limitsOf, standsFor } from './middleware.js'
 import { addFields, answer, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [request: Request, response: Response]
@@ -29,6 +29,7 @@ class ExpressExchange implements Exchange {
     readonly request: Request,
     private readonly response: Response,
     private readonly endpointOf: () => Endpoint = () => NOWHERE,
+    readonly behind: () => readonly unknown[] = () => [],
   ) {}
 
   get method(): string {
@@ -76,10 +77,16 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
   const limits = limitsOf<Args>(limiter, inputs)
   const endpoints = new Endpoints()
 
+  const exchangeOf = (request: Request, response: Response): Exchange =>
+    new ExpressExchange(
+      request,
+      response,
+      () => endpoints.of(request, handler),
+      () => handlersBehind(request, handler),
+    )
   const handler: RequestHandler = (request, response, next) => {
-    const exchange = new ExpressExchange(request, response, () => endpoints.of(request, handler))
     limits
-      .admit(exchange, [request, response])
+      .admit(exchangeOf(request, response), [request, response])
       .then((verdict) => {
         if (!verdict.passes) return answer(response, verdict)
 
@@ -89,5 +96,6 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
       })
       .catch(next)
   }
+  standsFor(handler, { limits, exchangeOf })
   return handler
 }

@@ -9,7 +9,15 @@ import { joined } from './http.js'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Endpoint, type Exchange, endpointName, fieldsOf, isPreflightOf, limitsOf } from './middleware.js'
+import {
+  type Endpoint,
+  type Exchange,
+  endpointName,
+  fieldsOf,
+  isPreflightOf,
+  limitsOf,
+  standsFor,
+} from './middleware.js'
 import { onResponseEnd } from './node-http.js'
 
 declare module 'hono' {
@@ -56,9 +64,11 @@ export function isPreflight(context: Context): boolean {
 class Endpoints {
   readonly #known = new Map<string, Endpoint>()
 
-  of(context: Context): Endpoint {
+  of(context: Context, handler: MiddlewareHandler): Endpoint {
     const routes = matchedRoutes(context)
-    const { method = '', path = '' } = routes[context.req.routeIndex] ?? {}
+    const { routeIndex } = context.req
+    const own = routes.slice(routeIndex).find((route) => route.handler === handler) ?? routes[routeIndex]
+    const { method = '', path = '' } = own ?? {}
     if (path === '/*' || path === '*') return { name: '', owner: null } // app.use()
     const known = this.#known.get(path)
     if (known) return known
@@ -75,18 +85,27 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
   const limits = limitsOf<Args>(limiter, inputs)
   const endpoints = new Endpoints()
 
-  return async (context, next) => {
+  const exchangeOf = (context: Context, ends: ((isAnswered: boolean) => void)[] = []): Exchange => {
     const { incoming, outgoing } = nodeOf(context)
-    const ends: ((isAnswered: boolean) => void)[] = [] // without a node:http answer, as in app.request(): when the handler ends
-    const exchange: Exchange = {
+
+    return {
       ...senderOf(context),
       request: incoming ?? context.req.raw,
       method: context.req.method,
-      endpoint: () => endpoints.of(context),
+      endpoint: () => endpoints.of(context, handler),
+      behind: () => {
+        const [own, ...rest] = matchedRoutes(context).slice(context.req.routeIndex)
+        return rest
+          .filter(({ method, path }) => method === own?.method && path === own.path)
+          .map((route) => route.handler)
+      },
       onEnd: (ended) => void (outgoing ? onResponseEnd(outgoing, ended) : ends.push(ended)),
     }
+  }
 
-    const verdict = await limits.admit(exchange, [context])
+  const handler: MiddlewareHandler = async (context, next) => {
+    const ends: ((isAnswered: boolean) => void)[] = [] // without a node:http answer, as in app.request(): when the handler ends
+    const verdict = await limits.admit(exchangeOf(context, ends), [context])
     context.set('rateLimit', verdict.passes ? verdict.decision : verdict.denial.decision)
     if (!verdict.passes) {
       const { denial, respond } = verdict
@@ -108,4 +127,6 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
       context.header(name, joined(name, context.res.headers.get(name), value, verdict.visit!.written))
     return undefined
   }
+  standsFor(handler, { limits, exchangeOf: (context) => exchangeOf(context) })
+  return handler
 }

@@ -5,7 +5,15 @@ import type { Context, Middleware } from 'koa'
 import { type Keys, type Sender, keysFor } from './keys.js'
 import type { RateLimiter } from './limiter.js'
 import type { LimitInput } from './limits.js'
-import { type Endpoint, type Exchange, endpointName, isPreflightOf, limitsOf, noPattern } from './middleware.js'
+import {
+  type Endpoint,
+  type Exchange,
+  endpointName,
+  isPreflightOf,
+  limitsOf,
+  noPattern,
+  standsFor,
+} from './middleware.js'
 import { addFields, headerOf, onResponseEnd } from './node-http.js'
 
 export type Args = [context: Context]
@@ -86,6 +94,11 @@ function exchangeOf(context: Context, handler: Middleware): Exchange {
     request: context.req,
     method: context.method,
     endpoint: () => endpointOf(context, handler),
+    behind: () => {
+      const layers = (context['matched'] ?? []) as readonly Layer[]
+      const stack = layers.find((layer) => layer.stack.includes(handler))?.stack ?? []
+      return stack.slice(stack.indexOf(handler) + 1)
+    },
     onEnd: (ended) => onResponseEnd(context.res, ended),
   }
 }
@@ -109,5 +122,6 @@ export function rateLimit(limiter: RateLimiter, ...inputs: LimitInput<Args>[]): 
     context.set('Content-Type', denial.contentType)
     context.body = denial.body
   }
+  standsFor(handler, { limits, exchangeOf: (context) => exchangeOf(context, handler) })
   return handler
 }

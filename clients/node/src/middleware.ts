@@ -39,6 +39,8 @@ export interface Exchange extends Sender {
   readonly method: string
   /** Throws where the framework does not show it. */
   endpoint(): Endpoint
+  /** The middleware that the framework calls right behind this place. */
+  readonly behind?: () => readonly unknown[]
   /** Each time that a place is asked counts, such as the calls of a resolver in one request of GraphQL. */
   readonly repeats?: boolean
   /** Runs `ended` once when the answer has ended or the client is gone. */
@@ -90,9 +92,9 @@ interface Asked<Args extends unknown[]> {
   repeats: boolean
 }
 
-/** Do all of its limits wait for the answer? If one does not, it counts in any case. */
+/** Does a limit of it wait for the answer? What another one charges in any case is the least that is settled then. */
 function isReserved<Args extends unknown[]>({ limits }: Asked<Args>): boolean {
-  return limits.every(({ chargeWhen }) => chargeWhen !== undefined)
+  return limits.some(({ chargeWhen }) => chargeWhen !== undefined)
 }
 
 function isSlot<Args extends unknown[]>({ limits }: Asked<Args>): boolean {
@@ -102,6 +104,18 @@ function isSlot<Args extends unknown[]>({ limits }: Asked<Args>): boolean {
 /** A limit of this request has no key. */
 class NoKey<Args extends unknown[]> {
   constructor(readonly limit: CompiledLimit<Args>) {}
+}
+
+interface Place<Args extends unknown[]> {
+  readonly limits: Limits<Args>
+  readonly exchangeOf: (...args: Args) => Exchange
+}
+
+/** What a middleware asks: limits that stand right behind one another are asked together. */
+const placeOf = new WeakMap<object, Place<any>>()
+
+export function standsFor<Args extends unknown[]>(handler: object, place: Place<Args>): void {
+  placeOf.set(handler, place)
 }
 
 const PASSED = { passes: true, decision: null, visit: null } as const
@@ -151,7 +165,9 @@ export class Limits<Args extends unknown[]> {
   async admit(exchange: Exchange, args: Args): Promise<Verdict> {
     if (!this.limiter.enabled) return PASSED
     const visit = visitOf(exchange.request)
-    const asked = await this.#asked(exchange, args, visit)
+    if (visit.asked.delete(this)) return { passes: true, decision: visit.decision, visit } // by the place in front
+    const behind = this.#behind(exchange, args)
+    const asked = await this.#askedAtAll([{ limits: this, exchange }, ...behind], args, visit)
     if (asked instanceof NoKey) {
       await visit.inTurn(() => this.#giveBack(visit, exchange, []))
       return this.#refused(asked.limit, unavailableRefusal(exchange.header('accept')), null, args, visit)
@@ -180,13 +196,37 @@ export class Limits<Args extends unknown[]> {
         throw error
       }
     })
+    if (verdict.passes) for (const { limits } of behind) visit.asked.add(limits)
     if (delayMs > 0) await sleep(delayMs, exchange)
     return verdict
   }
 
-  /** The limits that apply, each with its key and cost; equal ones once, with the highest cost. */
-  async #asked(exchange: Exchange, args: Args, visit: Visit): Promise<Asked<Args>[] | NoKey<Args>> {
+  /** The places that nothing of the application separates from this one. */
+  #behind(exchange: Exchange, args: Args): { limits: Limits<Args>; exchange: Exchange }[] {
+    const found: { limits: Limits<Args>; exchange: Exchange }[] = []
+    for (const handler of exchange.behind?.() ?? []) {
+      const place = placeOf.get(handler as object) as Place<Args> | undefined
+      if (place === undefined || place.limits.limiter !== this.limiter || place.limits === this) break
+      found.push({ limits: place.limits, exchange: place.exchangeOf(...args) })
+    }
+    return found
+  }
+
+  async #askedAtAll(
+    places: readonly { limits: Limits<Args>; exchange: Exchange }[],
+    args: Args,
+    visit: Visit,
+  ): Promise<Asked<Args>[] | NoKey<Args>> {
     const asked: Asked<Args>[] = []
+    for (const { limits, exchange } of places) {
+      const missing = await limits.#addAsked(asked, exchange, args, visit)
+      if (missing) return missing
+    }
+    return asked
+  }
+
+  /** The limits that apply, each with its key and cost; equal ones once, with the highest cost. */
+  async #addAsked(asked: Asked<Args>[], exchange: Exchange, args: Args, visit: Visit): Promise<NoKey<Args> | null> {
     for (const [i, limit] of this.#limits.entries()) {
       if (limit.enabled === false || (limit.skip && (await limit.skip(...args)))) continue
       const chosen = await limit.policyOf(...args)
@@ -217,7 +257,7 @@ export class Limits<Args extends unknown[]> {
         equal.repeats ||= repeats
       } else asked.push({ limits: [limit], policy, key, subject, cost, repeats })
     }
-    return asked
+    return null
   }
 
   #endpointOf(limit: CompiledLimit<Args>, exchange: Exchange): string {

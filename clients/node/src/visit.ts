@@ -55,6 +55,8 @@ export class Visit {
   #last: Promise<void> | null = null
   readonly #givenBack: Reported[] = []
   #denied: readonly Reported[] = []
+  /** places whose limits were asked together with those in front of them */
+  readonly asked = new Set<object>()
   /** what the places of this request have written into each field so far */
   readonly written = new Map<string, string>()
 

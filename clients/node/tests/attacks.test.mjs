@@ -6,6 +6,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { createRequire } from 'node:module'
 import { describe, test } from 'node:test'
+import { getRequestListener } from '@hono/node-server'
+import Router from '@koa/router'
 import { ApolloDriver } from '@nestjs/apollo'
 import { Body, Catch, Controller, Get, Injectable, Module, UseGuards } from '@nestjs/common'
 import { APP_GUARD, NestFactory } from '@nestjs/core'
@@ -75,6 +77,35 @@ describe('several places of one request', () => {
       })
       assert.equal(await left(limiter, 'web'), 7)
     }))
+
+  for (const [framework, start] of Object.entries({
+    Express: (limiter) => express().get('/x', rateLimit(limiter, 'web'), rateLimit(limiter, 'never'), through),
+    Koa: (limiter) => {
+      const router = new Router().get('/x', koaRateLimit(limiter, 'web'), koaRateLimit(limiter, 'never'), (ctx) => {
+        ctx.body = 'through'
+      })
+      return new Koa().use(router.routes()).callback()
+    },
+    Hono: (limiter) => {
+      const app = new Hono()
+      app.get('/x', honoRateLimit(limiter, 'web'), honoRateLimit(limiter, 'never'), (c) => c.text('through'))
+      return getRequestListener(app.fetch)
+    },
+  }))
+    test(`are asked together where nothing stands between them: ${framework}`, async () => {
+      const limiter = new FakeLimiter({ logger: silent })
+      const server = start(limiter)
+      await serving(server, async (port) => {
+        assert.equal((await ask(port, '/x')).body, 'through')
+        limiter.deny('never')
+        assert.equal((await ask(port, '/x')).status, 429)
+      })
+      const both = [
+        ['check_all', 'web', '127.0.0.1', 1],
+        ['check_all', 'never', '127.0.0.1', 1],
+      ]
+      assert.deepEqual(limiter.calls, [...both, ...both])
+    })
 
   test('give everything back when the last one denies: units, reservations and slots', () =>
     withDaemon(

@@ -354,3 +354,13 @@ test('without another name the service is the one in the package.json of the pro
     await rm(folder, { recursive: true, force: true })
   }
 })
+
+test('a program that only asks a daemon that is away does not stop its timers', async () => {
+  const limiter = new RateLimiter({ socket: '/nonexistent/socket' })
+  let isTime = false
+  setTimeout(() => (isTime = true), 0)
+  let asked = 0
+  while (!isTime && asked++ < 100_000) await limiter.check('web', 'k').catch(() => {})
+  assert.ok(isTime, `${asked} calls failed first`)
+  limiter.close()
+})

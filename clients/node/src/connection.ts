@@ -51,6 +51,8 @@ export interface Transport {
   readonly pending: number
   /** What the daemon of the present connection says that it can do; empty before its answer to hello. */
   readonly features: ReadonlySet<string>
+  /** A daemon has said what it can do, on this connection or on one before. */
+  readonly isIntroduced: boolean
   close(): void
 }
 
@@ -82,6 +84,8 @@ export class Connection implements Transport {
   #lastAnswerMs = 0
   #helloMsgid = 0
   #features = NO_FEATURES
+  #isIntroduced = false
+  #hadId = false // the daemon of the connection before: its successor is most likely the same one
 
   #lastMsgid = 0
   #fresh: Call[] = []
@@ -108,6 +112,10 @@ export class Connection implements Transport {
 
   get features(): ReadonlySet<string> {
     return this.#features
+  }
+
+  get isIntroduced(): boolean {
+    return this.#isIntroduced
   }
 
   hold(onLost: () => void): () => void {
@@ -161,7 +169,10 @@ export class Connection implements Transport {
   /** The parameters as the daemon of the present connection takes them: an older one knows no `name` of inline settings, and
    * no `id`. An id that the program wrote is sent all the same: without it the limit would be another one. */
   #understood(params: readonly unknown[]): readonly unknown[] {
-    const has = { name: this.#features.has('name'), id: this.#features.has('id') }
+    const has = {
+      name: this.#features.has('name'),
+      id: this.#features.has('id') || (this.#features === NO_FEATURES && this.#hadId),
+    }
 
     return has.name && has.id ? params : params.map((one) => withoutUnknown(one, has))
   }
@@ -437,7 +448,11 @@ export class Connection implements Transport {
     this.#failures = 0
     this.#timeouts = 0
     this.#openUntilMs = 0
-    if (msgid === this.#helloMsgid) this.#features = featuresOf(result)
+    if (msgid === this.#helloMsgid) {
+      this.#features = featuresOf(result)
+      this.#isIntroduced = true
+      this.#hadId = this.#features.has('id')
+    }
     const call = this.#sent.get(msgid)
     if (call === undefined) return // late, or a duplicate
     this.#sent.delete(msgid)

@@ -15,6 +15,7 @@ export class FakeTransport implements Transport {
   readonly denials = new Map<string, number>() // policy to retry_after_ms; -1: never
   unavailable: UnavailableKind | null = null
   readonly pending = 0
+  readonly isIntroduced = true
   readonly features: ReadonlySet<string> = new Set(['name', 'reserve_inline', 'abandon'])
   readonly #records: boolean
   #isClosed = false

@@ -1,8 +1,8 @@
 /*
  * Fastify 5:  await app.register(rateLimit, {limiter, limits: ['web']}); routes add limits in config.rateLimit.
  *
- * Fastify gives a plugin the routes that are declared after it, in its scope. A limit that it never saw would be a limit
- * that nobody asks, so routes are watched from the moment at which an application is made: Fastify announces it. Where
+ * Fastify gives a plugin the routes that are declared after it, in its scope. A limit that it never saw would be one
+ * that is never asked, so routes are watched from the moment at which an application is made: Fastify announces it. Where
  * this module is loaded later, the plugin watches by itself.
  */
 import { subscribe } from 'node:diagnostics_channel'
@@ -197,7 +197,7 @@ function onRoute(this: FastifyInstance, route: RouteOptions): void {
     const plugin = scope[PLUGIN]
     if (plugin === undefined)
       throw new Error(
-        `rateLimit of ${route.url}: the plugin is registered neither in the scope of this route nor around it, so nobody would ask this limit`,
+        `rateLimit of ${route.url}: the plugin is registered neither in the scope of this route nor around it, so this limit would never be asked`,
       )
     own ??= ownLimits(plugin, route.url, declared)
     if (own.limits.needsEndpoint && plugin.limiter.enabled) plugin.limiter.claimEndpoint(name, endpoint.owner!)

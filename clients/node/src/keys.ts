@@ -240,10 +240,10 @@ export interface Keys<Args extends unknown[]> {
   /** the client's address */
   readonly ip: (options?: IpOptions) => (...args: Args) => string
   /** the user, or the address of one who has no name; an empty name is no key */
-  readonly user: (
-    find: (...args: Args) => Found | Promise<Found>,
-    options?: IpOptions,
-  ) => (...args: Args) => Promise<string>
+  readonly user: {
+    (find: (...args: Args) => Found, options?: IpOptions): (...args: Args) => string
+    (find: (...args: Args) => Promise<Found>, options?: IpOptions): (...args: Args) => Promise<string>
+  }
 }
 
 export function keysFor<Args extends unknown[]>(senderOf: (...args: Args) => Sender): Keys<Args> {
@@ -254,13 +254,15 @@ export function keysFor<Args extends unknown[]>(senderOf: (...args: Args) => Sen
       return (...args) => key(senderOf(...args))
     },
 
-    user: (find, options) => {
+    user: (find: (...args: Args) => Found | Promise<Found>, options?: IpOptions) => {
       if (typeof find !== 'function') throw new TypeError('user: give the function that finds the user of a request')
       const key = ipKey(options)
 
-      return async (...args) => {
-        const found = await find(...args)
-        return found === '' ? '' : userKey(found, () => key(senderOf(...args)))
+      const keyOf = (found: Found, args: Args): string =>
+        found === '' ? '' : userKey(found, () => key(senderOf(...args)))
+      return (...args: Args): never => {
+        const found = find(...args)
+        return (found instanceof Promise ? found.then((user) => keyOf(user, args)) : keyOf(found, args)) as never
       }
     },
   }

@@ -654,9 +654,9 @@ export class RateLimiter {
 
   /** Does a request that is refused later get its units back from this policy? Not if its denials count. */
   async givesBack(policy: Policy, version: number): Promise<boolean> {
-    if (typeof policy === 'object') return policy['compat'] === undefined && !countsDenials(policy)
-    const known = this.#givesBack.get(`${policy} ${version}`)
+    const known = this.#givesBack.get(`${nameIn(policy) ?? nameOf(policy)} ${version}`)
     if (known !== undefined) return known
+    if (typeof policy === 'object') return policy['compat'] === undefined && !countsDenials(policy)
 
     const entry = (await this.policies()).find(({ name }) => name === policy)
     const limits = Array.isArray(entry?.['limits']) ? (entry['limits'] as Fields[]) : []
@@ -664,6 +664,14 @@ export class RateLimiter {
     const gives = entry !== undefined && hasUnits && !countsDenials(entry)
     this.#givesBack.set(`${policy} ${version}`, gives)
     return gives
+  }
+
+  /** The daemon takes no units of this policy back, or does not show whether it may: requests keep their charges. */
+  keepsCharges(policy: Policy, version: number, error: Refused): void {
+    const name = nameIn(policy) ?? nameOf(policy)
+    if (error.code !== 'UNSUPPORTED' && !this.#givesBack.has(`${name} ${version}`))
+      this.logger.warn(`ratelimitd: requests that are refused later stay charged in ${name}: ${error.message}`)
+    this.#givesBack.set(`${name} ${version}`, false)
   }
 
   /** A request cost more than was reserved, and not all of it was left. Logged once for each policy. */
@@ -677,9 +685,11 @@ export class RateLimiter {
     )
   }
 
-  /** What the daemon of the present connection can do. */
-  get features(): ReadonlySet<string> {
-    return this.#transport.features
+  /** Waits until a daemon has said what it can do: before that, a limit that moves would count under another name. */
+  async introduced(): Promise<void> {
+    if (this.#transport.isIntroduced) return
+
+    await this.#transport.call('ping', [], { timeoutMs: this.#timeoutMs, read: () => null }).catch(() => {})
   }
 
   /** Calls without an answer. */

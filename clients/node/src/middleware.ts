@@ -247,6 +247,7 @@ export class Limits<Args extends unknown[]> {
       const endpoint = perEndpoint ? this.#endpointOf(limit, exchange) : ''
       const key = keyOf(value, perEndpoint && isOwn ? this.limiter.service : '', endpoint)
       const policy = limit.moves ? this.#withId(chosen, limit, endpoint, visit) : chosen
+      if (policy !== chosen) await this.limiter.introduced()
       const cost = typeof limit.cost === 'function' ? await limit.cost(...args) : (limit.cost ?? 1)
       const subject = subjectOf(policy, key)
       const repeats = exchange.repeats === true && i >= this.once

@@ -171,16 +171,16 @@ function callOf(context: ExecutionContext): object {
 async function errorFor(context: ExecutionContext, verdict: Verdict & { passes: false }): Promise<Error> {
   const error = new RateLimitException(verdict)
   const [, retryAfter] = verdict.denial.fields.find(([name]) => name === 'Retry-After') ?? []
-  const told = {
+  const shown = {
     ...(error.getResponse() as object),
     ...(retryAfter !== undefined && { 'retry-after': Number(retryAfter) }),
   }
 
   switch (context.getType<string>()) {
     case 'ws':
-      return new (await import('@nestjs/websockets')).WsException(told)
+      return new (await import('@nestjs/websockets')).WsException(shown)
     case 'rpc':
-      return new (await import('@nestjs/microservices')).RpcException(told)
+      return new (await import('@nestjs/microservices')).RpcException(shown)
     default:
       return error
   }
@@ -367,7 +367,7 @@ export class RateLimits implements OnModuleInit {
           .getAllMethodNames(metatype.prototype as object)
           .map((name) => (metatype.prototype as Record<string, Function>)[name]!)
         if (isClassLimited && !handlers.some((handler) => isCalled(handler, isController)))
-          throw new Error(`@RateLimit of ${metatype.name}: it has no handlers, so nobody would ask this limit`)
+          throw new Error(`@RateLimit of ${metatype.name}: it has no handlers, so this limit would never be asked`)
         for (const handler of handlers) {
           const isLimited = Reflect.hasMetadata(LIMITS, handler)
           if (!isLimited && !(isClassLimited && isCalled(handler, isController))) continue
@@ -383,10 +383,10 @@ export class RateLimits implements OnModuleInit {
   #check(handler: Function, type: Function, isController: boolean): void {
     const what = `@RateLimit of ${type.name}.${handler.name}`
     if (!isCalled(handler, isController))
-      throw new Error(`${what}: Nest calls no guards and interceptors there, so nobody would ask this limit`)
+      throw new Error(`${what}: Nest calls no guards and interceptors there, so this limit would never be asked`)
     if (!this.#guardsOf(handler, type).some(isOurs))
       throw new Error(
-        `${what}: RateLimitGuard is not registered there, so nobody would ask this limit. ` +
+        `${what}: RateLimitGuard is not registered there, so this limit would never be asked. ` +
           'Write @UseGuards(RateLimitGuard) at the class, or {provide: APP_GUARD, useExisting: RateLimitGuard} in a module',
       )
     if (Reflect.getMetadata('graphql:resolve_property', handler) && !this.#asksFields())

@@ -215,13 +215,13 @@ export async function giveBack(charge: Charge): Promise<void> {
     )
   if (charge.checked === 0 || isFailureAnswer(charge.reported.decision.source)) return
 
+  const { policyVersion } = charge.reported.decision
   try {
-    const { policyVersion } = charge.reported.decision
     if (!(await charge.limiter.givesBack(charge.policy, policyVersion))) return
     report(charge, await charge.limiter.refund(charge.policy, charge.key, charge.checked))
   } catch (error) {
-    if (!(error instanceof Refused && error.code === 'UNSUPPORTED') && !(error instanceof Unavailable))
-      failed(charge.limiter, error)
+    if (error instanceof Refused) charge.limiter.keepsCharges(charge.policy, policyVersion, error)
+    else if (!(error instanceof Unavailable)) failed(charge.limiter, error)
   }
 }
 

@@ -149,6 +149,19 @@ describe('several places of one request', () => {
     )
   })
 
+  test('give back what a limit with settings of its own charged', () =>
+    withDaemon({ never: fixed(0) }, async (limiter) => {
+      const app = express().use('/x', rateLimit(limiter, '3/h')).get('/x', rateLimit(limiter, 'never'), through)
+      app.get('/x', through)
+      await serving(app, async (port) => {
+        const answers = await times(5, () => ask(port, '/x'))
+        assert.deepEqual(
+          answers.map(({ headers }) => /"inline-\w+";r=3/.test(headers['ratelimit'])),
+          [true, true, true, true, true],
+        )
+      })
+    }))
+
   test('a reservation and a check of one policy are charged once', () =>
     withDaemon({ web: fixed(10) }, async (limiter) => {
       const app = express()
@@ -373,6 +386,22 @@ describe('a limit that moves', () => {
     assert.equal(limiter.calls[5][1].limit, 9)
   })
 
+  test('keeps one counter from the first request of a process on', async (t) => {
+    await withDaemon({}, async (limiter) => {
+      const { features = [] } = await limiter.call('hello', [{ describe: true }])
+      if (!features.includes('id')) return t.skip('this daemon has no feature id')
+    })
+    await withDaemon({}, async (limiter) => {
+      let load = 0
+      const limit = { limit: () => 10 - (load++ % 5), window: '1h', key: (req) => req.get('X-Key') ?? 'k' }
+      const app = express().get('/x', rateLimit(limiter, limit), through)
+      await serving(app, async (port) => {
+        const answers = await times(40, () => ask(port, '/x'))
+        assert.ok(answers.filter(({ status }) => status === 200).length <= 10)
+      })
+    })
+  })
+
   test('is sent without an id to a daemon without that feature', () =>
     withDaemon({}, async (limiter) => {
       const app = express().get('/x', rateLimit(limiter, { limit: () => 10, window: '1h' }), through)
@@ -400,7 +429,7 @@ describe('Fastify', () => {
 
     const without = Fastify()
     without.get('/x', { config: { rateLimit: 'never' } }, async () => 'x')
-    await assert.rejects(without.ready(), /nobody would ask this limit/)
+    await assert.rejects(without.ready(), /this limit would never be asked/)
   })
 
   test('does not start with a limit outside config', async () => {
@@ -487,7 +516,7 @@ describe('NestJS', () => {
     return limiter
   }
 
-  test('does not start with a limit that nobody would ask', async () => {
+  test('does not start with a limit that would never be asked', async () => {
     const limiter = never()
     const controllers = [controller('x', RateLimit('never'))]
     await assert.rejects(nestApp({ limiter }, { controllers, providers: [] }), /RateLimitGuard is not registered/)

@@ -101,8 +101,11 @@ async function ends(child) {
   return { status, output }
 }
 
-/** Neither another spelling of the path nor a forged address gets a client past its limit. */
-async function isNotPassed(port, path) {
+/** Neither another spelling of the path, a forged address nor a forged preflight gets a client past its limit. */
+async function isNotPassed(port, path, page) {
+  const origin = { Origin: 'https://example.org', 'Access-Control-Request-Method': 'GET' }
+  for (const headers of [origin, { 'Access-Control-Request-Method': 'x' }])
+    assert.notEqual((await ask(port, path, { method: 'OPTIONS', headers })).body, page, 'a forged preflight')
   for (const spelling of [`${path};a=1`, `${path}/`, `/${path}`, path.toUpperCase(), `${path}%20`, `${path}?a=1`])
     assert.notEqual((await ask(port, spelling)).status, 200, spelling)
   for (const name of ['X-Forwarded-For', 'X-Real-IP', 'Forwarded'])
@@ -133,17 +136,19 @@ for (const [i, { kind, requests, code }] of snippets.entries()) {
       withDaemon(async () => {
         const { port, stop } = await onFreePort((port) => startServing(i, port))
         try {
+          let page // what the limited path shows
           for (const [, method, path, status, times = '1'] of requests.matchAll(
             /(GET|POST) (\S+) (\d+)(?: (\d+) times)?/g,
           )) {
             for (let time = 0; time < Number(times); time++) {
               const answer = method === 'POST' ? await login(port, 'alice', 'wrong') : await ask(port, path)
               assert.equal(answer.status, Number(status), `${method} ${path}: ${answer.body}`)
+              if (answer.status === 200) page = answer.body
               if (answer.status === 429) assert.ok(Number(answer.headers['retry-after']) >= 1)
               if (answer.status === 200 && !path.endsWith('health'))
                 assert.match(answer.headers['ratelimit'], /^"(web|left)";r=\d+;t=\d+/)
             }
-            if (method === 'GET' && status === '429') await isNotPassed(port, path)
+            if (method === 'GET' && status === '429') await isNotPassed(port, path, page)
           }
         } finally {
           await stop()

@@ -33,6 +33,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/ratelimitd/ratelimitd/clients/go/internal/names"
 	"github.com/ratelimitd/ratelimitd/clients/go/internal/service"
 )
 
@@ -63,6 +64,8 @@ type Client struct {
 	lastLog  atomic.Int64 // when a failure was last logged, in nanoseconds since 1970
 
 	logService sync.Once
+	endpoints  names.Registry
+	keepers    keepers
 
 	mu       sync.Mutex
 	closed   bool
@@ -178,7 +181,11 @@ func New(options ...ClientOption) *Client {
 		panic(badArgument("denials are remembered for at least 0, not for %s", client.settings.remember))
 	}
 	if !client.settings.enabled {
-		client.Logger().Warn("rate limits are switched off: every request passes without asking")
+		by := "WithEnabled(false)"
+		if os.Getenv("RATELIMIT_ENABLED") == "0" {
+			by = "RATELIMIT_ENABLED=0"
+		}
+		client.Logger().Warn(by + ": rate limits are switched off, every request passes without asking")
 	}
 	client.denials = denials{lasts: client.settings.remember, found: map[string]*list.Element{}}
 
@@ -207,10 +214,18 @@ func (c *Client) Enabled() bool { return c.settings.enabled }
 func (c *Client) Service() string {
 	name, from := service.Of(c.settings.service, os.LookupEnv, service.MainModule())
 	c.logService.Do(func() {
+		if service.IsCommon(name) {
+			c.Logger().Warn("limits that are written at an endpoint share their counters with every service of this name on"+
+				" one daemon: set RATELIMIT_SERVICE or WithService", "service", name, "from", from)
+			return
+		}
 		c.Logger().Info("limits that are written at an endpoint count by this service", "service", name, "from", from)
 	})
 	return name
 }
+
+// Endpoints has the names of endpoints that limits count by. It is for middleware.
+func (c *Client) Endpoints() *names.Registry { return &c.endpoints }
 
 // Has reports whether the daemon has listed a feature in its answer to hello on the present connection.
 func (c *Client) Has(feature string) bool {

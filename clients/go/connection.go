@@ -70,6 +70,7 @@ type call struct {
 	same       string // equal for checks whose denial is remembered together; empty: it is not remembered
 	repeatable bool   // it has a request_id, and may be sent again
 	named      bool   // an inline policy in body has a name, which only some daemons take
+	identified bool   // the same of an id
 	notifies   bool   // it has no answer
 	givesBack  bool   // sent also by an open breaker, and if the caller has gone; again after OVERLOADED
 
@@ -345,8 +346,8 @@ func (k *connection) gather(batch []byte) []byte {
 		}
 
 		body := q.body
-		if q.named && !slices.Contains(k.features, "name") {
-			body = withoutNames(body)
+		if q.named || q.identified {
+			body = without(body, k.unknown(q))
 		}
 		k.lastID++
 		q.id, q.state = k.lastID, stateSent
@@ -362,6 +363,17 @@ func (k *connection) gather(batch []byte) []byte {
 	k.assigned += int64(len(batch))
 
 	return batch
+}
+
+// unknown are the settings of a call's inline policies that the daemon does not take.
+func (k *connection) unknown(q *call) (settings []string) {
+	if q.named && !slices.Contains(k.features, "name") {
+		settings = append(settings, "name")
+	}
+	if q.identified && !slices.Contains(k.features, "id") {
+		settings = append(settings, "id")
+	}
+	return settings
 }
 
 func (k *connection) serve(hello *call, dial func() (net.Conn, error), onDialled func(error)) {

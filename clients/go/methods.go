@@ -93,7 +93,7 @@ func (c *Client) CheckAll(ctx context.Context, items []Item, options ...Option) 
 	if chosen.set != 0 {
 		question.body = chosen.appendMap(question.body, has)
 	}
-	question.named = anyNamed(items)
+	question.named, question.identified = anyHas(inlineName, items), anyHas(idOf, items)
 	question.repeatable = chosen.resend
 	if chosen.set&optRequestID == 0 {
 		question.same = c.denials.sameCheck("check_all", nil, items...)
@@ -127,7 +127,7 @@ func (c *Client) CheckMany(ctx context.Context, items []Item, options ...Option)
 	if question.body, err = appendItems(question.body, items, true); err != nil {
 		return nil, err
 	}
-	question.named = anyNamed(items)
+	question.named, question.identified = anyHas(inlineName, items), anyHas(idOf, items)
 	if !c.settings.enabled {
 		return slices.Repeat([]Decision{disabled(1)}, len(items)), nil
 	}
@@ -416,7 +416,7 @@ func begin(method string, params uint32, policy, key string) (*call, error) {
 		return nil, err
 	}
 	question.body = msgp.AppendString(body, boundedKey(key))
-	question.named = inlineName(policy) != ""
+	question.named, question.identified = inlineName(policy) != "", idOf(policy) != ""
 	return question, nil
 }
 
@@ -447,8 +447,8 @@ func appendItems(body []byte, items []Item, many bool) ([]byte, error) {
 	return body, nil
 }
 
-func anyNamed(items []Item) bool {
-	return slices.ContainsFunc(items, func(item Item) bool { return inlineName(item.policy) != "" })
+func anyHas(setting func(policy string) string, items []Item) bool {
+	return slices.ContainsFunc(items, func(item Item) bool { return setting(item.policy) != "" })
 }
 
 // decide asks for a decision, and counts and reports it.

@@ -81,8 +81,11 @@ func inlineName(policy string) string {
 	return settings.Name
 }
 
-// withoutNames is a request for daemons that do not take names: its inline policies lack theirs.
-func withoutNames(body []byte) []byte {
+// without is a request for daemons that do not take some settings: its inline policies lack them.
+func without(body []byte, unknown []string) []byte {
+	if len(unknown) == 0 {
+		return body
+	}
 	method, rest, _ := msgp.ReadStringBytes(body)
 	value, _, err := msgp.ReadIntfBytes(rest)
 	params, _ := value.([]any)
@@ -90,16 +93,17 @@ func withoutNames(body []byte) []byte {
 		return body
 	}
 
-	dropName := func(policy any) {
-		if settings, ok := policy.(map[string]any); ok {
-			delete(settings, "name")
+	drop := func(policy any) {
+		settings, _ := policy.(map[string]any)
+		for _, name := range unknown {
+			delete(settings, name)
 		}
 	}
-	dropName(params[0])
+	drop(params[0])
 	items, _ := params[0].([]any)
 	for _, item := range items {
 		if parts, _ := item.([]any); len(parts) > 0 {
-			dropName(parts[0])
+			drop(parts[0])
 		}
 	}
 	changed, err := msgp.AppendIntf(msgp.AppendString(nil, method), params)

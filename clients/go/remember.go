@@ -133,8 +133,11 @@ func repeated(denied Decision, passedMS int64) Decision {
 	return denied
 }
 
-// isSamePolicy: the first may also be the name of an inline policy.
+// isSamePolicy: the first may also be the name of an inline policy. One id is one counter, whatever the numbers.
 func isSamePolicy(named, policy string) bool {
+	if id := idOf(named); id != "" && id == idOf(policy) {
+		return true
+	}
 	if named == policy || !IsInline(policy) {
 		return named == policy
 	}

@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/internal/routes"
 	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
 )
 
@@ -61,10 +64,48 @@ func Key(key func(echo.Context) (string, error)) rlhttp.Option {
 // of returns the echo.Context of a request that has come to Limit.
 func of(r *http.Request) echo.Context { return r.Context().Value(contextKey{}).(echo.Context) }
 
+// endpoint is the route with its methods as they were declared: echo has a route for each of them, with the same name. What has
+// no route counts as `*`, in the group that it came to.
 func endpoint(r *http.Request) string {
 	c := of(r)
-	if c.Path() == "" {
-		return "*" // outside of a route
+	here := route{c.Echo(), "", r.Method, c.Path()}
+	router := c.Echo().Routers()[r.Host]
+	if router != nil {
+		here.host = r.Host
+	} else {
+		router = c.Echo().Router()
 	}
-	return r.Method + " " + c.Path()
+	if known, ok := names.Load(here); ok {
+		return known.(string)
+	}
+
+	methods := methodsOf(router.Routes(), here)
+	if len(methods) == 0 { // not kept: the method may be any text of a client
+		return strings.TrimSpace("* " + here.host + here.pattern)
+	}
+	name := routes.Name(methods, here.host+here.pattern)
+	names.Store(here, name)
+	return name
+}
+
+type route struct {
+	echo                  *echo.Echo
+	host, method, pattern string
+}
+
+var names sync.Map // of routes
+
+func methodsOf(all []*echo.Route, here route) (methods []string) {
+	name := ""
+	for _, one := range all {
+		if one.Path == here.pattern && one.Method == here.method {
+			name = one.Name
+		}
+	}
+	for _, one := range all {
+		if name != "" && one.Path == here.pattern && one.Name == name {
+			methods = append(methods, one.Method)
+		}
+	}
+	return methods
 }

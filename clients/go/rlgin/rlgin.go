@@ -6,10 +6,14 @@ package rlgin
 import (
 	"context"
 	"net/http"
+	"reflect"
+	"sync"
+	"unsafe"
 
 	"github.com/gin-gonic/gin"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
+	"github.com/ratelimitd/ratelimitd/clients/go/internal/routes"
 	"github.com/ratelimitd/ratelimitd/clients/go/rlhttp"
 )
 
@@ -82,10 +86,65 @@ func Key(key func(*gin.Context) (string, error)) rlhttp.Option {
 // of returns the gin.Context of a request that has come to Limit.
 func of(r *http.Request) *gin.Context { return r.Context().Value(contextKey{}).(*gin.Context) }
 
+// unrouted is the endpoint of what has no route.
+const unrouted = "*"
+
+// endpoint is the route with its methods as they were declared: gin has a route for each of them, with the same handler.
 func endpoint(r *http.Request) string {
 	c := of(r)
-	if c.FullPath() == "" {
-		return "*" // outside of a route
+	pattern := c.FullPath()
+	if pattern == "" {
+		return unrouted
 	}
-	return r.Method + " " + c.FullPath()
+	engine := engineOf(c)
+	if engine == nil {
+		return ""
+	}
+	known, ok := names.Load(route{engine, r.Method, pattern})
+	if !ok {
+		known, _ = names.LoadOrStore(route{engine, r.Method, pattern}, nameOf(engine.Routes(), r.Method, pattern))
+	}
+	return known.(string)
+}
+
+type route struct {
+	engine          *gin.Engine
+	method, pattern string
+}
+
+var names sync.Map // of routes
+
+func nameOf(all gin.RoutesInfo, method, pattern string) string {
+	var same []gin.RouteInfo
+	var handler unsafe.Pointer
+	for _, one := range all {
+		if one.Path != pattern {
+			continue
+		}
+		same = append(same, one)
+		if one.Method == method {
+			handler = identity(one.HandlerFunc)
+		}
+	}
+	var methods []string
+	for _, one := range same {
+		if identity(one.HandlerFunc) == handler {
+			methods = append(methods, one.Method)
+		}
+	}
+	return routes.Name(methods, pattern)
+}
+
+// identity tells the functions of a factory apart, which have the same code.
+func identity(handler gin.HandlerFunc) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&handler))
+}
+
+// engineOf reads a field that gin does not export. nil: this version has none; then a name must be written.
+func engineOf(c *gin.Context) *gin.Engine {
+	field := reflect.ValueOf(c).Elem().FieldByName("engine")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[*gin.Engine]() {
+		return nil
+	}
+	return (*gin.Engine)(field.UnsafePointer())
 }

@@ -6,12 +6,15 @@
 //	)
 //
 // A denied call ends with ResourceExhausted and the details RetryInfo and QuotaFailure. Where the daemon does not
-// answer, OnError decides: ratelimit.Deny ends the call with Unavailable. A mistake in the program or the configuration
-// ends it with Internal and is logged.
+// answer, OnError decides: ratelimit.Deny ends the call with Unavailable. So ends a call without a key, unless
+// ratelimit.Allow is written at this limit. A mistake in the program or the configuration ends it with Internal and is
+// logged. Health checks, the methods of grpc.health.v1, are not limited unless LimitHealth says so.
 package rlgrpc
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -34,7 +37,7 @@ type Call struct {
 	Request any    // nil for streams
 }
 
-// ErrNoLimit, returned by a key function, lets the call pass this limit.
+// ErrNoLimit, returned by a key function, lets the call pass this limit. Nothing else does, but Skip.
 var ErrNoLimit = gate.ErrNoLimit
 
 type limit = gate.Limit[Call, error]
@@ -42,7 +45,10 @@ type limit = gate.Limit[Call, error]
 // An Option of Unary and Stream. Those of one limit are about the limit that And has begun last, or the first one.
 type Option func(*settings)
 
-type settings struct{ limits []limit }
+type settings struct {
+	limits []limit
+	health bool // is limited, too
+}
 
 func (s *settings) last() *limit { return &s.limits[len(s.limits)-1] }
 
@@ -50,6 +56,26 @@ func fresh() limit { return limit{Key: peerKey} }
 
 // Policy names the policy of the daemon's configuration. A limit such as "10/5s" is what Every makes of it.
 func Policy(name string) Option { return func(s *settings) { s.last().Policy = name } }
+
+// PolicyOf chooses the policy by the call: a name, or settings as ratelimit.Every and ratelimit.Inline write them. ErrNoLimit
+// lets the call pass this limit. Of settings, the limit may move: its counter stays.
+func PolicyOf(policy func(Call) (string, error)) Option {
+	return func(s *settings) { s.last().PolicyOf = policy }
+}
+
+// Name is what details and logs call a limit that is written here, in place of inline-224b... It does not change what counts
+// together.
+func Name(name string) Option {
+	if !ratelimit.IsPolicyName(name) {
+		panic(&ratelimit.RefusedError{Code: ratelimit.BadArgument,
+			Message: "a name has letters, digits, '.', '_' and '-': not " + strconv.Quote(name)})
+	}
+	return func(s *settings) { s.last().Name = name }
+}
+
+// LimitHealth limits the methods of grpc.health.v1 as all others. Without it they are left alone: a probe that is denied
+// restarts the service.
+func LimitHealth() Option { return func(s *settings) { s.health = true } }
 
 // Every is a limit that is written here: n calls in each window, which begins with the first one. The daemon must allow
 // it (inline: {allow: true}). It counts by method and key.
@@ -65,13 +91,12 @@ func Key(key func(Call) (string, error)) Option { return func(s *settings) { s.l
 // is a mistake.
 func ByPeer(s *settings) { s.last().Key = peerKey }
 
-// ByMetadata counts by a value that a layer which you trust sets. A call without it is not limited by it; an empty
-// value is a mistake.
+// ByMetadata counts by a value that a layer which you trust sets. A call without it, or with an empty one, has no key.
 func ByMetadata(name string) Option {
 	return Key(func(call Call) (string, error) {
 		values := metadata.ValueFromIncomingContext(call.Context, name)
 		if len(values) == 0 {
-			return "", ErrNoLimit
+			return "", nil
 		}
 		return values[len(values)-1], nil
 	})
@@ -93,6 +118,12 @@ func ChargeWhen(when func(call Call, err error) bool) Option {
 	return func(s *settings) { s.last().ChargeWhen = when }
 }
 
+// ChargeUnits charges as many units as the function returns when the call has ended. The cost is reserved in the meantime.
+// Units beyond it are charged as far as they are left, or all of them if the policy has debt.
+func ChargeUnits(units func(call Call, err error) int64) Option {
+	return func(s *settings) { s.last().ChargeUnits = units }
+}
+
 // Slot is for policies with a concurrency limit: the call holds a slot until it has ended.
 func Slot() Option { return func(s *settings) { s.last().Slot = true } }
 
@@ -112,57 +143,93 @@ func And(options ...Option) Option {
 	}
 }
 
-func newGate(client *ratelimit.Client, options []Option) *gate.Gate[Call, error] {
+// A guard is what Unary and Stream have in common.
+type guard struct {
+	gate   *gate.Gate[Call, error]
+	health bool
+}
+
+func newGuard(client *ratelimit.Client, options []Option) guard {
 	chosen := settings{limits: []limit{fresh()}}
 	for _, option := range options {
 		option(&chosen)
 	}
-	return gate.New(client, func(call Call) string { return call.Method }, chosen.limits...)
+	place := gate.Place[Call]{Package: "rlgrpc",
+		Endpoint: func(call Call) string { return call.Method },
+		Same:     func(outer, inner Call) bool { return outer.Method == inner.Method },
+	}
+	return guard{gate.New(client, place, chosen.limits...), chosen.health}
+}
+
+// passes reports whether the call is not for this guard.
+func (g guard) passes(method string) bool {
+	return !g.health && strings.HasPrefix(method, "/grpc.health.v1.")
+}
+
+// DecisionOf returns, within a handler, the decision about its call. Of several limits it is the one with least left. False:
+// no decision was made.
+func DecisionOf(ctx context.Context) (ratelimit.Decision, bool) {
+	return gate.DecisionOf[Call, error](ctx)
 }
 
 // Unary limits calls with one request and one answer.
 func Unary(client *ratelimit.Client, options ...Option) grpc.UnaryServerInterceptor {
-	g := newGate(client, options)
+	g := newGuard(client, options)
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 		handler grpc.UnaryHandler) (answer any, err error) {
-		entry := g.Enter(ctx, Call{Context: ctx, Method: info.FullMethod, Request: request})
-		if err := verdict(client, entry); err != nil {
+		if g.passes(info.FullMethod) {
+			return handler(ctx, request)
+		}
+		entry := g.gate.Enter(ctx, Call{Context: ctx, Method: info.FullMethod, Request: request})
+		if err := verdict(entry); err != nil {
 			return nil, err
 		}
 
 		err = status.Error(codes.Unknown, "panic")
 		defer func() { entry.Leave(err) }()
-		answer, err = handler(ctx, request)
+		answer, err = handler(entry.Into(ctx), request)
 		return answer, err
 	}
 }
 
 // Stream limits the beginning of streams. A Slot is held until the stream has ended.
 func Stream(client *ratelimit.Client, options ...Option) grpc.StreamServerInterceptor {
-	g := newGate(client, options)
+	g := newGuard(client, options)
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 		handler grpc.StreamHandler) (err error) {
-		entry := g.Enter(stream.Context(), Call{Context: stream.Context(), Method: info.FullMethod})
-		if err := verdict(client, entry); err != nil {
+		if g.passes(info.FullMethod) {
+			return handler(server, stream)
+		}
+		ctx := stream.Context()
+		entry := g.gate.Enter(ctx, Call{Context: ctx, Method: info.FullMethod})
+		if err := verdict(entry); err != nil {
 			return err
 		}
 
 		err = status.Error(codes.Unknown, "panic")
 		defer func() { entry.Leave(err) }()
-		err = handler(server, stream)
+		err = handler(server, decided{stream, entry.Into(ctx)})
 		return err
 	}
 }
 
+// decided is a stream whose context has the decision.
+type decided struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (d decided) Context() context.Context { return d.ctx }
+
 // verdict is nil for a call that may go on.
-func verdict(client *ratelimit.Client, entry *gate.Entry[Call, error]) error {
+func verdict(entry *gate.Entry[Call, error]) error {
 	switch entry.Verdict {
 	case gate.Denied:
 		return denied(entry.Decision, entry.Slot)
 	case gate.Closed:
-		return detailed(codes.Unavailable, "the rate limiter does not answer", retryIn(time.Second))
+		return detailed(codes.Unavailable, "temporary reduced capacity", retryIn(time.Second))
 	case gate.Wrong:
-		client.Logger().Error("rlgrpc: the limit cannot be asked", "error", entry.Err)
+		entry.LogWrong()
 		return status.Error(codes.Internal, "the rate limiter is set up wrongly")
 	case gate.Gone:
 		return status.FromContextError(entry.Err).Err()

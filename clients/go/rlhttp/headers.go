@@ -32,26 +32,36 @@ type Form struct {
 // AddHeaders reports a decision in the headers of the answer. Call it before the answer's status is
 // written. It adds to headers that another limiter has set. Nothing is added where no limit counted.
 func (f Form) AddHeaders(header http.Header, decision ratelimit.Decision) {
-	reported := decision.Members
-	if reported == nil {
-		reported = []ratelimit.Decision{decision}
-	}
-	f.addHeaders(header, decision, reported)
-}
-
-func (f Form) addHeaders(header http.Header, whole ratelimit.Decision, reported []ratelimit.Decision) {
-	if f.Mode == "" || f.Mode == IETF || f.Mode == Both {
-		var policies, states []string
-		for _, one := range reported {
-			if isNamed(one) && !one.ShadowDenied {
-				policies, states = append(policies, policyItem(one)), append(states, stateItem(one))
-			}
+	if f.hasIETF() {
+		members := decision.Members
+		if members == nil {
+			members = []ratelimit.Decision{decision}
 		}
+		policies, states := items(members)
 		add(header, "RateLimit-Policy", policies)
 		add(header, "RateLimit", states)
 	}
+	if f.hasLegacy() {
+		f.addLegacy(header, decision)
+	}
+}
 
-	if (f.Mode == Legacy || f.Mode == Both) && isNamed(whole) && !whole.ShadowDenied {
+func (f Form) hasIETF() bool   { return f.Mode == "" || f.Mode == IETF || f.Mode == Both }
+func (f Form) hasLegacy() bool { return f.Mode == Legacy || f.Mode == Both }
+
+// items are the lists of RateLimit-Policy and RateLimit.
+func items(decisions []ratelimit.Decision) (policies, states string) {
+	var all [2][]string
+	for _, one := range decisions {
+		if isNamed(one) && !one.ShadowDenied {
+			all[0], all[1] = append(all[0], policyItem(one)), append(all[1], stateItem(one))
+		}
+	}
+	return strings.Join(all[0], ", "), strings.Join(all[1], ", ")
+}
+
+func (f Form) addLegacy(header http.Header, whole ratelimit.Decision) {
+	if isNamed(whole) && !whole.ShadowDenied {
 		header.Set("X-RateLimit-Limit", strconv.FormatInt(whole.Limit, 10))
 		header.Set("X-RateLimit-Remaining", strconv.FormatInt(whole.Remaining, 10))
 		if ms, ok := untilMore(whole); ok {
@@ -68,11 +78,10 @@ func (f Form) addHeaders(header http.Header, whole ratelimit.Decision, reported 
 	}
 }
 
-func add(header http.Header, name string, items []string) {
-	if len(items) == 0 {
-		return
+func add(header http.Header, name, list string) {
+	if list != "" {
+		header.Set(name, strings.Join(append(header.Values(name), list), ", "))
 	}
-	header.Set(name, strings.Join(append(header.Values(name), items...), ", "))
 }
 
 func policyItem(d ratelimit.Decision) string {

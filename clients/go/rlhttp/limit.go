@@ -6,8 +6,9 @@
 //	router.With(rlhttp.Limit(client, rlhttp.Every(10, 5*time.Second))).Get("/export", export)
 //
 // A denied request is answered 429 with the headers of the IETF's draft and a problem+json body. Where the daemon does
-// not answer, OnError decides: ratelimit.Allow lets the request through, ratelimit.Deny answers 503. A mistake in the
-// program or the configuration is answered 500 and logged: it never means "no limit".
+// not answer, OnError decides: ratelimit.Allow lets the request through, ratelimit.Deny answers 503. A request without a
+// key is answered 503, unless ratelimit.Allow is written at this limit. A mistake in the program or the configuration is
+// answered 500 and logged: it never means "no limit".
 package rlhttp
 
 import (
@@ -19,16 +20,18 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
 	"github.com/ratelimitd/ratelimitd/clients/go/gate"
 )
 
-// A KeyFunc returns whose request this is. ErrNoLimit lets it pass; another error, or an empty key, is answered 500.
+// A KeyFunc returns whose request this is. ErrNoLimit lets it pass; another error is answered 500. "" is no key: that is
+// answered 503.
 type KeyFunc = func(*http.Request) (string, error)
 
-// ErrNoLimit, returned by a KeyFunc, lets the request pass this limit.
+// ErrNoLimit, returned by a KeyFunc or a policy's function, lets the request pass this limit. Nothing else does, but Skip.
 var ErrNoLimit = gate.ErrNoLimit
 
 type (
@@ -45,6 +48,7 @@ type settings struct {
 	form     Form
 	respond  func(http.ResponseWriter, *http.Request, ratelimit.Decision)
 	endpoint func(*http.Request) string
+	written  bool // the endpoint's name is
 }
 
 func (s *settings) last() *limit { return &s.limits[len(s.limits)-1] }
@@ -60,8 +64,9 @@ func Policy(name string) Option {
 }
 
 // PolicyOf chooses the policy by the request: a name, or settings as ratelimit.Every and ratelimit.Inline write them.
-// ErrNoLimit lets the request pass this limit; another error, or a text that is no policy, is answered 500. Verify cannot
-// know what the function will answer.
+// ErrNoLimit lets the request pass this limit; "" is answered as a request without a key is; another error, or a text that is
+// no policy, is answered 500. Verify cannot know what the function will answer. Of settings, the limit may move: its
+// counter stays.
 func PolicyOf(policy func(*http.Request) (string, error)) Option {
 	return func(s *settings) { s.last().PolicyOf = policy }
 }
@@ -110,7 +115,8 @@ func Cost(units int64) Option {
 // CostOf is for costs that depend on the request.
 func CostOf(cost func(*http.Request) int64) Option { return func(s *settings) { s.last().Cost = cost } }
 
-// Skip lets requests pass for which the function returns true, such as health checks.
+// Skip lets requests pass for which the function returns true, such as health checks. Everything else that comes to the
+// limit is counted, whatever its method.
 func Skip(skip func(*http.Request) bool) Option { return func(s *settings) { s.last().Skip = skip } }
 
 // OnError decides what happens where the daemon does not answer; without it the client's WithOnError.
@@ -122,6 +128,12 @@ func OnError(onError ratelimit.OnError) Option {
 // logins. A unit is reserved in the meantime.
 func ChargeWhen(when func(r *http.Request, status int) bool) Option {
 	return func(s *settings) { s.last().ChargeWhen = when }
+}
+
+// ChargeUnits charges as many units as the function returns when the request's status is known. The cost is reserved in the
+// meantime. Units beyond it are charged as far as they are left, or all of them if the policy has debt.
+func ChargeUnits(units func(r *http.Request, status int) int64) Option {
+	return func(s *settings) { s.last().ChargeUnits = units }
 }
 
 // Slot is for policies with a concurrency limit: the request holds a slot until its handler returns.
@@ -162,14 +174,27 @@ func Respond(respond func(w http.ResponseWriter, r *http.Request, denied ratelim
 }
 
 // EndpointName is the endpoint's name, by which limits that are written here count. Without it, it is the pattern of the
-// router (http.Request.Pattern), or `*` outside of one.
+// router (http.Request.Pattern). It is needed where the router reports none: in front of a router, and in those that do not
+// set it, such as gorilla/mux. Two endpoints of one name are answered 500, unless it is written for both.
 func EndpointName(name string) Option {
-	return Endpoint(func(*http.Request) string { return name })
+	return func(s *settings) {
+		if name == "" {
+			wrong("the name of an endpoint is empty")
+		}
+		s.endpoint, s.written = func(*http.Request) string { return name }, true
+	}
 }
 
-// Endpoint is for routers that do not set http.Request.Pattern.
+// Endpoint is for routers that do not set http.Request.Pattern: the function returns theirs, or "" if there is none. It must
+// not return what the client wrote, such as the path.
 func Endpoint(endpoint func(*http.Request) string) Option {
-	return func(s *settings) { s.endpoint = endpoint }
+	return func(s *settings) { s.endpoint, s.written = endpoint, false }
+}
+
+// IsPreflight is for Skip, where the layer that answers the preflights of CORS is behind the limit: OPTIONS with Origin and
+// Access-Control-Request-Method. Everyone can send these, so it is safe only where no handler answers OPTIONS.
+func IsPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
 // wrong ends the program at its start: a limit that is wrong must not mean "no limit".
@@ -179,14 +204,15 @@ func wrong(format string, values ...any) {
 
 func fresh() limit { return limit{Key: ByIP()} }
 
-func pattern(r *http.Request) string {
-	if r.Pattern == "" {
-		return "*"
-	}
-	return r.Pattern
+func pattern(r *http.Request) string { return r.Pattern }
+
+// isSame: a copy of a request, as routers and forwarding handlers make them, is the same request at another place.
+func isSame(outer, inner *http.Request) bool {
+	return outer.RequestURI != "" && outer.RequestURI == inner.RequestURI && outer.RemoteAddr == inner.RemoteAddr
 }
 
-// Limit returns middleware. Preflight requests of CORS are not limited; put the limiter inside the CORS middleware.
+// Limit returns middleware. It counts preflights of CORS as all requests: put it inside the CORS middleware, which answers
+// them before, or use Skip(IsPreflight).
 func Limit(client *ratelimit.Client, options ...Option) func(http.Handler) http.Handler {
 	g := NewGate(client, options...)
 	return func(next http.Handler) http.Handler {
@@ -203,7 +229,7 @@ func Limit(client *ratelimit.Client, options ...Option) func(http.Handler) http.
 				next.ServeHTTP(w, r)
 				return
 			}
-			watched := &watcher{ResponseWriter: w, kept: pass.kept}
+			watched := &watcher{ResponseWriter: w, kept: pass.kept()}
 			next.ServeHTTP(watched, r)
 			watched.keep()
 			if status = watched.status; status == 0 {
@@ -215,8 +241,7 @@ func Limit(client *ratelimit.Client, options ...Option) func(http.Handler) http.
 
 // A Gate is what Limit is made of, for the middleware of other frameworks.
 type Gate struct {
-	client *ratelimit.Client
-	gate   *gate.Gate[*http.Request, int]
+	gate *gate.Gate[*http.Request, int]
 	settings
 }
 
@@ -226,103 +251,154 @@ func NewGate(client *ratelimit.Client, options ...Option) *Gate {
 	for _, option := range options {
 		option(&chosen)
 	}
-	return &Gate{client: client, gate: gate.New(client, chosen.endpoint, chosen.limits...), settings: chosen}
+	g := &Gate{settings: chosen}
+	place := gate.Place[*http.Request]{Package: "rlhttp", Endpoint: chosen.endpoint, IsWritten: chosen.written, Same: isSame, Owner: g}
+	g.gate = gate.New(client, place, chosen.limits...)
+	return g
 }
 
 // A Pass is a request that may go on.
-type Pass struct {
-	entry *entry
-	kept  kept
-}
+type Pass struct{ entry *entry }
+
+func (p Pass) kept() kept { return reportOf(p.entry).kept }
 
 // Keeps reports whether Keep has something to do.
-func (p Pass) Keeps() bool { return len(p.kept) > 0 }
+func (p Pass) Keeps() bool { return len(p.kept()) > 0 }
 
 // Keep puts the X-RateLimit fields in the place of those that the application has set. Call it when the answer's header is
 // complete.
-func (p Pass) Keep(header http.Header) { p.kept.into(header) }
+func (p Pass) Keep(header http.Header) { p.kept().into(header) }
 
 // Writer is w, with a Keep before the header is written.
 func (p Pass) Writer(w http.ResponseWriter) http.ResponseWriter {
-	return &watcher{ResponseWriter: w, kept: p.kept}
+	return &watcher{ResponseWriter: w, kept: p.kept()}
 }
 
-type decisionKey struct{}
-
-// Into is the request for the handler: DecisionOf finds the decision in its context.
-func (p Pass) Into(r *http.Request) *http.Request {
-	if p.entry == nil {
-		return r
-	}
-	decision, ok := p.entry.Tightest()
-	if !ok {
-		return r
-	}
-	if outer, ok := DecisionOf(r.Context()); ok && outer.Of != "" && outer.Remaining <= decision.Remaining {
-		return r
-	}
-	return r.WithContext(context.WithValue(r.Context(), decisionKey{}, decision))
-}
+// Into is the request for the handler and for later limits: DecisionOf finds the decision in its context.
+func (p Pass) Into(r *http.Request) *http.Request { return r.WithContext(p.entry.Into(r.Context())) }
 
 // DecisionOf returns, within a handler, the decision about its request. Of several limits it is the one with least left.
 // False: no decision was made.
 func DecisionOf(ctx context.Context) (ratelimit.Decision, bool) {
-	decision, ok := ctx.Value(decisionKey{}).(ratelimit.Decision)
-	return decision, ok
+	return gate.DecisionOf[*http.Request, int](ctx)
 }
 
 // Watches reports whether Leave needs the status.
-func (p Pass) Watches() bool { return p.entry != nil && p.entry.Watches() }
+func (p Pass) Watches() bool { return p.entry.Watches() }
 
 // Leave must be called when the request's handler has ended, with the status of its answer.
-func (p Pass) Leave(status int) {
-	if p.entry != nil {
-		p.entry.Leave(status)
-	}
-}
+func (p Pass) Leave(status int) { p.entry.Leave(status) }
 
 // Enter decides a request and sets headers. False: it has been answered.
 func (g *Gate) Enter(w http.ResponseWriter, r *http.Request) (Pass, bool) {
-	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-		return Pass{}, true
-	}
-
 	entered := g.gate.Enter(r.Context(), r)
-	if entered.Verdict == gate.Pass || entered.Verdict == gate.Denied {
-		g.report(w.Header(), entered)
-	}
 	switch entered.Verdict {
 	case gate.Pass:
-		pass := Pass{entry: entered}
-		if len(entered.Decided) > 0 && (g.form.Mode == Legacy || g.form.Mode == Both) {
-			pass.kept = keptOf(w.Header(), legacyFields...)
-		}
-		return pass, true
+		report(w.Header(), entered)
+		return Pass{entered}, true
 	case gate.Denied:
+		isFailure := entered.Decision.Source == "deny"
+		if !isFailure {
+			report(w.Header(), entered)
+		}
 		if g.respond != nil {
 			g.writeOwn(w, r, entered)
-		} else if entered.Decision.Source == "deny" {
+		} else if isFailure {
 			g.form.WriteUnavailable(w, r)
 		} else {
 			g.form.writeDenied(w, r, entered.Decision, entered.Slot)
 		}
 	case gate.Closed:
+		report(w.Header(), entered)
 		g.form.WriteUnavailable(w, r)
 	case gate.Wrong:
-		g.client.Logger().Error("rlhttp: the limit cannot be asked", "endpoint", g.endpoint(r), "error", entered.Err)
+		entered.LogWrong()
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 	}
 	return Pass{}, false
 }
 
-// report sets the headers about all that was decided. A denial of a slot or a reservation ends the request before the
-// other limits are asked, so it speaks for itself.
-func (g *Gate) report(header http.Header, entered *entry) {
-	if len(entered.Decided) == 0 || (entered.Verdict == gate.Denied && entered.Decision.Source == "deny") {
-		return
+// A reported is what the limits of one request have in its answer's header. It is kept with the first place.
+type reported struct {
+	policies, states string
+	kept             kept
+}
+
+func reportOf(entered *entry) *reported {
+	for entered.Outer() != nil {
+		entered = entered.Outer()
 	}
-	whole, _ := entered.Tightest()
-	g.form.addHeaders(header, whole, entered.Decided)
+	if entered.Note == nil {
+		entered.Note = &reported{kept: kept{}}
+	}
+	return entered.Note.(*reported)
+}
+
+// report sets the headers about all that was decided, also at earlier places of the request: each policy and key once.
+func report(header http.Header, entered *entry) {
+	var places []*entry
+	for place := entered; place != nil; place = place.Outer() {
+		places = append(places, place)
+	}
+	slices.Reverse(places)
+
+	var shown []gate.Decided
+	isLegacy, epoch := false, Form{}
+	for _, place := range places {
+		form := place.Owner().(*Gate).form
+		decided := place.Decided()
+		if len(decided) > 0 && form.hasLegacy() {
+			isLegacy, epoch = true, form
+		}
+		if !form.hasIETF() {
+			continue
+		}
+		for _, one := range decided {
+			isIt := func(other gate.Decided) bool { return other.Policy == one.Policy && other.Key == one.Key }
+			if i := slices.IndexFunc(shown, isIt); i >= 0 {
+				shown[i] = one
+			} else {
+				shown = append(shown, one)
+			}
+		}
+	}
+
+	seen := reportOf(entered)
+	seen.show(header, shown)
+	if whole, ok := entered.Tightest(); ok && isLegacy {
+		epoch.addLegacy(header, whole)
+		for _, name := range legacyFields {
+			if value := header.Get(name); value != "" {
+				seen.kept[name] = value
+			}
+		}
+	}
+}
+
+// show replaces what was reported before; others may have added to the fields.
+func (s *reported) show(header http.Header, decided []gate.Decided) {
+	decisions := make([]ratelimit.Decision, len(decided))
+	for i, one := range decided {
+		decisions[i] = one.Decision
+	}
+	policies, states := items(decisions)
+	for _, field := range []struct {
+		name   string
+		before *string
+		now    string
+	}{{"RateLimit-Policy", &s.policies, policies}, {"RateLimit", &s.states, states}} {
+		there := strings.Join(header.Values(field.name), ", ")
+		switch {
+		case field.now == "":
+		case *field.before != "" && strings.Contains(there, *field.before):
+			header.Set(field.name, strings.Replace(there, *field.before, field.now, 1))
+		case there != "":
+			header.Set(field.name, there+", "+field.now)
+		default:
+			header.Set(field.name, field.now)
+		}
+		*field.before = field.now
+	}
 }
 
 // writeOwn answers by the program's function.
@@ -409,13 +485,13 @@ func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // ---- Keys -----------------------------------------------------------------------------------------------------
 
-// ByHeader is the value of a header that a layer which you trust sets. A request without the header is not limited by
-// it; an empty one is answered 500.
+// ByHeader is the value of a header that a layer which you trust sets. A request without the header, or with an empty one,
+// has no key.
 func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		values := r.Header.Values(name)
 		if len(values) == 0 {
-			return "", ErrNoLimit
+			return "", nil
 		}
 		return values[len(values)-1], nil
 	}
@@ -428,7 +504,7 @@ func ByForm(field string) KeyFunc {
 }
 
 // ByUser is the user of the request, or the address of the client where the function reports that there is none. The keys
-// of both cannot meet.
+// of both cannot meet. A user whose name is empty is no key.
 func ByUser(user func(*http.Request) (name string, known bool), options ...IPOption) KeyFunc {
 	ip := ByIP(options...)
 	return func(r *http.Request) (string, error) {
@@ -451,7 +527,7 @@ func Hashed(key KeyFunc) KeyFunc {
 	}
 }
 
-// Join makes one key of several. It is empty if one of them is.
+// Join makes one key of several. There is none if one of them is empty.
 func Join(keys ...KeyFunc) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		parts := make([]string, len(keys))

@@ -2,7 +2,10 @@
 // their counters, so endpoints of equal names in different programs would.
 package service
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+	"slices"
+)
 
 // Of returns the service's name and where it is from. option is nil where the program has not given one; own is the
 // program's own name, or "".
@@ -28,4 +31,10 @@ func MainModule() string {
 		return ""
 	}
 	return info.Main.Path
+}
+
+// IsCommon reports whether many services have this name, or none is given: so they share counters on one daemon. The last
+// one is that of a program which `go run` was given as files.
+func IsCommon(name string) bool {
+	return slices.Contains([]string{"", "app", "main", "__main__", "FastAPI", "command-line-arguments"}, name)
 }

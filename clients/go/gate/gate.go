@@ -534,7 +534,7 @@ func (e *Entry[R, O]) Watches() bool {
 // panics, its reservation and those that follow are cancelled.
 func (e *Entry[R, O]) Leave(outcome O) {
 	defer func() {
-		for _, one := range e.held {
+		for _, one := range slices.Backward(e.held) {
 			if one.Slot || one.isConditional() {
 				one.giveBack(context.Background(), e.gate.client)
 			}
@@ -591,7 +591,7 @@ func (e *Entry[R, O]) settle(one *held[R, O], units int64) {
 
 // giveBack undoes what this place has taken.
 func (e *Entry[R, O]) giveBack(ctx context.Context) {
-	for _, one := range e.held {
+	for _, one := range slices.Backward(e.held) {
 		one.giveBack(ctx, e.gate.client)
 	}
 }

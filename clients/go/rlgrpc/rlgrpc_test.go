@@ -2,7 +2,11 @@ package rlgrpc_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +71,7 @@ var background = context.Background()
 
 func TestADeniedCallIsResourceExhaustedWithRetryInfo(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
-	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(client, rlgrpc.Policy("api"), rlgrpc.ByPeer)))
+	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(client, rlgrpc.LimitHealth(), rlgrpc.Policy("api"), rlgrpc.ByPeer)))
 
 	for range 2 {
 		end <- nil
@@ -93,7 +97,7 @@ func TestADeniedCallIsResourceExhaustedWithRetryInfo(t *testing.T) {
 
 func TestAStreamHoldsItsSlotUntilItsEnd(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
-	health, end := start(t, grpc.ChainStreamInterceptor(rlgrpc.Stream(client, rlgrpc.Policy("one"), rlgrpc.Slot())))
+	health, end := start(t, grpc.ChainStreamInterceptor(rlgrpc.Stream(client, rlgrpc.LimitHealth(), rlgrpc.Policy("one"), rlgrpc.Slot())))
 	watch := func() (grpc_health_v1.Health_WatchClient, error) {
 		stream, err := health.Watch(background, &grpc_health_v1.HealthCheckRequest{})
 		if err == nil {
@@ -121,7 +125,7 @@ func TestAStreamHoldsItsSlotUntilItsEnd(t *testing.T) {
 func TestChargeWhenSeesTheError(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client()
 	failed := func(_ rlgrpc.Call, err error) bool { return status.Code(err) == codes.Unauthenticated }
-	limit := rlgrpc.Unary(client, rlgrpc.Policy("api"), rlgrpc.ByMetadata("user"), rlgrpc.ChargeWhen(failed))
+	limit := rlgrpc.Unary(client, rlgrpc.LimitHealth(), rlgrpc.Policy("api"), rlgrpc.ByMetadata("user"), rlgrpc.ChargeWhen(failed))
 	health, end := start(t, grpc.ChainUnaryInterceptor(limit))
 	alice := metadata.AppendToOutgoingContext(background, "user", "alice")
 
@@ -135,13 +139,63 @@ func TestChargeWhenSeesTheError(t *testing.T) {
 	if _, err := health.Check(alice, nil); status.Code(err) != codes.ResourceExhausted {
 		t.Fatal(err)
 	}
-	noUser := metadata.AppendToOutgoingContext(background, "user", "")
-	if _, err := health.Check(noUser, nil); status.Code(err) != codes.Internal {
-		t.Fatal("an empty key is a mistake: ", err)
+	for _, ctx := range []context.Context{background, metadata.AppendToOutgoingContext(background, "user", "")} {
+		if _, err := health.Check(ctx, nil); status.Code(err) != codes.Unavailable {
+			t.Fatal("a call without a key is refused: ", err)
+		}
+	}
+}
+
+func TestHealthChecksAreNotLimited(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Deny("api", -1)
+	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(fake.Client(), rlgrpc.Policy("api"))),
+		grpc.ChainStreamInterceptor(rlgrpc.Stream(fake.Client(), rlgrpc.Policy("api"))))
+	for range 3 {
+		end <- nil
+		if _, err := health.Check(background, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	end <- nil
-	if _, err := health.Check(background, nil); err != nil {
-		t.Fatal("a call without the key is not limited: ", err)
+	stream, err := health.Watch(background, &grpc_health_v1.HealthCheckRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil || len(fake.Calls()) != 0 {
+		t.Fatal(err, fake.Calls())
+	}
+}
+
+func TestTheHandlerHasTheDecisionAndTheLimitItsName(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	var seen []string
+	look := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		decision, decided := rlgrpc.DecisionOf(ctx)
+		seen = append(seen, fmt.Sprint(decision.Of, decision.Remaining, decided))
+		return handler(ctx, request)
+	}
+	limit := rlgrpc.Unary(client, rlgrpc.LimitHealth(), rlgrpc.Every(2, time.Minute), rlgrpc.Name("calls"))
+	health, end := start(t, grpc.ChainUnaryInterceptor(limit, look))
+	end <- nil
+	if _, err := health.Check(background, nil); err != nil || !slices.Equal(seen, []string{"calls1true"}) {
+		t.Fatal(err, seen)
+	}
+}
+
+func TestAMistakeIsLoggedOnceInTenSeconds(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Fail(&ratelimit.RefusedError{Code: "UNKNOWN_POLICY", Message: "there is no policy apo"})
+	var log strings.Builder
+	client := fake.Client(ratelimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	health, _ := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(client, rlgrpc.LimitHealth(), rlgrpc.Policy("apo"))))
+	for range 3 {
+		if _, err := health.Check(background, nil); status.Code(err) != codes.Internal {
+			t.Fatal(err)
+		}
+	}
+	if strings.Count(log.String(), "\n") != 1 {
+		t.Error(log.String())
 	}
 }
 
@@ -154,7 +208,7 @@ func TestOptionsThatContradictEachOtherPanic(t *testing.T) {
 					t.Error("a limit that cannot be meant so")
 				}
 			}()
-			rlgrpc.Unary(ratelimittest.NewFake().Client(), rlgrpc.Policy("api"), other, rlgrpc.ChargeWhen(failed))
+			rlgrpc.Unary(ratelimittest.NewFake().Client(), rlgrpc.LimitHealth(), rlgrpc.Policy("api"), other, rlgrpc.ChargeWhen(failed))
 		}()
 	}
 }
@@ -164,13 +218,13 @@ func TestOnErrorDecidesWhereTheDaemonDoesNotAnswer(t *testing.T) {
 	fake.Unavailable(ratelimit.KindUnreachable)
 	skip := func(call rlgrpc.Call) bool { return call.Method != "/grpc.health.v1.Health/Check" }
 
-	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(fake.Client(ratelimit.WithService("shop")),
+	health, end := start(t, grpc.ChainUnaryInterceptor(rlgrpc.Unary(fake.Client(ratelimit.WithService("shop")), rlgrpc.LimitHealth(),
 		rlgrpc.Every(1, time.Second))))
 	end <- nil
 	if _, err := health.Check(background, nil); err != nil {
 		t.Fatal(err)
 	}
-	closed := rlgrpc.Unary(fake.Client(), rlgrpc.Policy("api"), rlgrpc.Skip(skip), rlgrpc.OnError(ratelimit.Deny))
+	closed := rlgrpc.Unary(fake.Client(), rlgrpc.LimitHealth(), rlgrpc.Policy("api"), rlgrpc.Skip(skip), rlgrpc.OnError(ratelimit.Deny))
 	health, _ = start(t, grpc.ChainUnaryInterceptor(closed))
 	if _, err := health.Check(background, nil); status.Code(err) != codes.Unavailable {
 		t.Fatal(err)

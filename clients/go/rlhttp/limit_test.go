@@ -350,16 +350,9 @@ func TestAMistakeIsNeverNoLimit(t *testing.T) {
 	}
 
 	client := ratelimittest.NewFake().Client()
-	for what, key := range map[string]rlhttp.KeyFunc{
-		"empty":        func(*http.Request) (string, error) { return "", nil },
-		"error":        func(*http.Request) (string, error) { return "k", errors.New("no") },
-		"empty header": rlhttp.ByHeader("X-Empty"),
-		"empty part":   rlhttp.Join(rlhttp.ByIP(), rlhttp.ByHeader("X-Empty")),
-		"empty secret": rlhttp.Hashed(rlhttp.ByHeader("X-Empty")),
-	} {
-		if answer := ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(key)), ok, header("X-Empty", "")); answer.Code != 500 {
-			t.Error(what, answer.Code)
-		}
+	broken := func(*http.Request) (string, error) { return "k", errors.New("no") }
+	if answer := ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(broken)), ok); answer.Code != 500 {
+		t.Error(answer.Code)
 	}
 	unix := func(r *http.Request) { r.RemoteAddr = "@" }
 	if answer := ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok, unix); answer.Code != 500 {
@@ -367,23 +360,230 @@ func TestAMistakeIsNeverNoLimit(t *testing.T) {
 	}
 }
 
-func TestSomeRequestsAreNotLimited(t *testing.T) {
+func TestARequestWithoutAKeyIsRefused(t *testing.T) {
+	always := func(context.Context, *ratelimit.UnavailableError) bool { return true }
+	for what, key := range map[string]rlhttp.KeyFunc{
+		"empty":        func(*http.Request) (string, error) { return "", nil },
+		"no header":    rlhttp.ByHeader("X-Tenant"),
+		"empty header": rlhttp.ByHeader("X-Empty"),
+		"empty part":   rlhttp.Join(rlhttp.ByIP(), rlhttp.ByHeader("X-Empty")),
+		"empty secret": rlhttp.Hashed(rlhttp.ByHeader("X-Empty")),
+		"empty user":   rlhttp.ByUser(func(*http.Request) (string, bool) { return "", true }),
+	} {
+		fake := ratelimittest.NewFake()
+		var log strings.Builder
+		client := fake.Client(ratelimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), ratelimit.WithOnError(ratelimit.Allow))
+		name := rlhttp.EndpointName("GET /" + what)
+		for i, row := range []struct {
+			options []rlhttp.Option
+			want    int
+		}{
+			{nil, 503}, {[]rlhttp.Option{rlhttp.OnError(ratelimit.Deny)}, 503}, {[]rlhttp.Option{rlhttp.OnError(always)}, 503},
+			{[]rlhttp.Option{rlhttp.OnError(ratelimit.Allow)}, 200},
+		} {
+			log.Reset()
+			limit := rlhttp.Limit(client, append([]rlhttp.Option{rlhttp.Policy("web"), rlhttp.Key(key), name}, row.options...)...)
+			for range 3 {
+				if answer := ask(limit, ok, header("X-Empty", "")); answer.Code != row.want {
+					t.Error(what, i, answer.Code)
+				}
+			}
+			if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "no key") || !strings.Contains(log.String(), what) {
+				t.Error(what, i, log.String())
+			}
+		}
+		if len(fake.Calls()) != 0 {
+			t.Error(what, fake.Calls())
+		}
+	}
+}
+
+func TestAPreflightIsCounted(t *testing.T) {
 	fake := ratelimittest.NewFake()
 	fake.Deny("web", -1)
-	client := fake.Client()
 	preflight := func(r *http.Request) {
 		r.Method = "OPTIONS"
 		r.Header.Set("Access-Control-Request-Method", "POST")
 	}
+	whole := func(r *http.Request) { preflight(r); r.Header.Set("Origin", "https://example.org") }
+	skips := rlhttp.Limit(fake.Client(), rlhttp.Policy("web"), rlhttp.Skip(rlhttp.IsPreflight))
+	for i, answer := range []*httptest.ResponseRecorder{
+		ask(rlhttp.Limit(fake.Client(), rlhttp.Policy("web")), ok, whole), ask(skips, ok, preflight), ask(skips, ok, whole),
+	} {
+		if want := []int{429, 429, 200}[i]; answer.Code != want {
+			t.Error(i, answer.Code)
+		}
+	}
+}
+
+func nested(limits ...func(http.Handler) http.Handler) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		for i := len(limits) - 1; i >= 0; i-- {
+			next = limits[i](next)
+		}
+		return next
+	}
+}
+
+func left(t *testing.T, client *ratelimit.Client, policy string) int64 {
+	t.Helper()
+	d, err := client.Peek(context.Background(), policy, "192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Remaining
+}
+
+func TestAPolicyAndKeyAreChargedOnceARequestAtTheHighestCost(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	limit := func(options ...rlhttp.Option) func(http.Handler) http.Handler {
+		return rlhttp.Limit(client, append([]rlhttp.Option{rlhttp.Policy("web")}, options...)...)
+	}
+	always := rlhttp.ChargeWhen(func(*http.Request, int) bool { return true })
+	never := rlhttp.ChargeWhen(func(*http.Request, int) bool { return false })
+
+	for i, row := range []struct {
+		limits  []func(http.Handler) http.Handler
+		charged int64
+	}{
+		{[]func(http.Handler) http.Handler{limit(), limit()}, 1},
+		{[]func(http.Handler) http.Handler{limit(), limit(rlhttp.Cost(3)), limit(rlhttp.Cost(2))}, 3},
+		{[]func(http.Handler) http.Handler{limit(always), limit(always)}, 1},
+		{[]func(http.Handler) http.Handler{limit(never), limit(always)}, 1},
+		{[]func(http.Handler) http.Handler{limit(always), limit()}, 1},
+		{[]func(http.Handler) http.Handler{limit(), limit(never)}, 1},
+		{[]func(http.Handler) http.Handler{limit(never), limit(never)}, 0},
+		{[]func(http.Handler) http.Handler{limit(rlhttp.And(rlhttp.Policy("web"), rlhttp.Cost(2)))}, 2},
+	} {
+		before := left(t, client, "web")
+		answer := ask(nested(row.limits...), ok)
+		if answer.Code != 200 || before-left(t, client, "web") != row.charged || len(parsed(t, answer, "RateLimit")) != 1 {
+			t.Error(i, answer.Code, before-left(t, client, "web"), answer.Header())
+		}
+	}
+}
+
+func TestALaterDenialGivesBackWhatEarlierLimitsTook(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	inner := rlhttp.Limit(client, rlhttp.Policy("login"))
+	always := rlhttp.ChargeWhen(func(*http.Request, int) bool { return true })
+	keyless := rlhttp.Limit(client, rlhttp.Policy("login"), rlhttp.Key(rlhttp.ByHeader("X-Tenant")))
+	ask(inner, ok)
+	ask(inner, ok)
+
+	for i, row := range []struct {
+		limits []func(http.Handler) http.Handler
+		want   int
+	}{
+		{[]func(http.Handler) http.Handler{rlhttp.Limit(client, rlhttp.Policy("web")), inner}, 429},
+		{[]func(http.Handler) http.Handler{rlhttp.Limit(client, rlhttp.Policy("web"), always), inner}, 429},
+		{[]func(http.Handler) http.Handler{rlhttp.Limit(client, rlhttp.Policy("web")), keyless}, 503},
+		{[]func(http.Handler) http.Handler{rlhttp.Limit(client, rlhttp.Policy("slow"), rlhttp.Slot()),
+			rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Cost(3)), inner}, 429},
+	} {
+		answer := ask(nested(row.limits...), ok)
+		if answer.Code != row.want || left(t, client, "web") != 20 || left(t, client, "slow") != 1 {
+			t.Error(i, answer.Code, left(t, client, "web"), answer.Header())
+		}
+		if states := parsed(t, answer, "RateLimit"); i == 0 && (len(states) != 2 || !strings.Contains(answer.Header().Get("RateLimit"), `"web";r=20`)) {
+			t.Error(answer.Header())
+		}
+	}
+}
+
+func TestEndpointsOfOneNameAreRefused(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	client := fake.Client(ratelimit.WithService(""))
+	mux := http.NewServeMux()
+	for _, mount := range []string{"/a", "/b"} { // the inner pattern has no mount
+		inner := http.NewServeMux()
+		inner.Handle("GET /x", rlhttp.Limit(client, rlhttp.Every(1, time.Minute))(http.HandlerFunc(ok)))
+		mux.Handle(mount+"/", http.StripPrefix(mount, inner))
+	}
+	foreign := rlhttp.Limit(client, rlhttp.Every(1, time.Minute))
+	named := func() func(http.Handler) http.Handler {
+		return rlhttp.Limit(client, rlhttp.Every(1, time.Minute), rlhttp.EndpointName("shared"))
+	}
+	visit := func(handler http.Handler, path string) int {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+		return answer.Code
+	}
+
+	if first, second := visit(mux, "/a/x"), visit(mux, "/b/x"); first != 200 || second != 500 {
+		t.Error("two mounts: ", first, second)
+	}
+	if code := visit(foreign(http.HandlerFunc(ok)), "/a"); code != 500 {
+		t.Error("a router without patterns: ", code)
+	}
+	for range 2 {
+		if code := visit(named()(http.HandlerFunc(ok)), "/a"); code != 200 {
+			t.Error("the same written name: ", code)
+		}
+	}
+	outer := rlhttp.Limit(client, rlhttp.Every(9, time.Minute))
+	both := http.NewServeMux()
+	both.Handle("GET /both", outer(rlhttp.Limit(client, rlhttp.Every(1, time.Second))(http.HandlerFunc(ok))))
+	for range 2 {
+		if code := visit(both, "/both"); code != 200 {
+			t.Error("two limits of one endpoint: ", code)
+		}
+	}
+}
+
+func TestALimitThatMovesHasTheEndpointsNameAsItsID(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	number := int64(0)
+	moves := func(*http.Request) (int64, time.Duration) { number++; return number, time.Minute }
+	limit := rlhttp.Limit(fake.Client(ratelimit.WithService("")), rlhttp.EveryOf(moves), rlhttp.EndpointName("GET /x"),
+		rlhttp.And(rlhttp.EveryOf(moves), rlhttp.Key(func(*http.Request) (string, error) { return "all", nil })), rlhttp.And(rlhttp.Every(7, time.Minute)))
+	ask(limit, ok)
+	var ids []string
+	for _, call := range fake.Calls() {
+		_, after, _ := strings.Cut(call.Policy, `"id":"`)
+		id, _, _ := strings.Cut(after, `"`)
+		ids = append(ids, id)
+	}
+	if !reflect.DeepEqual(ids, []string{"GET /x", "GET /x#2", ""}) {
+		t.Error(ids, fake.Calls())
+	}
+}
+
+func TestUnitsThatAreKnownAfterwardsAreCharged(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	units := rlhttp.ChargeUnits(func(_ *http.Request, status int) int64 { return int64(status - 200) })
+	for _, row := range []struct {
+		option rlhttp.Option
+		left   func() int64
+	}{
+		{rlhttp.Policy("web"), func() int64 { return left(t, client, "web") }},
+		{rlhttp.Every(20, time.Minute), func() int64 {
+			d, _ := client.Peek(context.Background(), ratelimit.Every(20, time.Minute), client.Service()+"|x|192.0.2.1")
+			return d.Remaining
+		}},
+	} {
+		limit := rlhttp.Limit(client, row.option, units, rlhttp.EndpointName("x"))
+		for status, want := range map[int]int64{200: 0, 201: 1, 205: 5} {
+			before := row.left()
+			ask(limit, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			if charged := before - row.left(); charged != want {
+				t.Error(status, charged)
+			}
+		}
+	}
+}
+
+func TestSomeRequestsAreNotLimited(t *testing.T) {
+	fake := ratelimittest.NewFake()
+	fake.Deny("web", -1)
+	client := fake.Client()
 	none := func(*http.Request) (string, error) { return "", rlhttp.ErrNoLimit }
 
 	for what, answer := range map[string]*httptest.ResponseRecorder{
-		"preflight": ask(rlhttp.Limit(client, rlhttp.Policy("web")), ok, preflight),
-		"skipped":   ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Skip(func(*http.Request) bool { return true })), ok),
-		"no key":    ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(none)), ok),
-		"no header": ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(rlhttp.ByHeader("X-Tenant"))), ok),
-		"off":       ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Enabled(false)), ok),
-		"disabled":  ask(rlhttp.Limit(ratelimit.New(ratelimit.WithEnabled(false)), rlhttp.Policy("web")), ok),
+		"skipped":  ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Skip(func(*http.Request) bool { return true })), ok),
+		"exempt":   ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Key(none)), ok),
+		"off":      ask(rlhttp.Limit(client, rlhttp.Policy("web"), rlhttp.Enabled(false)), ok),
+		"disabled": ask(rlhttp.Limit(ratelimit.New(ratelimit.WithEnabled(false)), rlhttp.Policy("web")), ok),
 	} {
 		if answer.Code != 200 {
 			t.Error(what, answer.Code)
@@ -504,7 +704,7 @@ func TestFlushingAndHijackingWorkThroughTheLimit(t *testing.T) {
 
 func TestALimitByTheRequestChargesSomeAnswersAndShowsItsDecision(t *testing.T) {
 	client := ratelimittest.Start(t, configuration).Client(ratelimit.WithService("shop"))
-	limit := rlhttp.Limit(client, rlhttp.Name("plan"),
+	limit := rlhttp.Limit(client, rlhttp.Name("plan"), rlhttp.EndpointName("*"),
 		rlhttp.EveryOf(func(*http.Request) (int64, time.Duration) { return 1, time.Minute }),
 		rlhttp.ChargeWhen(func(_ *http.Request, status int) bool { return status == 403 }))
 	seen := ratelimit.Decision{}

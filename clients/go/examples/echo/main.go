@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -39,7 +40,8 @@ func main() {
 	get("/left", echo.WrapHandler(http.HandlerFunc(service.Left)), limit(rlhttp.Policy("web")))
 	get("/guess", echo.WrapHandler(http.HandlerFunc(service.Guess)), limit(service.OfGuess()...))
 	get("/own", own, limit(service.OfOwn()...))
-	service.Run(e)
+	service.Attacks(attacked{e, e.Group(""), client}, client)
+	service.Run(service.Hook(e))
 }
 
 func say(line string) echo.HandlerFunc {
@@ -82,3 +84,38 @@ func stream(c echo.Context) error {
 func cost(c echo.Context) error {
 	return text(c, fmt.Sprintf("cost %d", service.Number(c.Request(), "n")))
 }
+
+type attacked struct {
+	echo   *echo.Echo
+	group  *echo.Group
+	client *ratelimit.Client
+}
+
+func (a attacked) Handle(methods []string, path string, handler http.HandlerFunc, limits ...[]rlhttp.Option) {
+	var middleware []echo.MiddlewareFunc
+	for _, options := range limits {
+		middleware = append(middleware, rlecho.Limit(a.client, options...))
+	}
+	path = strings.ReplaceAll(path, "{id}", ":id")
+	if methods == nil {
+		a.group.Any(path, echo.WrapHandler(handler), middleware...)
+		return
+	}
+	a.group.Match(methods, path, echo.WrapHandler(handler), middleware...)
+}
+
+func (a attacked) Group(path string, limit []rlhttp.Option, routes func(service.Router)) {
+	part := a.group.Group(path)
+	if limit != nil {
+		part.Use(rlecho.Limit(a.client, limit...))
+	}
+	routes(attacked{a.echo, part, a.client})
+}
+
+func (a attacked) Forward(w http.ResponseWriter, r *http.Request, path string) {
+	again := r.Clone(r.Context())
+	again.URL.Path, again.URL.RawPath = path, ""
+	a.echo.ServeHTTP(w, again)
+}
+
+func (a attacked) Name(method, path string) string { return method + " " + path }

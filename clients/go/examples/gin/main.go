@@ -4,6 +4,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -40,7 +41,8 @@ func main() {
 	get("/left", limit(rlhttp.Policy("web")), gin.WrapF(service.Left))
 	get("/guess", limit(service.OfGuess()...), gin.WrapF(service.Guess))
 	get("/own", limit(service.OfOwn()...), own)
-	service.Run(router)
+	service.Attacks(attacked{router, &router.RouterGroup, client}, client)
+	service.Run(service.Hook(router))
 }
 
 func say(line string) gin.HandlerFunc {
@@ -77,3 +79,39 @@ func stream(c *gin.Context) {
 }
 
 func cost(c *gin.Context) { c.String(http.StatusOK, "cost %d\n", service.Number(c.Request, "n")) }
+
+type attacked struct {
+	engine *gin.Engine
+	*gin.RouterGroup
+	client *ratelimit.Client
+}
+
+func (a attacked) Handle(methods []string, path string, handler http.HandlerFunc, limits ...[]rlhttp.Option) {
+	var handlers []gin.HandlerFunc
+	for _, options := range limits {
+		handlers = append(handlers, rlgin.Limit(a.client, options...))
+	}
+	handlers = append(handlers, gin.WrapF(handler))
+	path = strings.ReplaceAll(path, "{id}", ":id")
+	if methods == nil {
+		a.Any(path, handlers...)
+		return
+	}
+	a.Match(methods, path, handlers...)
+}
+
+func (a attacked) Group(path string, limit []rlhttp.Option, routes func(service.Router)) {
+	part := a.RouterGroup.Group(path)
+	if limit != nil {
+		part.Use(rlgin.Limit(a.client, limit...))
+	}
+	routes(attacked{a.engine, part, a.client})
+}
+
+func (a attacked) Forward(w http.ResponseWriter, r *http.Request, path string) {
+	again := r.Clone(r.Context())
+	again.URL.Path, again.URL.RawPath = path, ""
+	a.engine.ServeHTTP(w, again)
+}
+
+func (a attacked) Name(method, path string) string { return method + " " + path }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	ratelimit "github.com/ratelimitd/ratelimitd/clients/go"
@@ -33,5 +34,44 @@ func main() {
 	mux.Handle("GET /left", limited(service.Left, rlhttp.Policy("web")))
 	mux.Handle("GET /guess", limited(service.Guess, service.OfGuess()...))
 	mux.Handle("GET /own", limited(service.Own, service.OfOwn()...))
-	service.Run(mux)
+	service.Attacks(router{mux, client, ""}, client)
+	service.Run(service.Hook(mux))
 }
+
+type router struct {
+	*http.ServeMux
+	client *ratelimit.Client
+	prefix string
+}
+
+func (r router) Handle(methods []string, path string, handler http.HandlerFunc, limits ...[]rlhttp.Option) {
+	limited := http.Handler(handler)
+	for i := len(limits) - 1; i >= 0; i-- {
+		limited = rlhttp.Limit(r.client, limits[i]...)(limited)
+	}
+	if len(methods) == 1 || len(methods) == 2 && methods[1] == http.MethodHead {
+		path = r.Name(methods[0], r.prefix+path) // a pattern for GET is one for HEAD
+	} else {
+		path = r.prefix + path
+	}
+	r.ServeMux.Handle(path, limited)
+}
+
+// Group is a mux of its own, behind the limit.
+func (r router) Group(path string, limit []rlhttp.Option, routes func(service.Router)) {
+	part := router{http.NewServeMux(), r.client, r.prefix + path}
+	routes(part)
+	limited := http.Handler(part.ServeMux)
+	if limit != nil {
+		limited = rlhttp.Limit(r.client, limit...)(limited)
+	}
+	r.ServeMux.Handle(path+"/", limited)
+}
+
+func (r router) Forward(w http.ResponseWriter, request *http.Request, path string) {
+	again := request.Clone(request.Context())
+	again.URL.Path, again.URL.RawPath = path, ""
+	r.ServeHTTP(w, again)
+}
+
+func (r router) Name(method, path string) string { return strings.TrimSpace(method + " " + path) }

@@ -135,13 +135,14 @@ func OfPlan() []rlhttp.Option {
 	})}
 }
 
-// OfChoice is the limit of /choose: the policy is ?policy=, without it none.
+// OfChoice is the limit of /choose: the policy is ?policy=, and `free` is not limited.
 func OfChoice() rlhttp.Option {
 	return rlhttp.PolicyOf(func(r *http.Request) (string, error) {
-		if !r.URL.Query().Has("policy") {
+		chosen := r.URL.Query().Get("policy")
+		if chosen == "free" {
 			return "", rlhttp.ErrNoLimit
 		}
-		return r.URL.Query().Get("policy"), nil
+		return chosen, nil
 	})
 }
 
@@ -173,7 +174,13 @@ func IsProbe(r *http.Request) bool { return r.Header.Get("X-Probe") == "yes" }
 // Cost is ?n=.
 func Cost(r *http.Request) int64 { return Number(r, "n") }
 
-// Two is the second limit of /two.
+// Two is the second limit of /two, for requests with a tenant.
 func Two() rlhttp.Option {
-	return rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant")))
+	byTenant := rlhttp.ByHeader("X-Tenant")
+	return rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(func(r *http.Request) (string, error) {
+		if r.Header.Get("X-Tenant") == "" {
+			return "", rlhttp.ErrNoLimit
+		}
+		return byTenant(r)
+	}))
 }

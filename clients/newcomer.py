@@ -270,6 +270,7 @@ log.Fatal(http.ListenAndServe("127.0.0.1:3000", mux))
     def sample(self, text):
         text = self.patient(text, "ratelimit.New()", "ratelimit.New(ratelimit.WithTimeout(60_000_000_000))")
         self.write("main.go", text.replace("127.0.0.1:3000", f"127.0.0.1:{self.port}"))
+        self.run(["go", "mod", "tidy"])
         self.run(["go", "build", "-o", "shop", "."])
         return ["./shop"]
 

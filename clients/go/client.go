@@ -85,6 +85,7 @@ type settings struct {
 	timeout    time.Duration
 	onError    OnError
 	onDecision func(Event)
+	onRequest  func(context.Context, Decision)
 	onSlotLost func(*Slot)
 	logger     *slog.Logger
 	enabled    bool
@@ -123,6 +124,12 @@ func WithOnError(onError OnError) ClientOption {
 // WithOnDecision has a function called at the end of each call that decides. It must be quick: the call waits for it.
 func WithOnDecision(hook func(Event)) ClientOption {
 	return func(s *settings) { s.onDecision = hook }
+}
+
+// WithOnRequest has a function called for each request that middleware has a decision about, with the request's context and the
+// decision that DecisionOf gives. It must be quick: the request waits for it.
+func WithOnRequest(hook func(ctx context.Context, decision Decision)) ClientOption {
+	return func(s *settings) { s.onRequest = hook }
 }
 
 // WithOnSlotLost has a function called when a slot ended because its connection did. See also Slot.Lost.
@@ -233,6 +240,13 @@ func (c *Client) Has(feature string) bool {
 	conn := c.conn
 	c.mu.Unlock()
 	return conn != nil && conn.has(feature)
+}
+
+// ReportRequest calls the hook of WithOnRequest. It is for middleware.
+func (c *Client) ReportRequest(ctx context.Context, decision Decision) {
+	if c.settings.onRequest != nil {
+		c.settings.onRequest(ctx, decision)
+	}
 }
 
 // OnError returns what WithOnError has set: what middleware does unless a limit has its own.

@@ -181,7 +181,7 @@ func TestOptions(t *testing.T) {
 	global := rlhttp.Limit(client,
 		rlhttp.Policy("web"),
 		rlhttp.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
-		rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant"))))
+		rlhttp.And(rlhttp.Policy("tenant"), rlhttp.Key(rlhttp.ByHeader("X-Tenant")))) // without the header: 503
 
 	handler := global(login(http.HandlerFunc(ok)))
 	for range 2 {
@@ -215,10 +215,11 @@ func TestALimitByTheRequestAndTheDecisionInTheHandler(t *testing.T) {
 	plan := func(r *http.Request) (int64, time.Duration) { return planOf(r), time.Minute } // by what you know of the user
 	search := rlhttp.Limit(client, rlhttp.EveryOf(plan), rlhttp.Name("search"))
 
-	handler := search(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.NewServeMux()
+	handler.Handle("GET /search", search(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		decision, decided := rlhttp.DecisionOf(r.Context())
 		fmt.Fprintln(w, decision.Remaining, "left", decided)
-	}))
+	})))
 	for user, want := range map[string]string{"alice": "2 left true\n", "": "0 left true\n"} {
 		request := httptest.NewRequest("GET", "/search", nil)
 		request.Header.Set("X-User", user)

@@ -186,6 +186,9 @@ func (g *Gate[R, O]) Enter(ctx context.Context, request R) *Entry[R, O] {
 			outer.giveBack(ctx)
 		}
 	}
+	if decision, decided := entry.Tightest(); decided {
+		g.client.ReportRequest(ctx, decision)
+	}
 	return entry
 }
 

@@ -172,13 +172,13 @@ func TestTheHandlerHasTheDecisionAndTheLimitItsName(t *testing.T) {
 	var seen []string
 	look := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		decision, decided := rlgrpc.DecisionOf(ctx)
-		seen = append(seen, fmt.Sprint(decision.Of, decision.Remaining, decided))
+		seen = append(seen, fmt.Sprint(decision.Of, " ", decision.Remaining, " ", decided))
 		return handler(ctx, request)
 	}
 	limit := rlgrpc.Unary(client, rlgrpc.LimitHealth(), rlgrpc.Every(2, time.Minute), rlgrpc.Name("calls"))
 	health, end := start(t, grpc.ChainUnaryInterceptor(limit, look))
 	end <- nil
-	if _, err := health.Check(background, nil); err != nil || !slices.Equal(seen, []string{"calls1true"}) {
+	if _, err := health.Check(background, nil); err != nil || !slices.Equal(seen, []string{"calls 1 true"}) {
 		t.Fatal(err, seen)
 	}
 }

@@ -61,7 +61,7 @@ public class Service {
     }
 
     @RateLimit(policy = "web")
-    @RateLimit(policy = "tenant", key = "header('X-Tenant')")
+    @RateLimit(policy = "tenant", key = "header('X-Tenant') ?: NOT_LIMITED")
     @GetMapping("/two")
     ResponseEntity<String> two() {
         return text(200, "two\n");
@@ -108,7 +108,7 @@ public class Service {
         return text(200, "plan\n");
     }
 
-    @RateLimit(policyExpression = "param('policy')")
+    @RateLimit(policyExpression = "param('policy') == 'free' ? NOT_LIMITED : param('policy')")
     @GetMapping("/choose")
     ResponseEntity<String> choose() {
         return text(200, "choose\n");

@@ -82,7 +82,7 @@ public class AllowAll implements Transport {
 
     @Override
     public Set<String> features() {
-        return Set.of("name", "reserve_inline");
+        return Set.of("name", "id", "reserve_inline");
     }
 
     @Override

@@ -1,6 +1,8 @@
 package io.ratelimitd;
 
 import java.time.Duration;
+import java.util.HashSet;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
@@ -10,10 +12,11 @@ final class Call extends CompletableFuture<Transport.Answer> {
 
     private static final long BASE = System.nanoTime();
 
+    private static final Set<String> NEWS = Set.of("name", "id");
+
     final Request request;
-    private final byte[] plain;
-    private final byte[] withNames; /* of inline policies; null: it has none */
-    byte[] message; /* one of these; its msgid is set when it is queued */
+    private final boolean hasNews; /* settings of inline policies that only some daemons take */
+    byte[] message; /* as the connection's daemon takes it; its msgid is set when it is queued */
     final long begunAt;
     final long deadline;
     final boolean isOurs; /* hello, and what undoes a late yes: no caller waits for it */
@@ -27,10 +30,9 @@ final class Call extends CompletableFuture<Transport.Answer> {
     Call(Request request, boolean isOurs) {
         this.request = request;
         this.isOurs = isOurs;
-        Request nameless = request.withoutNames();
-        plain = Wire.pack(nameless);
-        withNames = nameless == request ? null : Wire.pack(request);
-        message = plain;
+        Request plain = request.without(NEWS);
+        hasNews = plain != request;
+        message = Wire.pack(plain);
         this.begunAt = clock();
         Duration timeout = request.timeout().compareTo(LONGEST) > 0 ? LONGEST : request.timeout();
         deadline = begunAt + timeout.toNanos();
@@ -39,8 +41,8 @@ final class Call extends CompletableFuture<Transport.Answer> {
     private Call(byte[] notification) {
         request = null;
         isOurs = true;
-        message = plain = notification;
-        withNames = null;
+        message = notification;
+        hasNews = false;
         begunAt = deadline = 0;
     }
 
@@ -49,8 +51,13 @@ final class Call extends CompletableFuture<Transport.Answer> {
         return new Call(Wire.packAbandon(msgid));
     }
 
-    void number(long msgid, boolean takesNames) {
-        message = takesNames && withNames != null ? withNames : plain;
+    /** @param features of the daemon; each of these settings has the name of its feature */
+    void number(long msgid, Set<String> features) {
+        if (hasNews) {
+            Set<String> unknown = new HashSet<>(NEWS);
+            unknown.removeAll(features);
+            message = Wire.pack(request.without(unknown));
+        }
         Wire.setMsgid(message, msgid);
     }
 

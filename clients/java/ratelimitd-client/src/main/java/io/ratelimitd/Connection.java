@@ -73,7 +73,7 @@ final class Connection {
 
     void enqueue(Call call) {
         lastMsgid++;
-        call.number(lastMsgid, features.contains("name"));
+        call.number(lastMsgid, features);
         call.sentFrom = -1;
         pending.put(lastMsgid, call);
         queue.add(call);

@@ -112,6 +112,13 @@ public final class Decision {
         }, "source", "retry_after_ms", "reset_after_ms", "of_reset_ms");
     }
 
+    /** The same decision with the figures of a later answer about the same counter, such as that of a refund. */
+    public Decision withFiguresOf(Decision later) {
+        return changed(members, (name, values) -> {
+            if (later.fields.get(name) != null) values.put(name, later.fields.get(name));
+        }, "remaining", "reset_after_ms", "of_reset_ms");
+    }
+
     private Decision changed(List<Decision> decisions, BiConsumer<String, Map<Object, Object>> change, String... names) {
         Map<Object, Object> values = new HashMap<>(fields);
         for (String name : names) change.accept(name, values);

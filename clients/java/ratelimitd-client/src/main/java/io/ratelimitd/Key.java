@@ -12,6 +12,11 @@ public final class Key {
     public static final int MAX_BYTES = 512;
     private static final int KEPT_BYTES = 64;
 
+    /** The one value that switches a limit off for a call, in place of its key or policy. Compared as an object, so no text
+     * of a client is equal to it. */
+    @SuppressWarnings("StringOperationCanBeSimplified")
+    public static final String NOT_LIMITED = new String("NOT_LIMITED");
+
     private Key() {
     }
 

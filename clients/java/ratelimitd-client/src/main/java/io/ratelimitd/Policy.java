@@ -1,7 +1,9 @@
 package io.ratelimitd;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -11,6 +13,11 @@ public final class Policy {
     private static final Pattern SHORTHAND = Pattern.compile("\\s*([0-9]{1,16})\\s*/\\s*([0-9]{0,16})\\s*(?:(ms|s|m|h|d)|(second|minute|hour|day)s?)\\s*");
 
     private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._-]{1,128}");
+
+    private static final List<String> MUST_STAY =
+            List.of("burst", "max_wait", "lease", "on_change", "merge_back", "debt", "candidate");
+    private static final int MAX_ID_BYTES = 256;
+    private static final int KEPT_OF_ID = 40;
 
     private final Object wire;
 
@@ -46,6 +53,38 @@ public final class Policy {
         Map<String, Object> settings = new LinkedHashMap<>(settings());
         settings.put("name", name);
         return inline(settings);
+    }
+
+    /**
+     * The same inline settings with this id: the limit may move, and its counter stays. Settings with an id keep theirs, and
+     * those that do not go with one get none. It is sent to daemons that list the feature `id`.
+     */
+    public Policy withId(String id) {
+        if (!isInline() || settings().containsKey("id") || !mayMove(settings())) return this;
+        Map<String, Object> settings = new LinkedHashMap<>(settings());
+        settings.put("id", boundedId(id));
+        return new Policy(settings);
+    }
+
+    /** The daemon refuses an id next to these. */
+    private static boolean mayMove(Map<?, ?> settings) {
+        boolean countsDenied = Boolean.TRUE.equals(settings.get("count_denied"));
+        boolean isWrong = MUST_STAY.stream().anyMatch(settings::containsKey) || "leaky_bucket".equals(settings.get("algorithm"))
+                || countsDenied && "sliding_log".equals(settings.get("algorithm"));
+        return !isWrong && !(settings.get("limits") instanceof List<?> limits
+                && limits.stream().anyMatch(limit -> limit instanceof Map<?, ?> one && !mayMove(one)));
+    }
+
+    private static String boundedId(String id) {
+        boolean hasControl = id.chars().anyMatch(c -> c < ' ' || c == 0x7f);
+        if (!hasControl && id.getBytes(StandardCharsets.UTF_8).length <= MAX_ID_BYTES) return id;
+        return id.replaceAll("[\\x00-\\x1f\\x7f]", "?").substring(0, Math.min(id.length(), KEPT_OF_ID)) + "#" + Key.hashed(id);
+    }
+
+    /** Does it count denials? Of a name that is not known here. */
+    public boolean countsDenied() {
+        return Boolean.TRUE.equals(settings().get("count_denied")) || settings().get("limits") instanceof List<?> limits
+                && limits.stream().anyMatch(limit -> limit instanceof Map<?, ?> one && Boolean.TRUE.equals(one.get("count_denied")));
     }
 
     /** A policy's name, or a limit in short as {@link #parse} has it. */
@@ -100,6 +139,7 @@ public final class Policy {
     /** Is it the other, or one limit of it, or the name of its settings? */
     boolean includes(Policy other) {
         if (equals(other)) return true;
+        if (settings().get("id") instanceof String id && id.equals(other.settings().get("id"))) return true;
         String name = isInline() ? null : ((String) wire).split("/", 2)[0];
         return name != null && name.equals(other.isInline() ? other.givenName() : other.wire);
     }

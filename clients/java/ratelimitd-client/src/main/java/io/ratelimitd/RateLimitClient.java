@@ -17,6 +17,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.ForkJoinWorkerThread;
 import java.util.function.BiConsumer;
 import java.util.function.Function;
 import java.util.stream.Collectors;
@@ -64,6 +65,17 @@ public final class RateLimitClient implements AutoCloseable {
         return new Builder();
     }
 
+    /** Shared by all clients. A callback that waits for another one gets a thread more. */
+    private static final class Callbacks {
+        static final ForkJoinPool POOL = new ForkJoinPool(Math.max(2, Runtime.getRuntime().availableProcessors()), pool -> {
+            ForkJoinWorkerThread thread = ForkJoinPool.defaultForkJoinWorkerThreadFactory.newThread(pool);
+            thread.setName("ratelimitd-" + thread.getPoolIndex());
+            thread.setDaemon(true);
+            thread.setContextClassLoader(RateLimitClient.class.getClassLoader());
+            return thread;
+        }, null, true);
+    }
+
     private static Path defaultSocket() {
         String path = System.getenv("RATELIMIT_SOCKET");
         return checked(Path.of(path == null || path.isEmpty() ? DEFAULT_SOCKET : path));
@@ -80,7 +92,7 @@ public final class RateLimitClient implements AutoCloseable {
     public static final class Builder {
         private Path socket;
         private Duration timeout = DEFAULT_TIMEOUT;
-        private Executor executor = ForkJoinPool.commonPool();
+        private Executor executor = Callbacks.POOL;
         private Transport transport;
         private Duration rememberDenials = Duration.ZERO;
         private boolean isDisabledByEnvironment = "0".equals(System.getenv("RATELIMIT_ENABLED"));
@@ -114,7 +126,8 @@ public final class RateLimitClient implements AutoCloseable {
             return this;
         }
 
-        /** Runs what depends on the futures of asynchronous calls. Default: the common pool. */
+        /** Runs what depends on the futures of asynchronous calls. Default: a pool of the client's own, with a thread for each
+         * processor; the common pool starts one for each call if there are one or two processors. */
         public Builder executor(Executor runs) {
             executor = runs;
             return this;
@@ -454,7 +467,8 @@ public final class RateLimitClient implements AutoCloseable {
         Check charged = reservation.check();
         if (!reservation.id().isEmpty()) return ending(reservation, "settle", List.of(reservation.id(), actual));
         if (actual < charged.cost()) return refundCall(charged.withCost(charged.cost() - actual), CallOptions.DEFAULTS);
-        return checkCall(charged.withCost(actual - charged.cost()), CallOptions.DEFAULTS);
+        long more = actual - charged.cost();
+        return checkCall(charged.withCost(more), more == 0 ? CallOptions.DEFAULTS : CallOptions.DEFAULTS.atMost(more));
     }
 
     Op<Decision> cancel(Reservation reservation) {
@@ -663,7 +677,8 @@ public final class RateLimitClient implements AutoCloseable {
         if (!options.wire().isEmpty()) params.add(options.wire());
     }
 
-    Executor executor() {
+    /** Where what depends on the futures of asynchronous calls runs. */
+    public Executor executor() {
         return executor;
     }
 

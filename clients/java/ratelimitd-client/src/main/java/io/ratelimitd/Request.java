@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * One call of the protocol.
@@ -38,29 +39,30 @@ public record Request(String method, List<Object> params, Duration timeout, bool
         return method.equals("acquire") || method.equals("reserve");
     }
 
-    /** For a daemon that does not take the names of inline policies. The same if there are none. */
-    Request withoutNames() {
+    /** For a daemon that does not take these settings of inline policies. The same if there are none. */
+    Request without(Set<String> unknown) {
         Object first = params.isEmpty() ? null : params.get(0);
-        Object nameless = first instanceof List<?> items ? items.stream().map(Request::memberWithoutName).toList()
-                : withoutName(first);
-        if (first == null || nameless.equals(first)) return this;
+        if (first == null || unknown.isEmpty()) return this;
+        Object known = first instanceof List<?> items ? items.stream().map(item -> memberWithout(item, unknown)).toList()
+                : policyWithout(first, unknown);
+        if (known.equals(first)) return this;
 
         List<Object> changed = new ArrayList<>(params);
-        changed.set(0, nameless);
+        changed.set(0, known);
         return new Request(method, changed, timeout, mayRepeat);
     }
 
-    private static Object memberWithoutName(Object item) {
+    private static Object memberWithout(Object item, Set<String> unknown) {
         if (!(item instanceof List<?> member) || member.isEmpty()) return item;
         List<Object> changed = new ArrayList<>(member);
-        changed.set(0, withoutName(member.get(0)));
+        changed.set(0, policyWithout(member.get(0), unknown));
         return changed;
     }
 
-    private static Object withoutName(Object policy) {
-        if (!(policy instanceof Map<?, ?> settings) || !settings.containsKey("name")) return policy;
+    private static Object policyWithout(Object policy, Set<String> unknown) {
+        if (!(policy instanceof Map<?, ?> settings)) return policy;
         Map<Object, Object> changed = new LinkedHashMap<>(settings);
-        changed.remove("name");
+        changed.keySet().removeAll(unknown);
         return changed;
     }
 }

@@ -1,6 +1,7 @@
 package io.ratelimitd.http;
 
 import io.ratelimitd.Key;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -22,6 +23,11 @@ public record ServiceName(String name, String from) {
         for (String variable : new String[] {"RATELIMIT_SERVICE", "OTEL_SERVICE_NAME"})
             if (env.get(variable) != null) return new ServiceName(env.get(variable), "$" + variable);
         return own == null || own.isEmpty() ? new ServiceName("", "") : new ServiceName(own, ownFrom);
+    }
+
+    /** Many services have this name, or none is given: they share counters on one daemon. */
+    public boolean isCommon() {
+        return List.of("", "app", "main", "__main__", "FastAPI").contains(name);
     }
 
     /** What stands in front of the keys of an endpoint. */

@@ -6,11 +6,14 @@ import io.ratelimitd.UnavailableException;
 import io.ratelimitd.http.ClientAddress;
 import io.ratelimitd.http.HeaderStyle;
 import io.ratelimitd.http.HttpAnswer;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Deque;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Collectors;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 
@@ -40,8 +43,13 @@ final class Answers {
 
     /** What a call gets that does not go on. null: it does. */
     HttpAnswer refusal(Passage passage, String accept) {
-        if (passage.failure() != null) return HttpAnswer.unavailable(accept);
-        return passage.denial() == null ? null : answer(passage.denial(), accept);
+        if (passage.failure() == null)
+            return passage.denial() == null ? null
+                    : answer(passage, passage.denial().decision(), passage.denial().isOfSlot(), accept);
+        HttpAnswer unavailable = HttpAnswer.unavailable(accept);
+        Map<String, String> headers = new LinkedHashMap<>(fields(passage));
+        headers.putAll(unavailable.headers());
+        return new HttpAnswer(unavailable.status(), headers, unavailable.body());
     }
 
     /** What a request gets whose handler has thrown this. null: it is not about limits. */
@@ -51,13 +59,21 @@ final class Answers {
         return error instanceof UnavailableException ? HttpAnswer.unavailable(accept) : null;
     }
 
-    /** Of a call that goes on: those of all its limits. */
+    /** Of a call that goes on: those of all its limits, at earlier places, too. */
     Map<String, String> fields(Passage passage) {
-        Map<String, String> all = new LinkedHashMap<>();
-        for (Passage.Decided decided : passage.decisions())
-            answer(decided, null).headers().forEach((name, value) ->
-                    all.merge(name, value, (before, more) -> isList(name) ? before + ", " + more : more));
-        return all;
+        Decision whole = passage.decision();
+        if (whole == null) return Map.of();
+        return answer(passage, whole, false, null).headers().entrySet().stream()
+                .filter(field -> isList(field.getKey()) || field.getKey().startsWith("X-"))
+                .collect(Collectors.toMap(Map.Entry::getKey, Map.Entry::getValue, (one, other) -> one, LinkedHashMap::new));
+    }
+
+    /** A list field with this value in the place of what was reported before; others may have added to it. */
+    static String joined(String name, String there, String value, Map<String, String> reported) {
+        if (!isList(name)) return value;
+        String before = reported.put(name, value);
+        if (there == null) return value;
+        return before != null && there.contains(before) ? there.replace(before, value) : there + ", " + value;
     }
 
     /** Another limiter, or the application, may have fields of this name: ours are added. Others are replaced. */
@@ -65,19 +81,32 @@ final class Answers {
         return name.equalsIgnoreCase("RateLimit") || name.equalsIgnoreCase("RateLimit-Policy");
     }
 
-    /** RateLimit has the members whose limits want it; the older fields report the whole, if one of them wants those. */
-    private HttpAnswer answer(Passage.Decided decided, String accept) {
-        List<Decision> members = decided.decision().members();
-        List<Decision> shown = new ArrayList<>();
-        boolean isIetf = false;
+    /** RateLimit has the members whose limits want it, each policy and key once; the older fields report the whole, if a limit
+     * wants those. */
+    private HttpAnswer answer(Passage passage, Decision whole, boolean isOfSlot, String accept) {
+        Deque<Passage> places = new ArrayDeque<>();
+        for (Passage place = passage; place != null; place = place.outer()) places.addFirst(place);
+        List<Asked> shown = new ArrayList<>();
         boolean isLegacy = false;
-        for (int i = 0; i < decided.limits().size(); i++) {
-            HeaderStyle own = new HeaderStyle(decided.limits().get(i).headers().or(style.fields()), style.reset());
-            if (own.hasIetf() && !members.isEmpty()) shown.add(members.get(i));
-            isIetf |= own.hasIetf();
-            isLegacy |= own.hasLegacy();
+        for (Passage place : places) {
+            for (Asked one : place.asked()) {
+                if (one.decision == null) continue;
+                HeaderStyle own = new HeaderStyle(one.limit.headers().or(style.fields()), style.reset());
+                isLegacy |= own.hasLegacy();
+                if (own.hasIetf()) put(shown, one);
+            }
         }
-        HeaderStyle all = new HeaderStyle(HeaderStyle.Fields.of(isIetf, isLegacy), style.reset());
-        return HttpAnswer.of(decided.decision().with(shown), decided.isOfSlot(), all, accept, System.currentTimeMillis());
+        HeaderStyle all = new HeaderStyle(HeaderStyle.Fields.of(!shown.isEmpty(), isLegacy), style.reset());
+        return HttpAnswer.of(whole.with(shown.stream().map(one -> one.decision).toList()), isOfSlot, all, accept,
+                System.currentTimeMillis());
+    }
+
+    private static void put(List<Asked> shown, Asked one) {
+        for (int i = 0; i < shown.size(); i++)
+            if (shown.get(i).equalTo(one)) {
+                shown.set(i, one);
+                return;
+            }
+        shown.add(one);
     }
 }

@@ -23,6 +23,10 @@ interface Asking {
 
     CompletableFuture<Reservation> reserve(Check check);
 
+    CompletableFuture<Decision> refund(Check check);
+
+    CompletableFuture<Decision> cancel(Reservation reservation);
+
     CompletableFuture<Void> read(Policies policies);
 
     CompletableFuture<Void> pause(long ms);
@@ -57,6 +61,16 @@ interface Asking {
         @Override
         public CompletableFuture<Reservation> reserve(Check check) {
             return done(() -> client.tryReserve(check, CallOptions.DEFAULTS));
+        }
+
+        @Override
+        public CompletableFuture<Decision> refund(Check check) {
+            return done(() -> client.refund(check, CallOptions.DEFAULTS));
+        }
+
+        @Override
+        public CompletableFuture<Decision> cancel(Reservation reservation) {
+            return done(reservation::cancel);
         }
 
         @Override
@@ -104,13 +118,24 @@ interface Asking {
         }
 
         @Override
+        public CompletableFuture<Decision> refund(Check check) {
+            return client.refundAsync(check, CallOptions.DEFAULTS);
+        }
+
+        @Override
+        public CompletableFuture<Decision> cancel(Reservation reservation) {
+            return reservation.cancelAsync();
+        }
+
+        @Override
         public CompletableFuture<Void> read(Policies policies) {
             return client.policiesAsync(CallOptions.DEFAULTS).thenAccept(policies::learn);
         }
 
         @Override
         public CompletableFuture<Void> pause(long ms) {
-            return CompletableFuture.runAsync(() -> { }, CompletableFuture.delayedExecutor(ms, TimeUnit.MILLISECONDS));
+            return CompletableFuture.runAsync(() -> { }, 
+                    CompletableFuture.delayedExecutor(ms, TimeUnit.MILLISECONDS, client.executor()));
         }
     }
 }

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.springframework.core.annotation.AnnotatedElementUtils;
 import org.springframework.core.annotation.AnnotationUtils;
 import org.springframework.util.ClassUtils;
@@ -19,7 +20,7 @@ final class Declarations {
     }
 
     /** The declared ones of the method, else those of its class; empty where they are ignored. */
-    static List<Limit> of(Class<?> type, Method method, Expressions expressions) {
+    static List<Limit> of(Class<?> type, Method method, String endpoint, Expressions expressions) {
         boolean ignored = AnnotatedElementUtils.hasAnnotation(method, IgnoreRateLimit.class);
         Set<RateLimit> declared = annotations(method);
         if (declared.isEmpty() && !ignored) {
@@ -31,7 +32,8 @@ final class Declarations {
         String where = where(type, method);
         List<Limit> limits = new ArrayList<>();
         for (RateLimit limit : declared)
-            limits.add(Limit.of(Declared.of(limit, where), where, endpoint(type, method), expressions));
+            limits.add(Limit.of(Declared.of(limit, where), where, limit.endpoint().isEmpty() ? endpoint : limit.endpoint(),
+                    expressions));
         return List.copyOf(limits);
     }
 
@@ -74,8 +76,15 @@ final class Declarations {
         return "@RateLimit at " + type.getName() + "." + method.getName();
     }
 
-    static String endpoint(Class<?> type, Method method) {
+    /** As the preset endpoint-window has it. */
+    static String handler(Class<?> type, Method method) {
         return type.getName() + "-" + method.getName();
+    }
+
+    /** The qualified name of a method that no route leads to. */
+    static String qualified(Class<?> type, Method method) {
+        return type.getName() + "." + method.getName() + Arrays.stream(method.getParameterTypes()).map(Class::getTypeName)
+                .collect(Collectors.joining(",", "(", ")"));
     }
 
     private static Set<RateLimit> annotations(AnnotatedElement element) {

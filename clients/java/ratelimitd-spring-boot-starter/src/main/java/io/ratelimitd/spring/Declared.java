@@ -11,7 +11,7 @@ import java.util.Map;
  */
 record Declared(String policy, String policyExpression, Long limit, String limitExpression, String window,
                 String windowExpression, Map<String, String> settings, String name, String key, String cost, String skip,
-                OnError onError, String chargeWhen, boolean slot, Headers headers) {
+                OnError onError, String chargeWhen, boolean slot, Headers headers, String endpoint) {
     static Declared of(RateLimit limit, String where) {
         Map<String, String> settings = new LinkedHashMap<>();
         for (String setting : limit.settings()) {
@@ -22,7 +22,8 @@ record Declared(String policy, String policyExpression, Long limit, String limit
         }
         return new Declared(limit.policy(), limit.policyExpression(), limit.limit() == -1 ? null : limit.limit(),
                 limit.limitExpression(), limit.window(), limit.windowExpression(), settings, limit.name(), limit.key(),
-                limit.cost(), limit.skip(), limit.onError(), limit.chargeWhen(), limit.slot(), limit.headers());
+                limit.cost(), limit.skip(), limit.onError(), limit.chargeWhen(), limit.slot(), limit.headers(),
+                limit.endpoint());
     }
 
     boolean isInline() {

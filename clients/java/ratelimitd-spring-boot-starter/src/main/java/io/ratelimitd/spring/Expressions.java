@@ -1,8 +1,10 @@
 package io.ratelimitd.spring;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 import org.springframework.expression.ParseException;
 import org.springframework.expression.spel.SpelNode;
@@ -19,7 +21,7 @@ import org.springframework.expression.spel.standard.SpelExpressionParser;
 
 /**
  * Parses expressions when the application starts, and refuses those that can only fail: a misspelt variable would be
- * null, and a key that is null means no limit.
+ * null, and a key that is null is refused with every request.
  */
 final class Expressions {
     private static final SpelExpressionParser PARSER = new SpelExpressionParser();
@@ -63,10 +65,24 @@ final class Expressions {
 
     private static void checkValue(Object value, Class<?> type) {
         if (value == null) return;
-        if (!type.isInstance(value))
-            throw new IllegalArgumentException("it is " + (type == Boolean.class ? "not true or false"
+        if (type == Object.class ? !(value instanceof Boolean || value instanceof Number) : !type.isInstance(value))
+            throw new IllegalArgumentException("it is " + (type == Boolean.class || type == Object.class ? "not true or false"
                     : type == String.class ? "a number, not text" : "not a number"));
         if (value instanceof Number number && number.longValue() < 0) throw new IllegalArgumentException("it is negative");
+    }
+
+    /** Names of the path's variables that are written in it. */
+    static List<String> pathNames(SpelExpression expression) {
+        List<String> names = new ArrayList<>();
+        collect(expression.getAST(), names);
+        return names;
+    }
+
+    private static void collect(SpelNode node, List<String> names) {
+        if (node instanceof MethodReference reference && reference.getName().equalsIgnoreCase("path")
+                && node.getChildCount() == 1 && node.getChild(0) instanceof Literal literal)
+            names.add(String.valueOf(literal.getLiteralValue().getValue()));
+        for (int i = 0; i < node.getChildCount(); i++) collect(node.getChild(i), names);
     }
 
     /** Does it call this method of the context? */
@@ -83,7 +99,8 @@ final class Expressions {
     private void check(SpelNode node, boolean isOfContext) {
         if (node instanceof VariableReference && !variables.contains(node.toStringAST().substring(1)))
             throw new IllegalArgumentException("there is no variable " + node.toStringAST());
-        if (isOfContext && node instanceof PropertyOrFieldReference property && !has("get" + property.getName()))
+        if (isOfContext && node instanceof PropertyOrFieldReference property && !has("get" + property.getName())
+                && !has("is" + property.getName()))
             throw new IllegalArgumentException("there is no property " + property.getName());
         if (isOfContext && node instanceof MethodReference method && !has(method.getName()))
             throw new IllegalArgumentException("there is no method " + method.getName());

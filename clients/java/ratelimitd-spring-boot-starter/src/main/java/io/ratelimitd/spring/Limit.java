@@ -60,7 +60,7 @@ record Limit(String where, String endpoint, Declared declared, Policy policy, Ma
                 parsed(declared.key(), expressions, where + ", key", String.class),
                 parsed(declared.cost(), expressions, where + ", cost", Number.class),
                 parsed(declared.skip(), expressions, where + ", skip", Boolean.class),
-                parsed(declared.chargeWhen(), expressions.with("status"), where + ", chargeWhen", Boolean.class));
+                parsed(declared.chargeWhen(), expressions.with("status"), where + ", chargeWhen", Object.class));
     }
 
     private static SpelExpression parsed(String text, Expressions expressions, String where, Class<?> type) {
@@ -101,21 +101,44 @@ record Limit(String where, String endpoint, Declared declared, Policy policy, Ma
         return key == null && !isInline();
     }
 
+    /** Do its numbers depend on the call? Then its counter is that of its id. */
+    boolean mayMove() {
+        return ofLimit != null || ofPolicy != null;
+    }
+
+    boolean isWritten() {
+        return !declared.endpoint().isEmpty();
+    }
+
+    /** Names of the path's variables that its expressions read. */
+    List<String> pathNames() {
+        return Stream.of(ofPolicy, ofLimit, ofWindow, key, cost, skip, chargeWhen).filter(expression -> expression != null)
+                .flatMap(expression -> Expressions.pathNames(expression).stream()).toList();
+    }
+
     /** Does it read the parameters, of a form too? */
     boolean readsParameters() {
         return Stream.of(ofPolicy, ofLimit, ofWindow, key, cost, skip, chargeWhen)
                 .anyMatch(expression -> Expressions.calls(expression, "param"));
     }
 
-    /** null: this call is not limited. */
-    Check check(CallContext context, Policies policies) {
+    /**
+     * null: this call is not limited.
+     *
+     * @param place of a limit that may move, among those of its request and endpoint
+     * @throws MissingKeyException the call has no key, or no policy
+     */
+    Check check(CallContext context, Policies policies, int place) {
         StandardEvaluationContext evaluation = context.evaluation();
         if (skip != null && Boolean.TRUE.equals(skip.getValue(evaluation, Boolean.class))) return null;
 
         Policy chosen = policy != null ? policy : chosen(evaluation);
         if (chosen == null) return null;
+        if (mayMove()) chosen = chosen.withId(place > 1 ? endpoint + "#" + place : endpoint);
         Object value = key == null ? defaultKey(chosen, context, policies) : key.getValue(evaluation);
-        if (value == null) return null;
+        if (value == Key.NOT_LIMITED) return null;
+        if (value instanceof List<?> parts && parts.contains(Key.NOT_LIMITED)) throw new IllegalStateException(where
+                + ": NOT_LIMITED is a key, not a part of one");
 
         Long units = cost.getValue(evaluation, Long.class);
         if (units == null || units < 0) throw new IllegalStateException(where + ": the cost is " + units);
@@ -127,9 +150,9 @@ record Limit(String where, String endpoint, Declared declared, Policy policy, Ma
         String before = chosen.isInline() ? service.before(endpoint) : "";
         if (value instanceof byte[] bytes && bytes.length > 0) return Check.of(chosen, joined(before, bytes), units);
 
-        String text = value instanceof List<?> parts ? Key.join(parts.stream().map(String::valueOf).toArray(String[]::new))
-                : value instanceof byte[] ? "" : value.toString();
-        if (text.isEmpty()) throw new IllegalStateException(where + ": the key is empty; null means: not limited");
+        String text = value instanceof byte[] || value == null ? null : value instanceof List<?> parts
+                ? CallContext.joined(parts) : value.toString();
+        if (text == null || text.isEmpty()) throw new MissingKeyException("key", this);
         return Check.of(chosen, before + text, units);
     }
 
@@ -150,7 +173,9 @@ record Limit(String where, String endpoint, Declared declared, Policy policy, Ma
                 return Inline.policy(limit, window == null ? "" : window, settings, declared.name());
             }
             Object given = ofPolicy.getValue(evaluation);
-            return given == null || given instanceof Policy ? (Policy) given : Policy.read(given.toString());
+            if (given == Key.NOT_LIMITED) return null;
+            if (given == null || given.toString().isEmpty()) throw new MissingKeyException("policy", this);
+            return given instanceof Policy settings ? settings : Policy.read(given.toString());
         } catch (IllegalArgumentException e) {
             throw new IllegalStateException(where + ": " + e.getMessage(), e);
         }
@@ -158,12 +183,17 @@ record Limit(String where, String endpoint, Declared declared, Policy policy, Ma
 
     private String defaultKey(Policy chosen, CallContext context, Policies policies) {
         boolean isOfEndpoint = !chosen.isInline() && policies.isOfEndpoint(chosen.name());
-        return isOfEndpoint ? context.address() + "-" + endpoint : context.address();
+        return isOfEndpoint ? context.address() + "-" + context.handler() : context.address();
     }
 
-    boolean isCharged(int status, CallContext context) {
+    /** What it charges in the end: the cost or nothing, or the number that chargeWhen gives. */
+    long units(int status, long cost, CallContext context) {
         StandardEvaluationContext evaluation = context.evaluation();
         evaluation.setVariables(Map.of("status", status));
-        return Boolean.TRUE.equals(chargeWhen.getValue(evaluation, Boolean.class));
+        Object value = chargeWhen.getValue(evaluation);
+        if (value instanceof Number number) return Math.max(0, number.longValue());
+        if (value != null && !(value instanceof Boolean))
+            throw new IllegalStateException("it gives neither true, false nor a number");
+        return Boolean.TRUE.equals(value) ? cost : 0;
     }
 }

@@ -30,14 +30,18 @@ final class LimitedResponse extends HttpServletResponseWrapper {
         super(response);
     }
 
-    /** Sets the fields of a limit. */
-    static void report(HttpServletResponse response, Map<String, String> fields) {
+    /**
+     * Sets the fields of a limit.
+     *
+     * @param reported what earlier places of the request have set, of lists
+     */
+    static void report(HttpServletResponse response, Map<String, String> fields, Map<String, String> reported) {
         LimitedResponse keeps = WebUtils.getNativeResponse(response, LimitedResponse.class);
         fields.forEach((name, value) -> {
             if (name.equals("Content-Type")) return;
             if (keeps != null) keeps.kept.remove(name);
             String before = Answers.isList(name) ? response.getHeader(name) : null;
-            response.setHeader(name, before == null ? value : before + ", " + value);
+            response.setHeader(name, Answers.joined(name, before, value, reported));
             if (keeps != null) keeps.kept.add(name);
         });
     }

@@ -25,7 +25,7 @@ public @interface RateLimit {
     /** A policy of the daemon's configuration; or a limit in short, such as 10/5s. */
     String policy() default "";
 
-    /** An expression that gives the policy. null: no limit for this call. */
+    /** An expression that gives the policy. NOT_LIMITED: no limit for this call. null is treated as a missing key is. */
     String policyExpression() default "";
 
     /** So many in each window, which begins with a key's first. Counted for this method alone. */
@@ -47,7 +47,8 @@ public @interface RateLimit {
     String name() default "";
 
     /**
-     * Whom to count: an expression. null: no limit for this call. The default is the client's address, or for a policy of
+     * Whom to count: an expression. NOT_LIMITED: no limit for this call. null, or an empty key, is refused with 503, unless
+     * {@link #onError} is ALLOW here. The default is the client's address, or for a policy of
      * the preset endpoint-window the address, class and method as that preset has them; a bean without a request needs one.
      * Bytes are sent as they are, and the parts of a list are joined.
      */
@@ -62,11 +63,16 @@ public @interface RateLimit {
     /** What happens while there is no answer from the daemon. */
     OnError onError() default OnError.DEFAULT;
 
-    /** An expression with the answer's #status: charged only if it is true, as with failed logins. Handlers only. */
+    /** An expression with the answer's #status: charged only if it is true, as with failed logins; or so many units as it gives.
+     * Handlers only. */
     String chargeWhen() default "";
 
     /** The policy is a concurrency limit: take one of its slots until the call, or the whole answer, has ended. */
     boolean slot() default false;
+
+    /** The name that a limit of its own is counted for. Default: the route of the handler, or the method of another bean.
+     * Endpoints for which the same is written share their counters. */
+    String endpoint() default "";
 
     /** The header fields that report this limit. Handlers only. */
     Headers headers() default Headers.DEFAULT;

@@ -62,7 +62,8 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         List<Limit> known = limits.get(key);
         if (known != null) return known;
 
-        List<Limit> read = Declarations.of(type, method, new Expressions(BeanContext.class, names(method).keySet()));
+        List<Limit> read = Declarations.of(type, method, Declarations.qualified(type, method),
+                new Expressions(BeanContext.class, names(method).keySet()));
         for (Limit limit : read) {
             if (limit.key() == null)
                 throw new InvalidLimitException(limit.where(), "a bean that is not a controller has no client's address;"
@@ -72,7 +73,7 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
             if (limit.headers() != Headers.DEFAULT)
                 throw new InvalidLimitException(limit.where(), "there are no header fields without a request");
         }
-        if (limits.putIfAbsent(key, read) == null && !read.isEmpty()) policies.getObject().declare(read);
+        if (limits.putIfAbsent(key, read) == null && !read.isEmpty()) policies.getObject().declare(read, method.toString());
         return read;
     }
 
@@ -99,13 +100,13 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
         names(method).forEach((name, place) ->
                 arguments.put(name, place < 0 ? Arrays.asList(call.getArguments()) : call.getArguments()[place]));
 
-        BeanContext context = new BeanContext(Declarations.endpoint(type, method), arguments);
+        BeanContext context = new BeanContext(Declarations.qualified(type, method), arguments);
         ReactiveAdapter adapter = HAVE_REACTOR ? ReactiveCalls.adapter(method.getReturnType()) : null;
         if (adapter != null)
             return ReactiveCalls.limited(adapter, call,
-                    () -> guard.getObject().enterAsync(own, new Passage(context)).thenApply(RateLimitAdvice::open));
+                    () -> guard.getObject().enterAsync(own, new Passage(context, null)).thenApply(RateLimitAdvice::open));
 
-        Passage passage = open(guard.getObject().enter(own, context));
+        Passage passage = open(guard.getObject().enter(own, context, null));
         boolean goesOn = false;
         try {
             Object result = call.proceed();

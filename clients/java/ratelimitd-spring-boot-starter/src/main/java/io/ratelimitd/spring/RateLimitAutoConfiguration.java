@@ -3,8 +3,11 @@ package io.ratelimitd.spring;
 import io.micrometer.core.instrument.binder.MeterBinder;
 import io.ratelimitd.RateLimitClient;
 import io.ratelimitd.http.ServiceName;
+import jakarta.servlet.DispatcherType;
 import jakarta.servlet.Filter;
 import java.nio.file.Path;
+import java.util.EnumSet;
+import java.util.stream.Stream;
 import org.springframework.beans.factory.ListableBeanFactory;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.beans.factory.SmartInitializingSingleton;
@@ -13,6 +16,7 @@ import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnWebApplication;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.boot.web.servlet.FilterRegistrationBean;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.core.env.Environment;
@@ -20,6 +24,7 @@ import org.springframework.web.reactive.HandlerAdapter;
 import org.springframework.web.server.WebFilter;
 import org.springframework.web.servlet.config.annotation.InterceptorRegistry;
 import org.springframework.web.servlet.config.annotation.WebMvcConfigurer;
+import org.springframework.web.servlet.mvc.method.RequestMappingInfo;
 import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandlerMapping;
 
 /** A client, limits at annotated methods, and in a servlet application at handlers and URLs. */
@@ -104,9 +109,12 @@ public class RateLimitAutoConfiguration {
         }
 
         @Bean
-        RateLimitFilter rateLimitFilter(WebGuard guard, Policies policies, RateLimitProperties properties) {
-            return new RateLimitFilter(guard, new UrlLimits(properties.filters(), WebContext.EXPRESSIONS, policies),
-                    properties.filterOrder());
+        FilterRegistrationBean<RateLimitFilter> rateLimitFilter(WebGuard guard, Policies policies, RateLimitProperties properties) {
+            FilterRegistrationBean<RateLimitFilter> registered = new FilterRegistrationBean<>(
+                    new RateLimitFilter(guard, new UrlLimits(properties.filters(), WebContext.EXPRESSIONS, policies)));
+            registered.setOrder(properties.filterOrder());
+            registered.setDispatcherTypes(EnumSet.allOf(DispatcherType.class));
+            return registered;
         }
 
         @Bean
@@ -127,8 +135,10 @@ public class RateLimitAutoConfiguration {
         @Bean
         HandlerReader rateLimitHandlerReader(HandlerLimits limits, ListableBeanFactory beans,
                                              ObjectProvider<RequestMappingHandlerMapping> mappings) {
-            return () -> limits.read(mappings.stream()
-                    .flatMap(mapping -> mapping.getHandlerMethods().values().stream()).toList(), beans);
+            return () -> limits.read(Routes.of(mappings.stream().map(mapping -> mapping.getHandlerMethods()).toList(),
+                    (RequestMappingInfo info) -> new Routes.Mapping(info.getMethodsCondition().getMethods(), info.getPatternValues(),
+                            Stream.of(info.getParamsCondition(), info.getHeadersCondition(), info.getConsumesCondition(),
+                                    info.getProducesCondition()))), beans);
         }
     }
 
@@ -179,8 +189,12 @@ public class RateLimitAutoConfiguration {
                 HandlerLimits limits, ListableBeanFactory beans,
                 ObjectProvider<org.springframework.web.reactive.result.method.annotation.RequestMappingHandlerMapping>
                         mappings) {
-            return () -> limits.read(mappings.stream()
-                    .flatMap(mapping -> mapping.getHandlerMethods().values().stream()).toList(), beans);
+            return () -> limits.read(Routes.of(mappings.stream().map(mapping -> mapping.getHandlerMethods()).toList(),
+                    (org.springframework.web.reactive.result.method.RequestMappingInfo info) -> new Routes.Mapping(
+                            info.getMethodsCondition().getMethods(), info.getPatternsCondition().getPatterns().stream()
+                                    .map(pattern -> pattern.getPatternString()).toList(),
+                            Stream.of(info.getParamsCondition(), info.getHeadersCondition(), info.getConsumesCondition(),
+                                    info.getProducesCondition()))), beans);
         }
     }
 

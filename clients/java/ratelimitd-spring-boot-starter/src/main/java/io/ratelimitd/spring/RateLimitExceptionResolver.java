@@ -1,6 +1,7 @@
 package io.ratelimitd.spring;
 
 import io.ratelimitd.http.HttpAnswer;
+import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
@@ -19,6 +20,7 @@ record RateLimitExceptionResolver(WebGuard guard, Answers answers) implements Ha
     @Override
     public ModelAndView resolveException(HttpServletRequest request, HttpServletResponse response, Object handler,
                                          Exception error) {
+        if (request.getDispatcherType() == DispatcherType.INCLUDE) return null; /* the request that includes is answered */
         HttpAnswer answer = answers.refusal(error, request.getHeader("Accept"));
         if (answer == null || response.isCommitted()) return null;
         try {

@@ -35,6 +35,7 @@ final class RateLimitHandlerAdapter implements HandlerAdapter, Ordered {
         HandlerMethod method = (HandlerMethod) handler;
         HandlerAdapter next = adapters.orderedStream().filter(one -> one != this && one.supports(handler)).findFirst()
                 .orElseThrow(() -> new IllegalStateException("no adapter runs " + handler));
-        return guard.enter(limits.of(method), HandlerLimits.endpoint(method), exchange, () -> next.handle(exchange, handler));
+        return guard.enter(limits.of(method), limits.endpoint(method), HandlerLimits.handler(method), exchange,
+                () -> next.handle(exchange, handler));
     }
 }

@@ -52,7 +52,7 @@ public record RateLimitProperties(
      * @param pattern    such as /api/** or /users/{id}
      * @param exclude    patterns that it does not limit, such as /api/health
      * @param policy     a policy of the daemon's configuration
-     * @param policyExpression an expression that gives the policy; null: this request is not limited
+     * @param policyExpression an expression that gives the policy; NOT_LIMITED: this request is not limited
      * @param limit      in place of a policy: so many in each window, counted for this pattern
      * @param limitExpression an expression that gives the limit
      * @param window     with `limit`: a whole number and its unit
@@ -66,6 +66,7 @@ public record RateLimitProperties(
      * @param chargeWhen an expression with the answer's #status: charged only if it is true
      * @param slot       the policy is a concurrency limit: hold a slot until the answer has ended
      * @param headers    the header fields that report this limit
+     * @param endpoint   the name that a limit of its own is counted for; default: the pattern
      * @param enabled    false: as if it were not there
      */
     public record Filter(
@@ -86,10 +87,11 @@ public record RateLimitProperties(
             @DefaultValue("") String chargeWhen,
             @DefaultValue("false") boolean slot,
             @DefaultValue("default") Headers headers,
+            @DefaultValue("") String endpoint,
             @DefaultValue("true") boolean enabled) {
         Declared declared() {
             return new Declared(policy, policyExpression, limit, limitExpression, window, windowExpression, settings, name,
-                    key, cost, skip, onError, chargeWhen, slot, headers);
+                    key, cost, skip, onError, chargeWhen, slot, headers, endpoint);
         }
     }
 

@@ -6,35 +6,38 @@ import java.security.Principal;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.springframework.util.ClassUtils;
 import org.springframework.util.LinkedMultiValueMap;
 import org.springframework.util.MultiValueMap;
 import org.springframework.web.reactive.HandlerMapping;
 import org.springframework.web.server.ServerWebExchange;
+import org.springframework.web.server.ServerWebExchangeDecorator;
 import reactor.core.publisher.Mono;
 
 /** A request of WebFlux in expressions; it is `#request`, too, and the whole is `#exchange`. */
 public final class ReactiveContext extends RequestContext {
-    static final Expressions EXPRESSIONS = new Expressions(ReactiveContext.class, List.of("request", "exchange"));
+    static final Expressions EXPRESSIONS = new Expressions(ReactiveContext.class, List.of("request", "exchange", "preflight"));
 
     private final ServerWebExchange exchange;
     private final MultiValueMap<String, String> form;
     private final String login; /* empty: no one */
 
-    private ReactiveContext(String endpoint, ServerWebExchange exchange, ClientAddress addresses, String login,
+    private ReactiveContext(String endpoint, String handler, ServerWebExchange exchange, ClientAddress addresses, String login,
                             MultiValueMap<String, String> form) {
-        super(endpoint, Map.of("request", exchange.getRequest(), "exchange", exchange), addresses);
+        super(endpoint, handler, Map.of("request", exchange.getRequest(), "exchange", exchange), addresses);
         this.exchange = exchange;
         this.form = form;
         this.login = login;
+        evaluation().setVariable("preflight", isPreflight());
     }
 
     /** @param readsForm takes the form out of the body; the handler gets it from the exchange too */
-    static Mono<ReactiveContext> of(String endpoint, ServerWebExchange exchange, ClientAddress addresses,
+    static Mono<ReactiveContext> of(String endpoint, String handler, ServerWebExchange exchange, ClientAddress addresses,
                                     boolean readsForm) {
         Mono<String> login = exchange.getPrincipal().map(Principal::getName).defaultIfEmpty("");
         MultiValueMap<String, String> none = new LinkedMultiValueMap<>();
         Mono<MultiValueMap<String, String>> form = readsForm ? exchange.getFormData().defaultIfEmpty(none) : Mono.just(none);
-        return Mono.zip(login, form, (user, fields) -> new ReactiveContext(endpoint, exchange, addresses, user, fields));
+        return Mono.zip(login, form, (user, fields) -> new ReactiveContext(endpoint, handler, exchange, addresses, user, fields));
     }
 
     public ServerWebExchange getExchange() {
@@ -62,6 +65,18 @@ public final class ReactiveContext extends RequestContext {
     @Override
     String login() {
         return login.isEmpty() ? null : login;
+    }
+
+    /** A filter that finds users answers in place of the exchange, as Spring Security's does. */
+    @Override
+    boolean hasUserLayer() {
+        ServerWebExchange one = exchange;
+        while (one instanceof ServerWebExchangeDecorator decorator) {
+            Class<?> type = ClassUtils.getMethod(decorator.getClass(), "getPrincipal").getDeclaringClass();
+            if (type != ServerWebExchangeDecorator.class) return true;
+            one = decorator.getDelegate();
+        }
+        return false;
     }
 
     @Override

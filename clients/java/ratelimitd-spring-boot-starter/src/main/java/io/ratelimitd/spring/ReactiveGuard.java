@@ -3,9 +3,11 @@ package io.ratelimitd.spring;
 import io.ratelimitd.Decision;
 import io.ratelimitd.http.HttpAnswer;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import org.springframework.http.HttpStatusCode;
 import org.springframework.http.MediaType;
@@ -18,6 +20,7 @@ import reactor.core.scheduler.Schedulers;
 /** The guard of exchanges of WebFlux: the verdict becomes header fields, and where it is no, the answer. */
 final class ReactiveGuard {
     private static final String PASSAGES = ReactiveGuard.class.getName() + ".passages";
+    private static final String PASSAGE = ReactiveGuard.class.getName() + ".passage"; /* the last one of the request */
     private static final int OK = 200;
 
     private final Guard guard;
@@ -49,45 +52,52 @@ final class ReactiveGuard {
     }
 
     /** Empty: the request was answered, and goes no further. */
-    <T> Mono<T> enter(List<Limit> limits, String endpoint, ServerWebExchange exchange, Supplier<Mono<T>> goesOn) {
+    <T> Mono<T> enter(List<Limit> limits, String endpoint, String handler, ServerWebExchange exchange, Supplier<Mono<T>> goesOn) {
         if (limits.isEmpty()) return goesOn.get();
+        return Mono.defer(() -> ask(limits, endpoint, handler, exchange, Spans.current(), goesOn));
+    }
+
+    private <T> Mono<T> ask(List<Limit> limits, String endpoint, String handler, ServerWebExchange exchange,
+                            Consumer<Decision> span, Supplier<Mono<T>> goesOn) {
 
         boolean readsForm = limits.stream().anyMatch(Limit::readsParameters);
-        return ReactiveContext.of(endpoint, exchange, answers.addresses(), readsForm).flatMap(context -> {
-            if (context.isPreflight()) return goesOn.get();
+        return ReactiveContext.of(endpoint, handler, exchange, answers.addresses(), readsForm).flatMap(context -> {
             answers.warnOfProxies(context);
-            Passage passage = new Passage(context);
+            Passage passage = new Passage(context, exchange.getAttribute(PASSAGE));
+            exchange.getAttributes().put(PASSAGE, passage);
             List<Passage> passages = exchange.getAttribute(PASSAGES);
             if (passages != null) passages.add(passage);
             return Mono.fromFuture(() -> guard.enterAsync(limits, passage), true)
                     .publishOn(Schedulers.parallel()) /* not the client's threads: the handler comes next */
-                    .flatMap(decided -> goOn(decided, exchange, goesOn));
+                    .flatMap(decided -> goOn(decided, exchange, span, goesOn));
         });
     }
 
-    private <T> Mono<T> goOn(Passage passage, ServerWebExchange exchange, Supplier<Mono<T>> goesOn) {
-        Decision decision = Passage.leastOf(exchange.getAttribute(RateLimit.DECISION), passage.decision());
+    private <T> Mono<T> goOn(Passage passage, ServerWebExchange exchange, Consumer<Decision> span, Supplier<Mono<T>> goesOn) {
+        Decision decision = passage.decision();
+        span.accept(decision);
         if (decision != null) exchange.getAttributes().put(RateLimit.DECISION, decision);
 
         HttpAnswer refusal = answers.refusal(passage, exchange.getRequest().getHeaders().getFirst("Accept"));
         if (refusal != null) return respond(exchange, refusal).then(Mono.empty());
 
-        report(exchange.getResponse(), answers.fields(passage));
+        report(exchange.getResponse(), answers.fields(passage), passage.reported());
         exchange.getResponse().beforeCommit(() -> Mono.fromRunnable(() -> passage.settle(status(exchange))));
         return goesOn.get();
     }
 
     Mono<Void> respond(ServerWebExchange exchange, HttpAnswer answer) {
-        report(exchange.getResponse(), answer.headers());
+        Passage passage = exchange.getAttribute(PASSAGE);
+        report(exchange.getResponse(), answer.headers(), passage == null ? new HashMap<>() : passage.reported());
         return responder.respond(exchange, answer);
     }
 
     /** At the last moment: what the application has set under the same name is replaced, or ours is added to its list. */
-    private static void report(ServerHttpResponse response, Map<String, String> fields) {
+    private static void report(ServerHttpResponse response, Map<String, String> fields, Map<String, String> reported) {
         response.beforeCommit(() -> Mono.fromRunnable(() -> fields.forEach((name, value) -> {
             if (name.equals("Content-Type")) return;
             String before = Answers.isList(name) ? response.getHeaders().getFirst(name) : null;
-            response.getHeaders().set(name, before == null ? value : before + ", " + value);
+            response.getHeaders().set(name, Answers.joined(name, before, value, reported));
         })));
     }
 

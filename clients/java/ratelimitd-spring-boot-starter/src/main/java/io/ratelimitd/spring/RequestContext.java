@@ -8,9 +8,17 @@ import java.util.Map;
 public abstract class RequestContext extends CallContext {
     private final ClientAddress addresses;
 
-    RequestContext(String endpoint, Map<String, Object> variables, ClientAddress addresses) {
+    private final String handler;
+
+    RequestContext(String endpoint, String handler, Map<String, Object> variables, ClientAddress addresses) {
         super(endpoint, variables);
+        this.handler = handler;
         this.addresses = addresses;
+    }
+
+    @Override
+    String handler() {
+        return handler.isEmpty() ? getEndpoint() : handler;
     }
 
     /** The client's address, behind trusted proxies too. */
@@ -18,10 +26,28 @@ public abstract class RequestContext extends CallContext {
         return addresses.key(peer(), this::headers);
     }
 
-    /** Who is logged in; else the address. The two never give the same key. */
+    /**
+     * Who is logged in; else the address. The two never give the same key.
+     *
+     * @throws IllegalStateException nothing here finds users, so no one can be logged in
+     */
     public String getUser() {
         String user = login();
-        return ClientAddress.userKey(user, user == null ? getIp() : null);
+        if (user == null && !hasUserLayer())
+            throw new IllegalStateException("`user`: nothing in front of this limit finds out who is logged in, such as Spring"
+                    + " Security (filter-order -110 is before it); give the name yourself: user(...)");
+        return user(user);
+    }
+
+    /** The same for a name that the application has found. null: the address; empty: no key. */
+    public String user(String name) {
+        return name != null && name.isEmpty() ? null : ClientAddress.userKey(name, name == null ? getIp() : null);
+    }
+
+    /** For `skip`, where a layer behind the limit answers the preflights of CORS. Everyone can send these: it is safe only
+     * where no handler answers OPTIONS. */
+    public boolean isPreflight() {
+        return method().equals("OPTIONS") && header("Origin") != null && header("Access-Control-Request-Method") != null;
     }
 
     /** null: the request does not have it. */
@@ -51,8 +77,6 @@ public abstract class RequestContext extends CallContext {
         return getIp();
     }
 
-    /** The browser asks whether it may send the request itself. */
-    boolean isPreflight() {
-        return method().equals("OPTIONS") && header("Access-Control-Request-Method") != null;
-    }
+    /** Does anything in front of the limit find out who is logged in? */
+    abstract boolean hasUserLayer();
 }

@@ -1,22 +1,26 @@
 package io.ratelimitd.spring;
 
 import io.ratelimitd.http.ClientAddress;
+import jakarta.servlet.ServletRequest;
 import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletRequestWrapper;
 import java.security.Principal;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import org.springframework.util.ClassUtils;
 import org.springframework.web.servlet.HandlerMapping;
 
 /** A servlet request in expressions; it is `#request`, too. */
 public final class WebContext extends RequestContext {
-    static final Expressions EXPRESSIONS = new Expressions(WebContext.class, List.of("request"));
+    static final Expressions EXPRESSIONS = new Expressions(WebContext.class, List.of("request", "preflight"));
 
     private final HttpServletRequest request;
 
-    WebContext(String endpoint, HttpServletRequest request, ClientAddress addresses) {
-        super(endpoint, Map.of("request", request), addresses);
+    WebContext(String endpoint, String handler, HttpServletRequest request, ClientAddress addresses) {
+        super(endpoint, handler, Map.of("request", request), addresses);
         this.request = request;
+        evaluation().setVariable("preflight", isPreflight());
     }
 
     public HttpServletRequest getRequest() {
@@ -44,6 +48,19 @@ public final class WebContext extends RequestContext {
     String login() {
         Principal user = request.getUserPrincipal();
         return user == null ? request.getRemoteUser() : user.getName();
+    }
+
+    /** A filter that finds users answers in place of the request, as Spring Security's does. */
+    @Override
+    boolean hasUserLayer() {
+        ServletRequest one = request;
+        while (one instanceof HttpServletRequestWrapper wrapper) {
+            for (String method : new String[] {"getUserPrincipal", "getRemoteUser"})
+                if (ClassUtils.getMethod(wrapper.getClass(), method).getDeclaringClass() != HttpServletRequestWrapper.class)
+                    return true;
+            one = wrapper.getRequest();
+        }
+        return false;
     }
 
     @Override

@@ -1,17 +1,22 @@
 package io.ratelimitd.spring;
 
+import io.ratelimitd.DeniedException;
 import io.ratelimitd.http.HttpAnswer;
 import jakarta.servlet.AsyncEvent;
 import jakarta.servlet.AsyncListener;
+import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.List;
 import org.springframework.web.util.WebUtils;
 
 /** The guard of servlet requests: the verdict becomes header fields, and where it is no, the answer. */
 final class WebGuard {
+    private static final String PASSAGE = WebGuard.class.getName() + ".passage"; /* the last one of the request */
+
     private final Guard guard;
     private final Answers answers;
     private final RateLimitResponder responder;
@@ -22,29 +27,42 @@ final class WebGuard {
         this.responder = responder;
     }
 
-    /** null: the request was answered, and goes no further. Else the caller ends the passage. */
-    Passage enter(List<Limit> limits, String endpoint, HttpServletRequest request, HttpServletResponse response)
-            throws IOException {
-        WebContext context = new WebContext(endpoint, request, answers.addresses());
-        if (limits.isEmpty() || context.isPreflight()) return new Passage(context);
+    /**
+     * null: the request was answered, and goes no further. Else the caller ends the passage.
+     *
+     * @param handler `class-method`; empty: a filter
+     */
+    Passage enter(List<Limit> limits, String endpoint, String handler, HttpServletRequest request,
+                  HttpServletResponse response) throws IOException {
+        WebContext context = new WebContext(endpoint, handler, request, answers.addresses());
+        if (limits.isEmpty()) return new Passage(context, null);
         answers.warnOfProxies(context);
 
-        Passage passage = guard.enter(limits, context);
-        request.setAttribute(RateLimit.DECISION,
-                Passage.leastOf(request.getAttribute(RateLimit.DECISION), passage.decision()));
+        Passage passage = guard.enter(limits, context, (Passage) request.getAttribute(PASSAGE));
+        request.setAttribute(PASSAGE, passage);
+        request.setAttribute(RateLimit.DECISION, passage.decision());
+        Spans.current().accept(passage.decision());
         HttpAnswer refusal = answers.refusal(passage, request.getHeader("Accept"));
         if (refusal != null) {
-            respond(request, response, refusal);
+            if (request.getDispatcherType() == DispatcherType.INCLUDE) throw refused(passage); /* the whole has the status */
+            LimitedResponse.report(response, refusal.headers(), passage.reported());
+            responder.respond(request, response, refusal);
             return null;
         }
-        LimitedResponse.report(response, answers.fields(passage));
+        LimitedResponse.report(response, answers.fields(passage), passage.reported());
         LimitedResponse watch = WebUtils.getNativeResponse(response, LimitedResponse.class);
         if (watch != null) watch.beforeBody(passage::settle); /* without it, the end of the call settles */
         return passage;
     }
 
+    private static RuntimeException refused(Passage passage) {
+        return passage.failure() != null ? passage.failure()
+                : new DeniedException(passage.denial().policy(), passage.denial().decision());
+    }
+
     void respond(HttpServletRequest request, HttpServletResponse response, HttpAnswer answer) throws IOException {
-        LimitedResponse.report(response, answer.headers());
+        Passage passage = (Passage) request.getAttribute(PASSAGE);
+        LimitedResponse.report(response, answer.headers(), passage == null ? new HashMap<>() : passage.reported());
         responder.respond(request, response, answer);
     }
 

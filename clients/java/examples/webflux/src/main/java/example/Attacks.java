@@ -1,0 +1,270 @@
+package example;
+
+import static io.ratelimitd.spring.OnError.ALLOW;
+import static io.ratelimitd.spring.OnError.DENY;
+
+import io.ratelimitd.spring.RateLimit;
+import java.nio.charset.StandardCharsets;
+import org.springframework.beans.factory.annotation.Autowired;
+import org.springframework.beans.factory.annotation.Qualifier;
+import org.springframework.boot.json.JsonParseException;
+import org.springframework.boot.json.JsonParserFactory;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.http.HttpStatus;
+import org.springframework.http.MediaType;
+import org.springframework.http.ResponseEntity;
+import org.springframework.http.server.reactive.ServerHttpRequest;
+import org.springframework.http.server.reactive.ServerHttpResponse;
+import org.springframework.stereotype.Component;
+import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.PathVariable;
+import org.springframework.web.bind.annotation.PostMapping;
+import org.springframework.web.bind.annotation.RequestBody;
+import org.springframework.web.bind.annotation.RequestMapping;
+import org.springframework.web.bind.annotation.RequestMethod;
+import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.reactive.result.method.RequestMappingInfo;
+import org.springframework.web.reactive.result.method.annotation.RequestMappingHandlerMapping;
+import org.springframework.web.server.WebFilter;
+import reactor.core.publisher.Mono;
+
+/** The routes of clients/conformance/attacks.yaml. What stands around endpoints is a filter in application.yaml. */
+@RestController
+@RequestMapping("/attack")
+class Attacks {
+    private static final MediaType TEXT = new MediaType(MediaType.TEXT_PLAIN, StandardCharsets.UTF_8);
+
+    @Autowired
+    private Accounts accounts;
+
+    private static ResponseEntity<String> say(String line) {
+        return ResponseEntity.ok().contentType(TEXT).body(line + "\n");
+    }
+
+    @RateLimit(policy = "never", onError = DENY)
+    @RequestMapping("/any")
+    ResponseEntity<String> any() {
+        return say("any");
+    }
+
+    @RateLimit(policy = "never", skip = "preflight")
+    @RequestMapping("/preflight")
+    ResponseEntity<String> preflight() {
+        return say("preflight");
+    }
+
+    @RateLimit(policy = "never", key = "header('X-Api-Key')")
+    @GetMapping("/key")
+    ResponseEntity<String> key() {
+        return say("key");
+    }
+
+    @RateLimit(policy = "never", key = "header('X-Api-Key')", onError = ALLOW)
+    @GetMapping("/key-allowed")
+    ResponseEntity<String> keyAllowed() {
+        return say("key-allowed");
+    }
+
+    @RateLimit(policy = "never", key = "header('X-Api-Key')")
+    @GetMapping("/key-said")
+    ResponseEntity<String> keySaid() {
+        return say("key-said");
+    }
+
+    @PostMapping("/json")
+    Mono<ResponseEntity<String>> json(@RequestBody(required = false) Mono<String> body) {
+        return body.defaultIfEmpty("").flatMap(text -> accounts.count(userOf(text))).thenReturn(say("json"));
+    }
+
+    private static String userOf(String body) {
+        try {
+            return JsonParserFactory.getJsonParser().parseMap(body == null ? "" : body).get("user") instanceof String user ? user : null;
+        } catch (JsonParseException e) {
+            return null;
+        }
+    }
+
+    @RateLimit(policy = "never", key = "join(ip, header('X-Api-Key'))")
+    @GetMapping("/parts")
+    ResponseEntity<String> parts() {
+        return say("parts");
+    }
+
+    @RateLimit(policy = "never", key = "param('user')")
+    @GetMapping("/param")
+    ResponseEntity<String> param() {
+        return say("param");
+    }
+
+    @RateLimit(policy = "never", key = "header('X-Exempt') == 'yes' ? NOT_LIMITED : ip")
+    @GetMapping("/exempt")
+    ResponseEntity<String> exempt() {
+        return say("exempt");
+    }
+
+    @RateLimit(policy = "pair", key = "user(header('X-User'))")
+    @GetMapping("/user")
+    ResponseEntity<String> user() {
+        return say("user");
+    }
+
+    @RateLimit(policy = "never", key = "user(#exchange.getAttribute('nobody').name)")
+    @GetMapping("/user-broken")
+    ResponseEntity<String> userBroken() {
+        return say("user-broken");
+    }
+
+    @RateLimit(policy = "pair", key = "user(#exchange.getAttribute('found'))")
+    @GetMapping({"/late-hook"})
+    ResponseEntity<String> lateHook() {
+        return say("late-hook");
+    }
+
+    @RateLimit(policy = "pair", key = "user(#exchange.getAttribute('guarded'))")
+    @GetMapping("/late-guard")
+    ResponseEntity<String> lateGuard() {
+        return say("late-guard");
+    }
+
+    @GetMapping("/raw/{rest}")
+    ResponseEntity<String> raw(@PathVariable String rest) {
+        return say("raw");
+    }
+
+    @RateLimit(policy = "web")
+    @GetMapping("/outer/twice")
+    ResponseEntity<String> twice() {
+        return say("twice");
+    }
+
+    @RateLimit(policy = "web", cost = "5")
+    @GetMapping("/outer/cost")
+    ResponseEntity<String> cost() {
+        return say("cost");
+    }
+
+    @RateLimit(policy = "pair")
+    @GetMapping("/outer/inner")
+    ResponseEntity<String> inner() {
+        return say("inner");
+    }
+
+    @RateLimit(policy = "never", key = "header('X-Api-Key')")
+    @GetMapping("/outer/key")
+    ResponseEntity<String> outerKey() {
+        return say("key");
+    }
+
+    @RateLimit(policy = "never")
+    @GetMapping("/strict/inner")
+    ResponseEntity<String> strict() {
+        return say("inner");
+    }
+
+    @RateLimit(policy = "web", chargeWhen = "5")
+    @GetMapping("/number")
+    ResponseEntity<String> number() {
+        return say("number");
+    }
+
+    @RateLimit(limit = 2, window = "1m")
+    @GetMapping("/names/factory/a")
+    ResponseEntity<String> overloaded(ServerHttpRequest request) {
+        return say("a");
+    }
+
+    @RateLimit(limit = 2, window = "1m")
+    @GetMapping("/names/factory/b")
+    ResponseEntity<String> overloaded(ServerHttpResponse response) {
+        return say("b");
+    }
+
+    @RateLimit(limit = 2, window = "1m")
+    @GetMapping("/names/method")
+    ResponseEntity<String> method() {
+        return say("method");
+    }
+
+    @RateLimit(limit = 2, window = "1m")
+    @PostMapping("/names/method")
+    ResponseEntity<String> methodToo() {
+        return say("method");
+    }
+
+    @RateLimit(limit = 2, window = "1m")
+    @RequestMapping(path = "/names/both", method = {RequestMethod.GET, RequestMethod.POST})
+    ResponseEntity<String> both() {
+        return say("both");
+    }
+
+    @RateLimit(limit = 2, window = "1m")
+    @GetMapping("/names/item/{id}")
+    ResponseEntity<String> item(@PathVariable String id) {
+        return say("item");
+    }
+
+    @RateLimit(limit = 2, window = "1m", endpoint = "shared")
+    @GetMapping("/names/shared-a")
+    ResponseEntity<String> sharedA() {
+        return say("shared-a");
+    }
+
+    @RateLimit(limit = 2, window = "1m", endpoint = "shared")
+    @GetMapping("/names/shared-b")
+    ResponseEntity<String> sharedB() {
+        return say("shared-b");
+    }
+
+    @RateLimit(limitExpression = "param('limit')", window = "1m", key = "'moves'")
+    @GetMapping("/moves")
+    ResponseEntity<String> moves() {
+        return say("moves");
+    }
+
+    /** Two objects of one class, and one module at two places. */
+    static final class Module {
+        private final String line;
+
+        Module(String line) {
+            this.line = line;
+        }
+
+        @RateLimit(limit = 2, window = "1m")
+        public ResponseEntity<String> get() {
+            return say(line);
+        }
+    }
+
+    @Autowired
+    void map(@Qualifier("requestMappingHandlerMapping") RequestMappingHandlerMapping mapping) throws NoSuchMethodException {
+        for (String path : new String[] {"lambda/a", "lambda/b", "mounted-a/x", "mounted-b/x"})
+            mapping.registerMapping(RequestMappingInfo.paths("/attack/names/" + path).methods(RequestMethod.GET).build(), new Module(path.substring(path.length() - 1)),
+                    Module.class.getMethod("get"));
+    }
+
+    /** The body of a request is known to its handler, so a limit by it is at what the handler calls. */
+    @Component
+    public static class Accounts {
+        @RateLimit(policy = "never", key = "#user")
+        public Mono<Void> count(String user) {
+            return Mono.empty();
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    static class Layers {
+        /** Behind the limiter's filter. */
+        @Bean
+        WebFilter finds() {
+            return (exchange, chain) -> {
+                String user = exchange.getRequest().getHeaders().getFirst("X-User");
+                boolean isGuarded = exchange.getRequest().getPath().value().equals("/attack/late-guard");
+                if (user != null) exchange.getAttributes().put(isGuarded ? "guarded" : "found", user);
+                if (user != null || !isGuarded) return chain.filter(exchange);
+                exchange.getResponse().setStatusCode(HttpStatus.UNAUTHORIZED);
+                return exchange.getResponse().setComplete();
+            };
+        }
+    }
+}

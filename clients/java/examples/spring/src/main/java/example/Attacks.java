@@ -2,6 +2,13 @@ package example;
 
 import static io.ratelimitd.spring.OnError.ALLOW;
 import static io.ratelimitd.spring.OnError.DENY;
+import static org.springframework.web.bind.annotation.RequestMethod.DELETE;
+import static org.springframework.web.bind.annotation.RequestMethod.GET;
+import static org.springframework.web.bind.annotation.RequestMethod.HEAD;
+import static org.springframework.web.bind.annotation.RequestMethod.OPTIONS;
+import static org.springframework.web.bind.annotation.RequestMethod.PATCH;
+import static org.springframework.web.bind.annotation.RequestMethod.POST;
+import static org.springframework.web.bind.annotation.RequestMethod.PUT;
 
 import io.ratelimitd.spring.RateLimit;
 import jakarta.servlet.FilterChain;
@@ -16,6 +23,7 @@ import org.springframework.boot.json.JsonParseException;
 import org.springframework.boot.json.JsonParserFactory;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Profile;
 import org.springframework.http.MediaType;
 import org.springframework.http.ResponseEntity;
 import org.springframework.stereotype.Component;
@@ -24,17 +32,18 @@ import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RequestMapping;
-import org.springframework.web.bind.annotation.RequestMethod;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.filter.OncePerRequestFilter;
 import org.springframework.web.servlet.HandlerInterceptor;
 import org.springframework.web.servlet.ModelAndView;
+import org.springframework.web.servlet.config.annotation.CorsRegistry;
 import org.springframework.web.servlet.config.annotation.InterceptorRegistry;
 import org.springframework.web.servlet.config.annotation.WebMvcConfigurer;
 import org.springframework.web.servlet.mvc.method.RequestMappingInfo;
 import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandlerMapping;
 
-/** The routes of clients/conformance/attacks.yaml. What stands around endpoints is a filter in application.yaml. */
+/** The routes of clients/conformance/attacks.yaml. What stands around endpoints is a filter in application-attacks.yaml. */
+@Profile("attacks")
 @RestController
 @RequestMapping("/attack")
 class Attacks {
@@ -47,14 +56,15 @@ class Attacks {
         return ResponseEntity.ok().contentType(TEXT).body(line + "\n");
     }
 
+    /** Spring itself answers OPTIONS, unless a handler names it. */
     @RateLimit(policy = "never", onError = DENY)
-    @RequestMapping("/any")
+    @RequestMapping(path = "/any", method = {GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS})
     ResponseEntity<String> any() {
         return say("any");
     }
 
     @RateLimit(policy = "never", skip = "preflight")
-    @RequestMapping("/preflight")
+    @RequestMapping(path = "/preflight", method = {GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS})
     ResponseEntity<String> preflight() {
         return say("preflight");
     }
@@ -191,7 +201,7 @@ class Attacks {
         return say("inner");
     }
 
-    @RateLimit(policy = "web", chargeWhen = "5")
+    @RateLimit(policy = "web", chargeWhen = "#status == 200 ? 5 : 0")
     @GetMapping("/number")
     ResponseEntity<String> number() {
         return say("number");
@@ -222,7 +232,7 @@ class Attacks {
     }
 
     @RateLimit(limit = 2, window = "1m")
-    @RequestMapping(path = "/names/both", method = {RequestMethod.GET, RequestMethod.POST})
+    @RequestMapping(path = "/names/both", method = {GET, POST})
     ResponseEntity<String> both() {
         return say("both");
     }
@@ -268,12 +278,13 @@ class Attacks {
     @Autowired
     void map(@Qualifier("requestMappingHandlerMapping") RequestMappingHandlerMapping mapping) throws NoSuchMethodException {
         for (String path : new String[] {"lambda/a", "lambda/b", "mounted-a/x", "mounted-b/x"})
-            mapping.registerMapping(RequestMappingInfo.paths("/attack/names/" + path).methods(RequestMethod.GET)
+            mapping.registerMapping(RequestMappingInfo.paths("/attack/names/" + path).methods(GET)
                     .options(mapping.getBuilderConfiguration()).build(), new Module(path.substring(path.length() - 1)),
                     Module.class.getMethod("get"));
     }
 
     /** The body of a request is known to its handler, so a limit by it is at what the handler calls. */
+    @Profile("attacks")
     @Component
     public static class Accounts {
         @RateLimit(policy = "never", key = "#user")
@@ -281,8 +292,15 @@ class Attacks {
         }
     }
 
+    @Profile("attacks")
     @Configuration(proxyBeanMethods = false)
     static class Layers implements WebMvcConfigurer {
+        /** Spring answers the preflights of others itself: without this, version 7 with 200, and no handler runs. */
+        @Override
+        public void addCorsMappings(CorsRegistry registry) {
+            registry.addMapping("/attack/any").allowedOrigins("https://trusted.example");
+        }
+
         /** Behind the limiter's filter. */
         @Bean
         OncePerRequestFilter finds() {

@@ -26,7 +26,9 @@ public class Service {
     private static final MediaType TEXT = new MediaType(MediaType.TEXT_PLAIN, StandardCharsets.UTF_8);
 
     public static void main(String[] args) {
-        SpringApplication.run(Service.class, args);
+        SpringApplication app = new SpringApplication(Service.class);
+        app.setAdditionalProfiles("attacks");
+        app.run(args);
         System.out.println("ready");
     }
 

@@ -22,13 +22,20 @@ import io.ratelimitd.spring.RateLimitErrorHandler;
 import io.ratelimitd.spring.WebContext;
 import io.ratelimitd.testing.FakeLimiter;
 import io.ratelimitd.testing.TestDaemon;
+import jakarta.servlet.DispatcherType;
+import jakarta.servlet.FilterChain;
+import jakarta.servlet.ServletException;
+import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
+import jakarta.servlet.http.HttpServletRequestWrapper;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.reflect.Method;
+import java.net.Socket;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.security.Principal;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -42,11 +49,16 @@ import org.junit.jupiter.api.extension.RegisterExtension;
 import org.slf4j.LoggerFactory;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.web.servlet.ServletRegistrationBean;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.http.ResponseEntity;
 import org.springframework.stereotype.Controller;
 import org.springframework.web.bind.annotation.GetMapping;
+import org.springframework.web.bind.annotation.RequestMapping;
+import org.springframework.web.bind.annotation.RequestMethod;
 import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.filter.OncePerRequestFilter;
 import org.springframework.web.servlet.mvc.method.annotation.StreamingResponseBody;
 
 /** What the starter does with declarations of every kind, and what it refuses at the start. */
@@ -135,14 +147,165 @@ class StarterTest {
         for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get("/own").statusCode());
     }
 
-    @Test
-    void preflightsAreNotLimited() {
-        Http http = start(with(OfClass.class), "--ratelimitd.filters[0].pattern=/**", "--ratelimitd.filters[0].policy=two");
-        for (int i = 0; i < 3; i++)
-            http.send(HttpRequest.newBuilder(http.uri("/free")).method("OPTIONS", HttpRequest.BodyPublishers.noBody())
-                    .header("Access-Control-Request-Method", "GET").build());
+    @RestController
+    static class Options {
+        @RateLimit(policy = "two")
+        @RequestMapping(path = "/options", method = {RequestMethod.OPTIONS, RequestMethod.POST})
+        String options() {
+            return "options";
+        }
 
-        assertEquals(200, http.get("/free").statusCode());
+        @RateLimit(policy = "two", key = "'skips'", skip = "#preflight")
+        @RequestMapping(path = "/skips", method = {RequestMethod.OPTIONS, RequestMethod.POST})
+        String skips() {
+            return "skips";
+        }
+    }
+
+    @Test
+    void aForgedPreflightIsCounted() {
+        Http http = start(with(Options.class));
+        for (String path : List.of("/options", "/skips")) {
+            HttpRequest forged = HttpRequest.newBuilder(http.uri(path)).method("OPTIONS", HttpRequest.BodyPublishers.noBody())
+                    .header("Access-Control-Request-Method", "x").build();
+            for (int status : new int[] {200, 200, 429}) assertEquals(status, http.send(forged).statusCode(), path);
+        }
+    }
+
+    /** A servlet next to Spring MVC, as the Servlet API has it. */
+    @Configuration
+    static class PlainServlet {
+        @Bean
+        ServletRegistrationBean<HttpServlet> plain() {
+            return new ServletRegistrationBean<>(new HttpServlet() {
+                private static final long serialVersionUID = 1L;
+
+                @Override
+                protected void doGet(HttpServletRequest request, HttpServletResponse response) throws IOException, ServletException {
+                    boolean isIncluded = request.getDispatcherType() == DispatcherType.INCLUDE;
+                    String path = isIncluded ? "/x" : request.getPathInfo(); /* that of the one that includes */
+                    if ("/forward".equals(path)) request.getRequestDispatcher("/raw/x").forward(request, response);
+                    else if ("/include".equals(path)) request.getRequestDispatcher("/raw/x").include(request, response);
+                    else if ("/async".equals(path)) request.startAsync().dispatch("/raw/x");
+                    else response.getWriter().write("raw");
+                }
+            }, "/raw/*", "/free/*") {
+                {
+                    setAsyncSupported(true);
+                }
+            };
+        }
+    }
+
+    @Test
+    void noSpellingOfAPathPassesAFilter() throws IOException {
+        Http http = start(with(PlainServlet.class), "--ratelimitd.filters[0].pattern=/raw/**", "--ratelimitd.filters[0].limit=0",
+                "--ratelimitd.filters[0].window=1m", "--ratelimitd.filters[0].exclude=/raw/free/**", "--ratelimitd.verify=false");
+        assertEquals("raw", http.get("/free/x").body());
+        for (String path : List.of("/raw/x", "//raw/x", "/raw//x", "/free/../raw/x", "/raw/free/../x", "/./raw/x", "/%72aw/x",
+                "/raw;a=1/x", "/raw/x;a=1", "/raw/x/", "/raw/free/..;a=1/x", "/raw/free/%2e%2e/x", "/raw/%66ree/../x"))
+            assertFalse(raw(http, path).contains("raw\r\n0") || raw(http, path).endsWith("raw"), path);
+    }
+
+    /** No client library changes the path. */
+    private static String raw(Http http, String path) throws IOException {
+        try (Socket socket = new Socket("127.0.0.1", http.uri("/").getPort())) {
+            socket.getOutputStream().write(("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").getBytes());
+            return new String(socket.getInputStream().readAllBytes());
+        }
+    }
+
+    @Test
+    void aFilterSeesForwardsIncludesAndDispatches() {
+        for (String way : List.of("forward", "include", "async")) {
+            Http http = start(with(PlainServlet.class), "--ratelimitd.filters[0].pattern=/raw/x", "--ratelimitd.filters[0].policy=two",
+                    "--ratelimitd.filters[0].key='" + way + "'");
+            for (int status : new int[] {200, 200}) assertEquals(status, http.get("/free/" + way).statusCode(), way);
+            assertTrue(http.get("/free/" + way).statusCode() >= 429, way);
+        }
+    }
+
+    @Controller
+    static class Forwarding {
+        @GetMapping("/forward")
+        String forward() {
+            return "forward:/target";
+        }
+
+        @GetMapping("/include")
+        void include(HttpServletRequest request, HttpServletResponse response) throws Exception {
+            request.getRequestDispatcher("/target").include(request, response);
+        }
+
+        @RateLimit(policy = "wide", key = "'outer'")
+        @GetMapping("/outer")
+        String outer() {
+            return "forward:/target";
+        }
+
+        @RateLimit(policy = "one", slot = true, key = "'held'")
+        @GetMapping("/held")
+        String held() {
+            return "forward:/target";
+        }
+
+        @RateLimit(policy = "two", key = "'target'")
+        @GetMapping("/target")
+        ResponseEntity<String> target() {
+            return ResponseEntity.ok("target");
+        }
+    }
+
+    @Test
+    void aForwardIsLimitedAtItsTargetAndWhatWasTakenBeforeGoesBack() {
+        for (String path : List.of("/forward", "/include", "/outer", "/held")) {
+            Http http = start(with(Forwarding.class));
+            for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get(path).statusCode(), path);
+            assertEquals(429, http.get("/target").statusCode(), path);
+            waitForNoSlot();
+            stop();
+            daemon.advance(Duration.ofMinutes(1));
+        }
+        /* two of three requests to /outer */
+        assertEquals(98, daemon.client().peek("wide", "outer").remaining());
+    }
+
+    @RestController
+    static class Principals {
+        @RateLimit(policy = "two", key = "user")
+        @GetMapping("/who")
+        String who() {
+            return "who";
+        }
+    }
+
+    @Configuration
+    static class FindsUsers {
+        @Bean
+        OncePerRequestFilter users() {
+            return new OncePerRequestFilter() {
+                @Override
+                protected void doFilterInternal(HttpServletRequest request, HttpServletResponse response, FilterChain chain)
+                        throws ServletException, IOException {
+                    String user = request.getHeader("X-User");
+                    chain.doFilter(user == null ? request : new HttpServletRequestWrapper(request) {
+                        @Override
+                        public Principal getUserPrincipal() {
+                            return () -> user;
+                        }
+                    }, response);
+                }
+            };
+        }
+    }
+
+    @Test
+    void aUserThatNothingLooksForIsAnError() {
+        assertEquals(500, start(with(Principals.class)).get("/who").statusCode());
+
+        Http http = start(with(Principals.class, FindsUsers.class));
+        for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get("/who").statusCode());
+        for (int status : new int[] {200, 200, 429}) assertEquals(status, http.get("/who", "X-User", "eve").statusCode());
     }
 
     @Test
@@ -655,7 +818,7 @@ class StarterTest {
         int before = FAKE.calls().size();
         start(with(Inline.class, Faked.class), "--spring.application.name=shop").get("/");
 
-        assertEquals(List.of("shop|starter.StarterTest$Inline-get|127.0.0.1"),
+        assertEquals(List.of("shop|GET /|127.0.0.1"),
                 FAKE.calls().stream().skip(before).map(FakeLimiter.Asked::key).toList());
     }
 
@@ -808,8 +971,56 @@ class StarterTest {
         }
     }
 
+    @RestController
+    static class BadPath {
+        @RateLimit(policy = "two", key = "path('misspelt')")
+        @GetMapping("/q/{id}")
+        String get() {
+            return "";
+        }
+    }
+
+    @RestController
+    static class EqualNames {
+        @RateLimit(limit = 1, window = "5s", endpoint = "GET /second")
+        @GetMapping("/first")
+        String first() {
+            return "";
+        }
+
+        @RateLimit(limit = 1, window = "5s")
+        @GetMapping("/second")
+        String second() {
+            return "";
+        }
+    }
+
+    static class Counted {
+        @RateLimit(limit = 1, window = "5s", key = "'all'")
+        public void run() {
+        }
+    }
+
+    @Configuration
+    static class TwoOfOneClass {
+        @Bean
+        Counted one() {
+            return new Counted();
+        }
+
+        @Bean
+        Counted other() {
+            return new Counted();
+        }
+    }
+
     @Test
     void mistakesStopTheStartAndAreNamed() {
+        assertContains("has no variable `misspelt`; it has id", refused(with(BadPath.class)));
+        assertContains("`GET /second`", refused(with(EqualNames.class)));
+        assertContains("the beans one and other", refused(with(TwoOfOneClass.class)));
+        assertContains("no variable `id` there", refused(with(), "--ratelimitd.filters[0].pattern=/q/{id}",
+                "--ratelimitd.filters[0].policy=two", "--ratelimitd.filters[0].key=path('id')"));
         assertContains("has no policy tow", refused(with(Misspelt.class)));
         assertContains("inline: {allow: true}", refused(with(Inline.class)));
         assertContains("@RateLimit at starter.StarterTest$BadSyntax.get", refused(with(BadSyntax.class)));

@@ -2,6 +2,13 @@ package example;
 
 import static io.ratelimitd.spring.OnError.ALLOW;
 import static io.ratelimitd.spring.OnError.DENY;
+import static org.springframework.web.bind.annotation.RequestMethod.DELETE;
+import static org.springframework.web.bind.annotation.RequestMethod.GET;
+import static org.springframework.web.bind.annotation.RequestMethod.HEAD;
+import static org.springframework.web.bind.annotation.RequestMethod.OPTIONS;
+import static org.springframework.web.bind.annotation.RequestMethod.PATCH;
+import static org.springframework.web.bind.annotation.RequestMethod.POST;
+import static org.springframework.web.bind.annotation.RequestMethod.PUT;
 
 import io.ratelimitd.spring.RateLimit;
 import java.nio.charset.StandardCharsets;
@@ -11,6 +18,8 @@ import org.springframework.boot.json.JsonParseException;
 import org.springframework.boot.json.JsonParserFactory;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.context.annotation.Profile;
+import org.springframework.core.io.buffer.DataBufferUtils;
 import org.springframework.http.HttpStatus;
 import org.springframework.http.MediaType;
 import org.springframework.http.ResponseEntity;
@@ -20,16 +29,17 @@ import org.springframework.stereotype.Component;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.PostMapping;
-import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RequestMapping;
-import org.springframework.web.bind.annotation.RequestMethod;
 import org.springframework.web.bind.annotation.RestController;
+import org.springframework.web.reactive.config.CorsRegistry;
+import org.springframework.web.reactive.config.WebFluxConfigurer;
 import org.springframework.web.reactive.result.method.RequestMappingInfo;
 import org.springframework.web.reactive.result.method.annotation.RequestMappingHandlerMapping;
 import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Mono;
 
-/** The routes of clients/conformance/attacks.yaml. What stands around endpoints is a filter in application.yaml. */
+/** The routes of clients/conformance/attacks.yaml. What stands around endpoints is a filter in application-attacks.yaml. */
+@Profile("attacks")
 @RestController
 @RequestMapping("/attack")
 class Attacks {
@@ -42,14 +52,15 @@ class Attacks {
         return ResponseEntity.ok().contentType(TEXT).body(line + "\n");
     }
 
+    /** Spring itself answers OPTIONS, unless a handler names it. */
     @RateLimit(policy = "never", onError = DENY)
-    @RequestMapping("/any")
+    @RequestMapping(path = "/any", method = {GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS})
     ResponseEntity<String> any() {
         return say("any");
     }
 
     @RateLimit(policy = "never", skip = "preflight")
-    @RequestMapping("/preflight")
+    @RequestMapping(path = "/preflight", method = {GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS})
     ResponseEntity<String> preflight() {
         return say("preflight");
     }
@@ -73,7 +84,12 @@ class Attacks {
     }
 
     @PostMapping("/json")
-    Mono<ResponseEntity<String>> json(@RequestBody(required = false) Mono<String> body) {
+    Mono<ResponseEntity<String>> json(ServerHttpRequest request) {
+        Mono<String> body = DataBufferUtils.join(request.getBody()).map(bytes -> {
+            String text = bytes.toString(StandardCharsets.UTF_8);
+            DataBufferUtils.release(bytes);
+            return text;
+        });
         return body.defaultIfEmpty("").flatMap(text -> accounts.count(userOf(text))).thenReturn(say("json"));
     }
 
@@ -162,7 +178,7 @@ class Attacks {
         return say("inner");
     }
 
-    @RateLimit(policy = "web", chargeWhen = "5")
+    @RateLimit(policy = "web", chargeWhen = "#status == 200 ? 5 : 0")
     @GetMapping("/number")
     ResponseEntity<String> number() {
         return say("number");
@@ -193,7 +209,7 @@ class Attacks {
     }
 
     @RateLimit(limit = 2, window = "1m")
-    @RequestMapping(path = "/names/both", method = {RequestMethod.GET, RequestMethod.POST})
+    @RequestMapping(path = "/names/both", method = {GET, POST})
     ResponseEntity<String> both() {
         return say("both");
     }
@@ -239,11 +255,12 @@ class Attacks {
     @Autowired
     void map(@Qualifier("requestMappingHandlerMapping") RequestMappingHandlerMapping mapping) throws NoSuchMethodException {
         for (String path : new String[] {"lambda/a", "lambda/b", "mounted-a/x", "mounted-b/x"})
-            mapping.registerMapping(RequestMappingInfo.paths("/attack/names/" + path).methods(RequestMethod.GET).build(), new Module(path.substring(path.length() - 1)),
+            mapping.registerMapping(RequestMappingInfo.paths("/attack/names/" + path).methods(GET).build(), new Module(path.substring(path.length() - 1)),
                     Module.class.getMethod("get"));
     }
 
     /** The body of a request is known to its handler, so a limit by it is at what the handler calls. */
+    @Profile("attacks")
     @Component
     public static class Accounts {
         @RateLimit(policy = "never", key = "#user")
@@ -252,8 +269,15 @@ class Attacks {
         }
     }
 
+    @Profile("attacks")
     @Configuration(proxyBeanMethods = false)
-    static class Layers {
+    static class Layers implements WebFluxConfigurer {
+        /** Spring answers the preflights of others itself: without this, version 7 with 200, and no handler runs. */
+        @Override
+        public void addCorsMappings(CorsRegistry registry) {
+            registry.addMapping("/attack/any").allowedOrigins("https://trusted.example");
+        }
+
         /** Behind the limiter's filter. */
         @Bean
         WebFilter finds() {

@@ -143,14 +143,14 @@ class ReactiveTest {
     }
 
     @Test
-    void preflightsAreNotLimited() {
+    void aForgedPreflightIsCounted() {
         ConfigurableApplicationContext app = start(List.of(Handlers.class), "--ratelimitd.filters[0].pattern=/**",
                 "--ratelimitd.filters[0].policy=two");
         for (int i = 0; i < 3; i++)
             send(app, HttpRequest.newBuilder().method("OPTIONS", HttpRequest.BodyPublishers.noBody())
                     .header("Access-Control-Request-Method", "GET"), "/two");
 
-        assertEquals(200, get(app, "/two"));
+        assertEquals(429, get(app, "/two"));
     }
 
     @Test

@@ -76,6 +76,14 @@ final class Declarations {
         return "@RateLimit at " + type.getName() + "." + method.getName();
     }
 
+    /** Has it a limit of its own whose name is that of the method? */
+    static boolean countByName(Class<?> type) {
+        List<RateLimit> all = new ArrayList<>(annotations(type));
+        methods(type).forEach(method -> all.addAll(annotations(method)));
+        return all.stream().anyMatch(limit -> limit.endpoint().isEmpty()
+                && (limit.policy().isEmpty() ? limit.policyExpression().isEmpty() : limit.policy().contains("/")));
+    }
+
     /** As the preset endpoint-window has it. */
     static String handler(Class<?> type, Method method) {
         return type.getName() + "-" + method.getName();

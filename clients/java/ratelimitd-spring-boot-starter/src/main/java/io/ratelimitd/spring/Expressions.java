@@ -65,8 +65,8 @@ final class Expressions {
 
     private static void checkValue(Object value, Class<?> type) {
         if (value == null) return;
-        if (type == Object.class ? !(value instanceof Boolean || value instanceof Number) : !type.isInstance(value))
-            throw new IllegalArgumentException("it is " + (type == Boolean.class || type == Object.class ? "not true or false"
+        if (!type.isInstance(value))
+            throw new IllegalArgumentException("it is " + (type == Boolean.class ? "not true or false"
                     : type == String.class ? "a number, not text" : "not a number"));
         if (value instanceof Number number && number.longValue() < 0) throw new IllegalArgumentException("it is negative");
     }

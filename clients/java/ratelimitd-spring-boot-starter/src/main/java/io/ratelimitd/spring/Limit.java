@@ -60,7 +60,7 @@ record Limit(String where, String endpoint, Declared declared, Policy policy, Ma
                 parsed(declared.key(), expressions, where + ", key", String.class),
                 parsed(declared.cost(), expressions, where + ", cost", Number.class),
                 parsed(declared.skip(), expressions, where + ", skip", Boolean.class),
-                parsed(declared.chargeWhen(), expressions.with("status"), where + ", chargeWhen", Object.class));
+                parsed(declared.chargeWhen(), expressions.with("status"), where + ", chargeWhen", Boolean.class));
     }
 
     private static SpelExpression parsed(String text, Expressions expressions, String where, Class<?> type) {

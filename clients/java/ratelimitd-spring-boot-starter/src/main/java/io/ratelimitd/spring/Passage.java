@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.commons.logging.Log;
@@ -182,27 +183,31 @@ final class Passage {
                 .forEach(Passage::giveBack);
     }
 
-    /** The status is certain: charges what depends on it, or gives it back. Waits for nothing; only the first counts. */
-    synchronized void settle(int status) {
-        if (!settled.compareAndSet(false, true)) return;
+    /** The status is certain: charges what depends on it, or gives it back. Only the first counts. It is completed when the
+     * daemon has charged it, or has not answered. */
+    synchronized CompletableFuture<Void> settle(int status) {
+        CompletableFuture<Void> all = CompletableFuture.completedFuture(null);
+        if (!settled.compareAndSet(false, true)) return all;
         for (Asked one : asked)
-            if (one.isTaken && one.reservation != null) settle(one, units(one, status));
+            if (one.isTaken && one.reservation != null)
+                all = all.thenCombine(settle(one, units(one, status)), (before, nothing) -> null);
+        return all;
     }
 
-    private void settle(Asked one, long units) {
+    private CompletableFuture<Void> settle(Asked one, long units) {
         if (units == 0) {
             giveBack(one);
-            return;
+            return CompletableFuture.completedFuture(null);
         }
         one.isTaken = false;
         long beyond = units - one.check.cost();
         Reservation reservation = one.reservation;
-        reservation.settleAsync(units).thenAccept(after -> {
+        return reservation.settleAsync(units).thenAccept(after -> {
             long more = reservation.id().isEmpty() ? after.granted() : after.charged();
             if (more < beyond && TOO_FEW.add(one.limit))
                 LOG.warn(one.limit.where() + ": chargeWhen gave " + units + " units, and " + (one.check.cost() + more)
                         + " were left to charge; a policy with debt charges all of them");
-        });
+        }).exceptionally(unavailable -> null);
     }
 
     /** What a conditional limit is charged in the end. */

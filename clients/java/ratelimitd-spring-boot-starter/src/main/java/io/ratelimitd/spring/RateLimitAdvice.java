@@ -34,6 +34,7 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
 
     private final transient ObjectProvider<Guard> guard;
     private final transient ObjectProvider<Policies> policies;
+    private final transient Map<Class<?>, String> beans = new ConcurrentHashMap<>(); /* the first name of each class */
     private final transient Map<MethodClassKey, List<Limit>> limits = new ConcurrentHashMap<>();
 
     RateLimitAdvice(ObjectProvider<Guard> guard, ObjectProvider<Policies> policies) {
@@ -52,6 +53,18 @@ final class RateLimitAdvice extends AbstractBeanFactoryAwareAdvisingPostProcesso
     protected boolean isEligible(Class<?> type) {
         return !AnnotatedElementUtils.hasAnnotation(type, Controller.class) && Declarations.areAt(type)
                 && super.isEligible(type);
+    }
+
+    /** @throws InvalidLimitException another bean of this class would have the same counters */
+    @Override
+    protected boolean isEligible(Object bean, String name) {
+        boolean isLimited = super.isEligible(bean, name);
+        Class<?> type = ClassUtils.getUserClass(bean);
+        String other = isLimited ? beans.putIfAbsent(type, name) : null;
+        if (other != null && !other.equals(name) && Declarations.countByName(type))
+            throw new InvalidLimitException("@RateLimit at " + type.getName(), "the beans " + other + " and " + name
+                    + " have limits of the same name, so they would share counters: write `endpoint`, or use a policy");
+        return isLimited;
     }
 
     /** Reads them when the bean is made, so that a mistake stops the start. */

@@ -2,6 +2,7 @@ package io.ratelimitd.spring;
 
 import io.ratelimitd.http.HttpAnswer;
 import jakarta.servlet.DispatcherType;
+import jakarta.servlet.ServletException;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
@@ -21,7 +22,8 @@ record RateLimitExceptionResolver(WebGuard guard, Answers answers) implements Ha
     public ModelAndView resolveException(HttpServletRequest request, HttpServletResponse response, Object handler,
                                          Exception error) {
         if (request.getDispatcherType() == DispatcherType.INCLUDE) return null; /* the request that includes is answered */
-        HttpAnswer answer = answers.refusal(error, request.getHeader("Accept"));
+        boolean isOfInclude = error instanceof ServletException && error.getCause() != null;
+        HttpAnswer answer = answers.refusal(isOfInclude ? error.getCause() : error, request.getHeader("Accept"));
         if (answer == null || response.isCommitted()) return null;
         try {
             guard.respond(request, response, answer);

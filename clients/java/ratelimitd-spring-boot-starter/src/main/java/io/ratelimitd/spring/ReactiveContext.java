@@ -6,12 +6,14 @@ import java.security.Principal;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.springframework.context.ApplicationContext;
 import org.springframework.util.ClassUtils;
 import org.springframework.util.LinkedMultiValueMap;
 import org.springframework.util.MultiValueMap;
 import org.springframework.web.reactive.HandlerMapping;
 import org.springframework.web.server.ServerWebExchange;
 import org.springframework.web.server.ServerWebExchangeDecorator;
+import org.springframework.web.server.WebFilter;
 import reactor.core.publisher.Mono;
 
 /** A request of WebFlux in expressions; it is `#request`, too, and the whole is `#exchange`. */
@@ -67,7 +69,8 @@ public final class ReactiveContext extends RequestContext {
         return login.isEmpty() ? null : login;
     }
 
-    /** A filter that finds users answers in place of the exchange, as Spring Security's does. */
+    /** A filter that finds users answers in place of the exchange, as Spring Security's does. One of the application may do so
+     * only for those that it knows. */
     @Override
     boolean hasUserLayer() {
         ServerWebExchange one = exchange;
@@ -76,7 +79,9 @@ public final class ReactiveContext extends RequestContext {
             if (type != ServerWebExchangeDecorator.class) return true;
             one = decorator.getDelegate();
         }
-        return false;
+        ApplicationContext application = exchange.getApplicationContext();
+        return application == null || application.getBeanProvider(WebFilter.class).stream()
+                .anyMatch(filter -> isOfApplication(filter.getClass().getName()));
     }
 
     @Override

@@ -82,7 +82,7 @@ final class ReactiveGuard {
         if (refusal != null) return respond(exchange, refusal).then(Mono.empty());
 
         report(exchange.getResponse(), answers.fields(passage), passage.reported());
-        exchange.getResponse().beforeCommit(() -> Mono.fromRunnable(() -> passage.settle(status(exchange))));
+        exchange.getResponse().beforeCommit(() -> Mono.fromFuture(() -> passage.settle(status(exchange)), true));
         return goesOn.get();
     }
 

@@ -3,6 +3,7 @@ package io.ratelimitd.spring;
 import io.ratelimitd.http.ClientAddress;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /** In the expressions of a handler or filter: `ip`, `user`, `header('X-Tenant')`, `param('user')`, `path('id')`. */
 public abstract class RequestContext extends CallContext {
@@ -77,6 +78,11 @@ public abstract class RequestContext extends CallContext {
         return getIp();
     }
 
-    /** Does anything in front of the limit find out who is logged in? */
+    /** Is it a filter that the application has written, not one of Spring, its server or this starter? */
+    static boolean isOfApplication(String filter) {
+        return Stream.of("org.springframework.", "org.apache.", "io.ratelimitd.spring.").noneMatch(filter::startsWith);
+    }
+
+    /** May anything in front of the limit find out who is logged in? */
     abstract boolean hasUserLayer();
 }

@@ -50,7 +50,8 @@ public final class WebContext extends RequestContext {
         return user == null ? request.getRemoteUser() : user.getName();
     }
 
-    /** A filter that finds users answers in place of the request, as Spring Security's does. */
+    /** A filter that finds users answers in place of the request, as Spring Security's does. One of the application may do so
+     * only for those that it knows. */
     @Override
     boolean hasUserLayer() {
         ServletRequest one = request;
@@ -60,7 +61,8 @@ public final class WebContext extends RequestContext {
                     return true;
             one = wrapper.getRequest();
         }
-        return false;
+        return request.getServletContext().getFilterRegistrations().values().stream()
+                .anyMatch(filter -> isOfApplication(filter.getClassName()));
     }
 
     @Override

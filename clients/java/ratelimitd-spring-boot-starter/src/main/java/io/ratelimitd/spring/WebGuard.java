@@ -51,7 +51,7 @@ final class WebGuard {
         }
         LimitedResponse.report(response, answers.fields(passage), passage.reported());
         LimitedResponse watch = WebUtils.getNativeResponse(response, LimitedResponse.class);
-        if (watch != null) watch.beforeBody(passage::settle); /* without it, the end of the call settles */
+        if (watch != null) watch.beforeBody(status -> passage.settle(status).join()); /* without it, the end of the call settles */
         return passage;
     }
 

@@ -20,8 +20,11 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -226,5 +229,30 @@ class ClientTest {
                 }).build()) {
             assertTrue(hooked.check("five", "k").allowed());
         }
+    }
+
+    @Test
+    void asynchronousCallsRunInAHandfulOfThreads() {
+        Set<String> threads = ConcurrentHashMap.newKeySet();
+        List<CompletableFuture<Void>> calls = new ArrayList<>();
+        for (int i = 0; i < 2000; i++)
+            calls.add(client.checkAsync("many", "threads" + i).thenAccept(decision -> threads.add(Thread.currentThread().getName())));
+        CompletableFuture.allOf(calls.toArray(CompletableFuture[]::new)).join();
+
+        threads.remove(Thread.currentThread().getName()); /* of what was answered at once */
+        assertTrue(threads.size() <= Math.max(2, Runtime.getRuntime().availableProcessors()) + 1, threads.toString());
+        assertTrue(threads.stream().allMatch(name -> name.startsWith("ratelimitd-")), threads.toString());
+    }
+
+    @Test
+    void anIdIsSentToDaemonsThatTakeIt() {
+        Policy moving = Policy.of(5, "1m").withId("GET /x");
+
+        assertTrue(client.check(Check.of(moving, "k", 1)).allowed()); /* one that does not take it gets none */
+        assertEquals("GET /x", moving.settings().get("id"));
+        assertEquals(moving, moving.withId("another"));
+        assertEquals(Policy.inline(Map.of("algorithm", "token_bucket", "limit", 1, "window", "1m", "burst", 2)),
+                Policy.inline(Map.of("algorithm", "token_bucket", "limit", 1, "window", "1m", "burst", 2)).withId("GET /x"));
+        assertTrue(((String) Policy.of(5, "1m").withId("x".repeat(300)).settings().get("id")).length() <= 256);
     }
 }

@@ -305,7 +305,6 @@ int report_stats(FILE *out, struct pull answer, const struct asked *asked)
     }
     fprintf(out, "connections      %" PRId64 "\n", words_number(answer, "connections", 0));
     int64_t n_errors = words_number(answer, "request_errors", 0);
-    fprintf(out, "request errors   %" PRId64 "%s\n", n_errors,
-            n_errors > 0 ? ", the log has the last ones of each kind" : "");
+    if (n_errors > 0) fprintf(out, "request errors   %" PRId64 ", the log has the last ones of each kind\n", n_errors);
     return 0;
 }

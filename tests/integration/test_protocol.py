@@ -183,7 +183,7 @@ def test_hello_lists_only_features_that_the_protocol_defines(client):
     table = text.partition("#### Features")[2].partition("### check")[0]
     defined = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     features = client.call("hello")["features"]
-    assert len(set(features)) == len(features) and set(features) == {"name", "reserve_inline", "abandon"} <= set(defined)
+    assert len(set(features)) == len(features) and set(features) == {"name", "reserve_inline", "abandon", "id"} <= set(defined)
 
 
 def test_ping_version_policies_stats(client):

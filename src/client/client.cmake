@@ -8,14 +8,12 @@
 
 # For ratelimitctl and the unit tests, which look inside.
 rl_module(client src/client rl_proto rl_base)
-target_compile_definitions(rl_client PRIVATE RL_VERSION="${PROJECT_VERSION}")
 
 file(GLOB proto_sources CONFIGURE_DEPENDS proto/*.c)
 add_library(ratelimit_objects OBJECT ${client_sources} ${proto_sources} src/base/alloc.c src/base/buffer.c
             src/base/clock.c src/base/hash.c src/base/heap.c src/base/map.c)
 set_target_properties(ratelimit_objects PROPERTIES POSITION_INDEPENDENT_CODE ON) # nothing else needs it
 target_compile_options(ratelimit_objects PRIVATE -fvisibility=hidden)
-target_compile_definitions(ratelimit_objects PRIVATE RL_VERSION="${PROJECT_VERSION}")
 target_include_directories(ratelimit_objects SYSTEM PRIVATE ${MSGPACK_INCLUDE_DIR})
 
 add_library(ratelimit SHARED $<TARGET_OBJECTS:ratelimit_objects>)

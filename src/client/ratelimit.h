@@ -143,7 +143,7 @@ RATELIMIT_API const char *ratelimit_source_name(enum ratelimit_source source);
 RATELIMIT_API const char *ratelimit_reason_name(enum ratelimit_reason reason);
 /* A few words, static: "no answer by the deadline". */
 RATELIMIT_API const char *ratelimit_status_text(enum ratelimit_status status);
-/* The library's version, "0.1.0"; static. */
+/* The library's version: "0.1.0", or "0.1.0-git.5fdf955e7287" from a commit that is not a release; static. */
 RATELIMIT_API const char *ratelimit_version(void);
 
 /*

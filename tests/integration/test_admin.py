@@ -26,7 +26,7 @@ def test_without_admin_listen_there_is_no_listener(ratelimitd):
     ("/healthz", "text/plain", "ok\n"),
     ("/readyz", "text/plain", "ready\n"),
     ("/readyz?store=1", "text/plain", "ready\n"),
-    ("/", "text/html", "ratelimitd 0.1.0: ready, up "),
+    ("/", "text/html", "ratelimitd 0.1.0"),
     ("/metrics", "text/plain; version=0.0.4; charset=utf-8", "# TYPE ratelimitd_checks_total counter\nratelimitd_checks_total 0\n"),
 ])
 def test_each_page_answers(ratelimitd, path, type_, text):

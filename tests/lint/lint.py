@@ -35,7 +35,7 @@ def check(function):
     return function
 
 
-def files(*patterns, within=("src", "proto", "lua", "tests", "systemd", "clients")):
+def files(*patterns, within=("src", "proto", "lua", "tests", "systemd", "clients", "packaging")):
     """Paths of the project's own files that match, relative to its root."""
     return sorted(str(path.relative_to(ROOT)) for folder in within for path in tracked(ROOT, *patterns, below=folder))
 
@@ -314,6 +314,21 @@ def every_text_file():
     return top_level + files("*.md", "*.svg", within=("docs",)) + files("*.c", "*.h", "*.def", "*.lua", "*.py", "*.md", "*.txt",
                                                                         "*.yaml", "*.cmake", "*.service", "*.socket", "*.conf",
                                                                         "*.in", "*.[1-8]")
+
+
+@check
+def every_version_is_that_of_the_table():
+    return tool(sys.executable, "packaging/version.py", "check")
+
+
+@check
+def every_package_has_the_license():
+    """An archive that a registry takes begins at one of these folders."""
+    manifests = ("pyproject.toml", "package.json", "composer.json", "*.rockspec", "go.mod")
+    folders = {str(Path(path).parent) for path in files(*manifests, within=("clients",)) if "examples" not in path
+               or path.endswith("go.mod")} | {"clients/java"}
+    return [f"{folder}/LICENSE: is not a copy of LICENSE" for folder in sorted(folders)
+            if not (ROOT / folder / "LICENSE").exists() or text(f"{folder}/LICENSE") != text("LICENSE")]
 
 
 # ---- documents against tables -----------------------------------------------------------------------------------

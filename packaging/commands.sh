@@ -50,19 +50,35 @@ hiredis_tarball() {
     echo "$tarball"
 }
 
-# package [SUITE]: this system's own suite is built here, which an ordinary container allows; another one in a bare system.
+# builder SUITE ARCH PROFILES: a bare system with what debian/control names, for another suite or another architecture.
+builder() {
+    system=$deps/builder-$1-$2
+    bare "$system" "$1" dpkg-dev lintian build-essential
+    mkdir -p "$system/tmp/control/debian"
+    cp debian/control debian/changelog "$system/tmp/control/debian/"
+    # shellcheck disable=SC2016 # the inner shell expands it
+    within "$system" sh -ec '
+        [ "$1" = "$(dpkg --print-architecture)" ] || { dpkg --add-architecture "$1"; cross="crossbuild-essential-$1 libc6-dev:$1"; }
+        apt-get -qq update
+        [ -z "${cross-}" ] || apt-get -qq install -y --no-install-recommends $cross
+        apt-get -qq build-dep -y --no-install-recommends -a "$1" ${2:+-P"$2"} /tmp/control
+    ' sh "$2" "$3" >"$deps/apt.log" 2>&1 </dev/null || { tail -20 "$deps/apt.log" >&2; die "what debian/control names was not installed"; }
+}
+
+# package [SUITE [ARCH]]: this system's own suite is built here, which an ordinary container allows; all others in a bare system.
 package() {
-    suite=${1:-$(codename)}
-    built=$root/build/package/$suite
     command -v apt-get >/dev/null || die "Debian packages are built on Debian or Ubuntu"
+    native=$(dpkg --print-architecture)
+    suite=${1:-$(codename)}
+    arch=${2:-$native}
+    name=$suite
+    [ "$arch" = "$native" ] || name=$suite-$arch
     mkdir -p "$deps" build
     tarball=$(hiredis_tarball "$suite")
-    tools="dpkg-dev lintian build-essential git"
     profile=${tarball:+pkg.ratelimitd.bundled}
     system=
-    if [ "$suite" = "$(codename)" ]; then
-        # shellcheck disable=SC2086 # a list of words
-        packages $tools
+    if [ "$name" = "$(codename)" ]; then
+        packages dpkg-dev lintian build-essential git python3
         if ! dpkg-checkbuilddeps ${profile:+-P"$profile"} debian/control 2>/dev/null; then
             apt_update "what debian/control names"
             log "installing what debian/control names"
@@ -70,26 +86,76 @@ package() {
                 >"$deps/apt.log" 2>&1 </dev/null || { tail -20 "$deps/apt.log" >&2; die "apt-get build-dep failed"; }
         fi
     else
-        system=$deps/builder-$suite
-        # shellcheck disable=SC2086
-        bare "$system" "$suite" $tools
-        mkdir -p "$system/tmp/control/debian"
-        cp debian/control debian/changelog "$system/tmp/control/debian/"
-        # shellcheck disable=SC2016 # the inner shell expands it
-        within "$system" sh -c 'apt-get -qq update && apt-get -qq build-dep -y --no-install-recommends ${1:+-P"$1"} /tmp/control' \
-            sh "$profile" >"$deps/apt.log" 2>&1 </dev/null || { tail -20 "$deps/apt.log" >&2; die "apt-get build-dep failed"; }
+        [ "$arch" = "$native" ] || profile=${profile:+$profile,}cross
+        builder "$suite" "$arch" "$profile"
     fi
-    log "building the packages for $suite (build/package-$suite.log)"
-    python3 packaging/debs.py ${tarball:+--hiredis "$tarball"} ${system:+--root "$system"} "$built" >"build/package-$suite.log" 2>&1 ||
-        { tail -40 "build/package-$suite.log" >&2; die "the packages for $suite were not built"; }
-    log "built; as root: apt install ./build/package/$suite/*.deb"
+    log "building the packages for $name (build/package-$name.log)"
+    [ "$arch" != "$native" ] || arch=
+    python3 packaging/debs.py ${tarball:+--hiredis "$tarball"} ${system:+--root "$system"} ${arch:+--host "$arch"} \
+        "build/package/$name" >"build/package-$name.log" 2>&1 ||
+        { tail -40 "build/package-$name.log" >&2; die "the packages for $name were not built"; }
+    log "built; as root: apt install ./build/package/$name/*.deb"
 }
 
-# test_package [SUITE]: those of this commit, built now if they are not there.
+# packaged SUITE [ARCH]: the packages of this commit, built now if they are not there.
+packaged() {
+    ready=build/package/$1${2:+-$2}
+    if [ -z "$(find "$ready" -name "ratelimitd_$(python3 packaging/version.py deb)-*.deb" 2>/dev/null)" ]; then package "$@"; fi
+}
+
+# image [--arch ARCH]: from the packages of this system's suite, and from those of Debian that they need.
+image() {
+    native=$(dpkg --print-architecture)
+    arch=$native
+    case ${1-} in
+    --arch) arch=${2-} ;;
+    '') ;;
+    *) die "image knows only --arch amd64 and --arch arm64" ;;
+    esac
+    case $arch in amd64 | arm64) ;; *) die "image --arch: amd64 or arm64" ;; esac
+    suite=$(codename)
+    other=
+    [ "$arch" = "$native" ] || other=$arch
+    packages binutils dpkg-dev python3
+    packaged "$suite" "$other"
+    cache=$deps/image-$arch
+    rm -rf "$cache"
+    mkdir -p "$cache/partial"
+    : >"$cache/status"    # as if nothing were installed: apt then fetches all that they depend on
+    log "downloading what they depend on"
+    set -- apt-get -qq -y --download-only --no-install-recommends -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
+        -o APT::Get::AllowUnauthenticated=false
+    if [ -z "$other" ]; then
+        apt_update "what ratelimitd depends on"
+        "$@" -o Dir::State::status="$cache/status" -o Dir::Cache::archives="$cache" install \
+            "$root/build/package/$suite"/ratelimitd_*.deb "$root/build/package/$suite"/ratelimitctl_*.deb
+    else
+        system=$deps/builder-$suite-$arch
+        rm -rf "$system/tmp/image"
+        cp -r "$cache" "$system/tmp/image"
+        cp "build/package/$suite-$arch"/ratelimitd_*.deb "build/package/$suite-$arch"/ratelimitctl_*.deb "$system/tmp/image/"
+        # shellcheck disable=SC2016
+        within "$system" sh -c 'arch=$1; shift; exec "$@" -o APT::Architecture="$arch" -o Dir::State::status=/tmp/image/status \
+            -o Dir::Cache::archives=/tmp/image install /tmp/image/ratelimitd_*.deb /tmp/image/ratelimitctl_*.deb' sh "$arch" "$@"
+        rm "$system"/tmp/image/ratelimit*.deb
+        cp "$system"/tmp/image/*.deb "$cache/"
+    fi >"$deps/image.log" 2>&1 </dev/null || { tail -20 "$deps/image.log" >&2; die "what the image contains was not downloaded"; }
+    result=build/image${other:+-$other}
+    size=$(python3 packaging/image.py --arch "$arch" --packages "build/package/$suite${other:+-$other}" --debian "$cache" "$result") ||
+        die "the image was not written"
+    log "wrote $result, an OCI layout: $size"
+    log "push it with: skopeo copy oci:$result docker://YOUR.REGISTRY/ratelimitd:TAG"
+}
+
+# test_package [SUITE]: the packages; and where this system's image is made of them, the image in a pod.
 test_package() {
     suite=${1:-$(codename)}
     need test
-    [ -e "build/package/$suite/ratelimitd_$(python3 packaging/version.py deb).orig.tar.gz" ] || package "$suite"
+    packaged "$suite"
     bare "$deps/bare-$suite" "$suite" systemd gcc libc6-dev pkgconf
+    if [ "$suite" = "$(codename)" ]; then
+        packages skopeo umoci crun
+        image
+    fi
     exec "$deps/venv/bin/python" tests/package/run "$suite"
 }

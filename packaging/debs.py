@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """debs.py: builds the Debian packages of this tree. `./dev package [SUITE]` calls it, with all that it needs installed.
 
-    debs.py [--hiredis TARBALL] [--root ROOT] [--unchecked] FOLDER
+    debs.py [--hiredis TARBALL] [--root ROOT] [--host ARCH] [--unchecked] FOLDER
 
 FOLDER gets the packages, the source package, and below debug/ the debug symbols. Without --root they are built on this system,
 else by chroot in the system below ROOT. --hiredis is the second upstream tarball, which Debian 12 needs. lintian reads the
-result unless it is --unchecked; an error or a warning of it is one here.
+result unless it is --unchecked; an error or a warning of it is one here. --host is another architecture, by Debian's cross
+compiler.
 """
 
 import argparse
@@ -95,8 +96,9 @@ def run_in(root, folder, argv):
     return subprocess.run(argv, cwd=folder, env=env, stdin=subprocess.DEVNULL).returncode
 
 
-def build(folder, root, bundled):
-    argv = ["dpkg-buildpackage", "-us", "-uc", *(["-P" + PROFILE] if bundled else [])]
+def build(folder, root, bundled, host):
+    profiles = [*([PROFILE] if bundled else []), *(["cross"] if host else [])]
+    argv = ["dpkg-buildpackage", "-us", "-uc", *(["-P" + ",".join(profiles)] if profiles else []), *(["-a" + host, "-B"] if host else [])]
     if run_in(root, folder, argv):
         raise SystemExit("debs.py: dpkg-buildpackage failed")
     changes = next(folder.parent.glob("*.changes")).name
@@ -113,6 +115,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hiredis", metavar="TARBALL")
     parser.add_argument("--root", type=Path)
+    parser.add_argument("--host", metavar="ARCH")
     parser.add_argument("--unchecked", action="store_true")
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
@@ -123,8 +126,8 @@ def main():
     work.chmod(0o755)
     try:
         source = write_source(work, suite, options.hiredis)
-        changes = build(source, root, bool(options.hiredis))
-        if not options.unchecked:
+        changes = build(source, root, bool(options.hiredis), options.host)
+        if not options.unchecked and not options.host:
             lint(work, root, changes)
         shutil.rmtree(options.folder, ignore_errors=True)
         (options.folder / "debug").mkdir(parents=True)

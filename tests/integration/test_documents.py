@@ -56,7 +56,8 @@ def configurations():
 
 
 def manifests():
-    return [block for block in of("yaml") if not block.is_configuration]
+    """Those of the page itself; the shipped files are marked."""
+    return [block for block in of("yaml", "kubernetes.md") if block.text.startswith("apiVersion: v1\n") and not block.mark]
 
 
 def run(argv, socket=None, **options):
@@ -533,12 +534,10 @@ def test_the_drop_in_of_the_page_equals_the_installed_one():
 # ---- Kubernetes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", manifests(), ids=named)
-def test_a_manifest_is_yaml(block, tmp_path):
-    """The daemon finds it well-formed, with unknown settings."""
-    done = check_config(block.text, tmp_path)
-    assert re.match(r"apiVersion: v1\nkind: \w+\nmetadata: \{name: [\w-]+\}\n", block.text)
-    assert all(": no such setting;" in line for line in done.stderr.splitlines()), done.stderr
+def test_the_page_contains_the_shipped_files():
+    shipped = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "deploy/kubernetes").rglob("*.yaml")}
+    shown = {block.mark.removeprefix("file: "): block.text for block in of("yaml", "kubernetes.md") if block.mark.startswith("file: ")}
+    assert shown == shipped
 
 
 def test_the_configuration_in_the_manifest_is_correct(tmp_path):
@@ -547,31 +546,29 @@ def test_the_configuration_in_the_manifest_is_correct(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_pod_starts_the_daemon_as_it_can_be_started(ratelimitd):
-    configuration, pod = (block.text for block in manifests())
-    arguments = json.loads(re.search(r"args: (\[.*\])", pod)[1])
+def test_the_sidecar_starts_the_daemon_as_it_can_be_started(ratelimitd):
     options = run([program("ratelimitd"), "--help"]).stdout
+    arguments = json.loads(re.search(r"args: (\[.*\])", sidecar())[1])
     assert all(re.search(rf"\s{re.escape(word)}\b", options) for word in arguments if word.startswith("-"))
-
-    mounts = re.findall(r"name: (\w+), mountPath: ([\w/]+)", pod)
-    socket = re.search(r"socket: (\S+)", configuration)[1]
-    password = re.search(r"password_file: ([^,}\s]+)", configuration)[1]
-    volumes = re.findall(r"^    - \{name: (\w+), (?:emptyDir|configMap|secret):", pod, re.M)
-    assert {name for name, _ in mounts} == set(volumes)
-    assert [os.path.dirname(socket)] * 2 == [path for name, path in mounts if name == "socket"]
-    assert ("config", os.path.dirname(arguments[arguments.index("-c") + 1])) in mounts
-    assert ("redis", os.path.dirname(password)) in mounts
-    assert re.search(r"configMap: \{name: ratelimitd\}", pod) and "metadata: {name: ratelimitd}" in configuration
+    mounts = dict(re.findall(r"name: ([\w-]+), mountPath: ([\w/]+)", sidecar()))
+    assert set(mounts) == set(re.findall(r"^        - \{name: ([\w-]+), (?:emptyDir|configMap):", sidecar(), re.M))
+    assert mounts["ratelimitd-config"] == os.path.dirname(arguments[arguments.index("-c") + 1])
+    password = re.search(r"password_file: ([^,}\s]+)", manifests()[0].text)[1]
+    assert f"mountPath: {os.path.dirname(password)}, readOnly: true" in DOCS["kubernetes.md"]
 
     daemon = ratelimitd("policies: {}")
-    probes = re.findall(r"Probe: \{exec: \{command: (\[.*?\])\}", pod)
-    assert len(probes) == 2 and all(run(json.loads(probe), daemon.socket).returncode == 0 for probe in probes)
+    probes = re.findall(r"exec: \{command: (\[.*?\])\}", sidecar())
+    assert len(probes) == 3 and all(run(json.loads(probe), daemon.socket).returncode == 0 for probe in probes)
+
+
+def sidecar():
+    return (ROOT / "deploy/kubernetes/sidecar/ratelimitd.yaml").read_text()
 
 
 def test_a_plain_empty_dir_is_refused_and_one_in_memory_as_in_the_manifest_is_accepted(ratelimitd):
     """Kubernetes makes the first with mode 0777, the second as a tmpfs, which is 1777."""
     volume = "emptyDir: {medium: Memory}"
-    assert volume in manifests()[1].text
+    assert volume.removesuffix("}") in sidecar()
     plain = ratelimitd("policies: {}", start=False, expected_exit=4)
     plain.directory.chmod(0o777)
     plain.start(wait=False)
@@ -590,9 +587,9 @@ def test_services_with_the_same_policies_count_apart_under_the_prefix_of_the_man
 
 def test_the_command_for_a_pod_uses_the_names_of_the_manifest():
     words = shlex.split(code_of("kubernetes.md", "sh"))
-    pod = manifests()[1].text
-    assert words[:2] == ["kubectl", "exec"] and f"metadata: {{name: {words[2]}}}" in pod
-    assert f"- name: {words[words.index('-c') + 1]}\n" in pod and words[words.index("--") + 1:] == ["ratelimitctl", "reload"]
+    application = (ROOT / "deploy/kubernetes/example/application.yaml").read_text()
+    assert words[:2] == ["kubectl", "exec"] and f"\n  name: {words[2].removeprefix('deploy/')}\n" in application
+    assert f"- name: {words[words.index('-c') + 1]}\n" in sidecar() and words[words.index("--") + 1:] == ["ratelimitctl", "reload"]
 
 
 # ---- the manual page --------------------------------------------------------------------------------------------------

@@ -609,8 +609,8 @@ def test_the_examples_of_the_manual_page_are_correct(tmp_path):
 
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
-    helps.append((ROOT / "tests" / "bench" / "bench.py").read_text())
-    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster"}  # of cmake, systemctl, pkg-config, redis-cli
+    helps += [(ROOT / "tests" / "bench" / "bench.py").read_text(), run([str(ROOT / "dev"), "--help"]).stdout]
+    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster", "--read-only", "--tmpfs", "--allow-downgrades"}  # of cmake, systemctl, pkg-config, redis-cli, docker, apt
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 

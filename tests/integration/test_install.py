@@ -70,3 +70,10 @@ def test_the_installed_programs_need_nothing_of_the_source_tree(installed):
     for name in ("ratelimitd", "ratelimitctl"):
         needed = subprocess.run(["ldd", str(installed / "usr/bin" / name)], capture_output=True, text=True).stdout
         assert ".deps" not in needed and "not found" not in needed
+
+
+def test_the_manifest_of_an_installation_names_every_file_for_who_removes_it(installed):
+    """As docs/install.md says: `xargs rm < build/release/install_manifest.txt`."""
+    for name in (build_dir() / "install_manifest.txt").read_text().splitlines():
+        (installed / name.lstrip("/")).unlink()
+    assert [path for path in installed.rglob("*") if not path.is_dir()] == []

@@ -10,6 +10,8 @@ first the containers, then the sidecars, the last one first.
         pod.start()
         pod.exec("application", "ratelimitctl", "check", "api", "alice")
 
+crun gives a container's user what it has as standard input, so this is a pipe here: /dev/null is the machine's.
+
 All of it lives in namespaces of its own with a network of its own, as a pod does. It needs root and crun.
 """
 
@@ -133,8 +135,8 @@ class Pod:
         container = next(container for container in self.containers() if container["name"] == name)
         process = self.folder / f"exec-{name}.json"
         process.write_text(json.dumps(self._process(container, argv, **({"uid": uid} if uid else {}))))
-        return subprocess.run([*self.inside, "crun", "exec", "--process", process, name], capture_output=True, text=True,
-                              stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
+        return subprocess.run([*self.inside, "crun", "exec", "--process", process, name], capture_output=True, text=True, input="",
+                              timeout=PATIENCE_S)
 
     def log(self, name):
         return self.logs[name][1].read_text(errors="replace")
@@ -239,10 +241,14 @@ class Pod:
         log = self.folder / f"{name}.log"
         with open(log, "wb") as out:
             process = subprocess.Popen([*self.inside, "crun", "--cgroup-manager=disabled", "run", "-b", str(bundle), name],
-                                       stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+                                       stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT)
+        process.stdin.close()
         self.logs[name] = process, log
         self.running.append(name)
         self.events.append(("started", name))
+        deadline = time.monotonic() + PATIENCE_S  # until it can be asked
+        while process.poll() is None and time.monotonic() < deadline and self._crun("state", name, check=False).returncode:
+            time.sleep(0.05)
 
     def _wait_for_probe(self, container, kind):
         probe = container.get(kind)

@@ -260,3 +260,12 @@ def test_the_daemons_version_is_the_packages(tmp_path):
     subprocess.run(["dpkg-deb", "-x", built("ratelimitctl"), tmp_path], check=True)
     said = subprocess.run([tmp_path / "usr/bin/ratelimitctl", "--version"], capture_output=True, text=True).stdout
     assert said.split()[1].replace("-git.", "~git.") == version.rpartition("-")[0]
+
+
+def test_the_page_names_the_runtime_packages_for_an_installed_build():
+    needed = subprocess.run(["dpkg-deb", "-f", built("ratelimitd"), "Depends"], capture_output=True, text=True).stdout
+    names = {word.split()[0] for word in needed.split(",")} - {"libc6", "systemd", "default-systemd"}
+    names = {name for name in names if not name.startswith(("systemd", "default-"))}
+    row = {"bookworm": "Debian 12", "trixie": "Debian 13"}[SUITE]
+    listed = re.search(rf"^\| {row} \| `(.*)` \|$", (ROOT / "docs/install.md").read_text(), re.M)[1]
+    assert set(listed.split()) == names

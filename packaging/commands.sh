@@ -159,3 +159,32 @@ test_package() {
     fi
     exec "$deps/venv/bin/python" tests/package/run "$suite"
 }
+
+# release [VERSION] [--check]: refuses a bad tree first; --check without VERSION takes the table's.
+release() {
+    wanted=
+    check=
+    for word; do
+        case $word in
+        --check) check=1 ;;
+        [0-9]*.[0-9]*.[0-9]*) wanted=$word ;;
+        *) die "release [VERSION] [--check]" ;;
+        esac
+    done
+    [ -n "$wanted$check" ] || wanted=$(sed -n 's/^version //p' packaging/versions)
+    mkdir -p "$deps"
+    packages python3 git
+    python3 packaging/release.py --conditions ${wanted:+"$wanted"} || die "nothing was built"
+    suite=$(codename)
+    need test
+    packages skopeo umoci crun binutils lintian
+    for language in go node java php; do tools_of "$language"; done
+    bare "$deps/bare-$suite" "$suite" systemd gcc libc6-dev pkgconf
+    image    # also fetches what it contains
+    if [ ! -x "$deps/release-venv/bin/twine" ]; then
+        python3 -m venv "$deps/release-venv"
+        "$deps/release-venv/bin/pip" --quiet --disable-pip-version-check install -r packaging/requirements.txt
+    fi
+    tarball=$(hiredis_tarball "$suite")
+    DEPS=$deps exec "$deps/venv/bin/python" packaging/release.py --suite "$suite" ${tarball:+--hiredis "$tarball"} build/release-files
+}

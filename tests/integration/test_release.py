@@ -1,0 +1,129 @@
+"""test_release.py: a bad tree is refused by name, before anything is built."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from harness import ROOT
+
+sys.path.insert(0, str(ROOT / "packaging"))
+import release  # noqa: E402
+import version  # noqa: E402
+
+DAY = "(2026-12-24, upgrade urgency: low)"
+
+
+def git(folder, *arguments):
+    argv = ["git", "-c", "user.name=Tester", "-c", "user.email=tester@localhost", *arguments]
+    subprocess.run(argv, cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A repository with what the conditions look at, ready for its release."""
+    table = version.Table()
+    named = {path for place in table.places for path in table.files(place[0])} | set(ROOT.glob("packaging/*.py"))
+    licences = {path for path in (ROOT / "clients").rglob("LICENSE") if not {"node_modules", "vendor"} & set(path.parts)}
+    others = [ROOT / name for name in ("LICENSE", "CHANGELOG.md", "packaging/versions", "packaging/commit", "packaging/commands.sh", "dev")]
+    for path in [*named, *licences, *others]:
+        copy = tmp_path / "tree" / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    tree = tmp_path / "tree"
+    base = table.values["version"]
+    changelog = tree / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace(f"## {base} (unreleased)", f"## {base} {DAY}"))
+    (tree / "packaging/commit").write_text("$Format:%H %ct %D$\n")
+    (tree / ".gitignore").write_text("__pycache__\n/.deps\n")
+    git(tree, "init", "-q")
+    commit(tree)
+    git(tree, "tag", f"v{base}")
+    return tree
+
+
+def commit(tree):
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "tests: a change")
+
+
+def refused(tree, *arguments):
+    done = subprocess.run([sys.executable, "packaging/release.py", "--conditions", *arguments], cwd=tree, capture_output=True, text=True)
+    assert (done.returncode != 0) == bool(done.stderr)
+    return done.stderr
+
+
+BASE = version.Table().values["version"]
+
+
+def test_a_good_tree_is_not_refused(tree):
+    assert refused(tree, BASE) == refused(tree) == ""
+
+
+def test_a_check_without_a_version_asks_for_no_dated_entry(tree):
+    path = tree / "CHANGELOG.md"
+    path.write_text(path.read_text().replace(DAY, "(unreleased)"))
+    commit(tree)
+    assert refused(tree) == ""
+    assert "upgrade urgency" in refused(tree, BASE)
+
+
+def test_an_entry_without_its_urgency_is_refused(tree):
+    path = tree / "CHANGELOG.md"
+    path.write_text(path.read_text().replace(DAY, "(2026-12-24)"))
+    commit(tree)
+    assert f"write `## {BASE} (YYYY-MM-DD, upgrade urgency: low or moderate or high or critical)`" in refused(tree, BASE)
+
+
+def test_a_missing_entry_is_refused(tree):
+    path = tree / "CHANGELOG.md"
+    path.write_text(path.read_text().replace(f"## {BASE} ", "## Something "))
+    commit(tree)
+    assert f"CHANGELOG.md has no entry for {BASE}" in refused(tree)
+
+
+@pytest.mark.parametrize("name", ["clients/go/rlgin/go.mod", "clients/python/pyproject.toml", "CMakeLists.txt"])
+def test_a_version_that_differs_is_refused(tree, name):
+    path = tree / name
+    path.write_text(path.read_text().replace(BASE, "9.9.9"))
+    commit(tree)
+    assert f"{name}: has the version 9.9.9" in refused(tree)
+
+
+def test_another_version_than_the_tables_is_refused(tree):
+    assert f"packaging/versions has the version {BASE}, not 7.0.0" in refused(tree, "7.0.0")
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "clients/node/LICENSE", "clients/go/rlgrpc/LICENSE", "clients/java/LICENSE"])
+def test_a_missing_licence_is_refused(tree, name):
+    (tree / name).unlink()
+    git(tree, "add", "-A")
+    commit(tree)
+    assert f"{name} is missing" in refused(tree)
+
+
+def test_a_changed_licence_is_refused(tree):
+    (tree / "clients/php/LICENSE").write_text("Do what you like.\n")
+    commit(tree)
+    assert "clients/php/LICENSE is missing, or is not a copy of LICENSE" in refused(tree)
+
+
+def test_a_tree_with_changes_is_refused_with_their_names(tree):
+    (tree / "clients/php/new.php").write_text("<?php\n")
+    assert "clients/php/new.php" in refused(tree)
+
+
+def test_a_commit_without_the_tag_is_no_release(tree):
+    git(tree, "tag", "-d", f"v{BASE}")
+    assert refused(tree) == ""
+    assert f"this commit is not tagged: git tag v{BASE}" in refused(tree, BASE)
+
+
+def test_a_file_that_differs_when_it_is_built_elsewhere_is_named(tmp_path):
+    for place in ("one", "other"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "same.deb").write_text("same")
+        (tmp_path / place / "folder.deb").write_text(place)
+    (tmp_path / "one/only.deb").write_text("")
+    found = release.differences(release.digests(tmp_path / "one"), release.digests(tmp_path / "other"))
+    assert [line.partition(":")[0] for line in found] == ["folder.deb", "only.deb"] and "is missing" in found[1]

@@ -119,29 +119,27 @@ image() {
     packages binutils dpkg-dev python3
     packaged "$suite" "$other"
     cache=$deps/image-$arch
-    rm -rf "$cache"
-    mkdir -p "$cache/partial"
-    : >"$cache/status"    # as if nothing were installed: apt then fetches all that they depend on
     log "downloading what they depend on"
-    set -- apt-get -qq -y --download-only --no-install-recommends -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
-        -o APT::Get::AllowUnauthenticated=false
     if [ -z "$other" ]; then
         apt_update "what ratelimitd depends on"
-        "$@" -o Dir::State::status="$cache/status" -o Dir::Cache::archives="$cache" install \
-            "$root/build/package/$suite"/ratelimitd_*.deb "$root/build/package/$suite"/ratelimitctl_*.deb
     else
         system=$deps/builder-$suite-$arch
-        rm -rf "$system/tmp/image"
-        cp -r "$cache" "$system/tmp/image"
+        rm -rf "$system/tmp/image" "$cache"
+        mkdir -p "$system/tmp/image/partial"
+        : >"$system/tmp/image/status"    # as if nothing were installed: apt then fetches all that they depend on
         cp "build/package/$suite-$arch"/ratelimitd_*.deb "build/package/$suite-$arch"/ratelimitctl_*.deb "$system/tmp/image/"
         # shellcheck disable=SC2016
-        within "$system" sh -c 'arch=$1; shift; exec "$@" -o APT::Architecture="$arch" -o Dir::State::status=/tmp/image/status \
-            -o Dir::Cache::archives=/tmp/image install /tmp/image/ratelimitd_*.deb /tmp/image/ratelimitctl_*.deb' sh "$arch" "$@"
+        within "$system" sh -c 'exec apt-get -qq -y --download-only --no-install-recommends -o APT::Sandbox::User=root \
+            -o APT::Architecture="$1" -o Dir::State::status=/tmp/image/status -o Dir::Cache::archives=/tmp/image \
+            install /tmp/image/ratelimitd_*.deb /tmp/image/ratelimitctl_*.deb' sh "$arch" >"$deps/image.log" 2>&1 </dev/null ||
+            { tail -20 "$deps/image.log" >&2; die "what the image contains was not downloaded"; }
         rm "$system"/tmp/image/ratelimit*.deb
-        cp "$system"/tmp/image/*.deb "$cache/"
-    fi >"$deps/image.log" 2>&1 </dev/null || { tail -20 "$deps/image.log" >&2; die "what the image contains was not downloaded"; }
+        cp -r "$system/tmp/image" "$cache"
+    fi
     result=build/image${other:+-$other}
-    size=$(python3 packaging/image.py --arch "$arch" --packages "build/package/$suite${other:+-$other}" --debian "$cache" "$result") ||
+    # shellcheck disable=SC2046 # an option, or nothing
+    size=$(python3 packaging/image.py --arch "$arch" --packages "build/package/$suite${other:+-$other}" --debian "$cache" \
+        $([ -n "$other" ] || echo --fetch) "$result") ||
         die "the image was not written"
     log "wrote $result, an OCI layout: $size"
     log "push it with: skopeo copy oci:$result docker://YOUR.REGISTRY/ratelimitd:TAG"
@@ -155,7 +153,7 @@ test_package() {
     bare "$deps/bare-$suite" "$suite" systemd gcc libc6-dev pkgconf
     if [ "$suite" = "$(codename)" ]; then
         packages skopeo umoci crun
-        image
+        image --arch "$(dpkg --print-architecture)"
     fi
     exec "$deps/venv/bin/python" tests/package/run "$suite"
 }
@@ -180,7 +178,7 @@ release() {
     packages skopeo umoci crun binutils lintian
     for language in go node java php; do tools_of "$language"; done
     bare "$deps/bare-$suite" "$suite" systemd gcc libc6-dev pkgconf
-    image    # also fetches what it contains
+    apt_update "what ratelimitd depends on"
     if [ ! -x "$deps/release-venv/bin/twine" ]; then
         python3 -m venv "$deps/release-venv"
         "$deps/release-venv/bin/pip" --quiet --disable-pip-version-check install -r packaging/requirements.txt

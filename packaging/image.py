@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """image.py: writes the container image as an OCI layout, from our Debian packages and Debian's. `./dev image` calls it.
 
-    image.py --arch ARCH --packages FOLDER --debian FOLDER RESULT
+    image.py --arch ARCH --packages FOLDER --debian FOLDER [--fetch] RESULT
 
---packages has our .deb files, --debian those that they depend on. The image has the two programs, the shared libraries that they
+--packages has our .deb files, --debian those that they depend on; with --fetch, apt downloads these first. The image has the two programs, the shared libraries that they
 need by their ELF headers, the time zones, and the records and licences of all of this: no shell, no package manager, no CAs.
 The same commit and packages give the same bytes.
 """
@@ -172,6 +172,19 @@ class Layout:
             {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [manifest]}, indent=1) + "\n")
 
 
+def fetch(ours, folder):
+    """As if nothing were installed: apt then downloads all that they depend on."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "partial").mkdir(parents=True)
+    (folder / "status").touch()
+    done = subprocess.run(["apt-get", "-qq", "-y", "--download-only", "--no-install-recommends", "-o", "APT::Sandbox::User=root",
+                           "-o", "Debug::NoLocking=1", "-o", f"Dir::State::status={folder}/status",
+                           "-o", f"Dir::Cache::archives={folder}", "install", *(path.resolve() for path in ours)],
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}{done.stderr}image.py: apt-get failed")
+
+
 def write(result, tar, arch):
     commit, epoch, _ = version.commit_of()
     ours = version.version_of("daemon")
@@ -203,6 +216,7 @@ def main():
     parser.add_argument("--arch", required=True, choices=("amd64", "arm64"))
     parser.add_argument("--packages", type=Path, required=True)
     parser.add_argument("--debian", type=Path, required=True)
+    parser.add_argument("--fetch", action="store_true")
     parser.add_argument("result", type=Path)
     options = parser.parse_args()
 
@@ -210,6 +224,8 @@ def main():
     ours = [path for name in ("ratelimitd", "ratelimitctl") for path in options.packages.glob(f"{name}_*_{options.arch}.deb")]
     if len(ours) != 2:
         raise SystemExit(f"image.py: {options.packages} has not one ratelimitd and one ratelimitctl for {options.arch}")
+    if options.fetch:
+        fetch(ours, options.debian.resolve())
     for deb in [*sorted(options.debian.glob("*.deb")), *ours]:
         debs.append(files.add_package(deb))
     tar, document = layer(files, chosen(files), debs, options.arch, version.commit_of()[1])

@@ -110,7 +110,7 @@ class Place:
 
     def build(self, checked):
         self.build_debian(checked)
-        self.build_image()
+        self.build_image(fetch=checked)
         self.build_tarballs()
         self.run([sys.executable, "packaging/version.py", "stamp"])  # of the packages for registries
         self.build_python()
@@ -125,11 +125,11 @@ class Place:
         for path in [*result.glob("*.deb"), *result.glob("debug/*.deb"), *result.glob("*.dsc"), *result.glob("*.tar.*")]:
             shutil.copy(path, self.files)
 
-    def build_image(self):
+    def build_image(self, fetch):
         arch = run(["dpkg", "--print-architecture"]).strip()
         layout = self.clone / "build/image"
         self.run([sys.executable, "packaging/image.py", "--arch", arch, "--packages", self.clone / "build/package" / self.suite,
-                  "--debian", DEPS / f"image-{arch}", layout])
+                  "--debian", DEPS / f"image-{arch}", *(["--fetch"] if fetch else []), layout])
         with tarfile.open(self.files / f"ratelimitd-image-{self.version}-{arch}.oci.tar", "w", format=tarfile.GNU_FORMAT) as archive:
             for path in sorted(path for path in layout.rglob("*") if path.is_file()):
                 entry = tarfile.TarInfo(str(path.relative_to(layout)))

@@ -39,7 +39,7 @@ def children_named(name):
 def test_help_names_every_command():
     done = dev("--help")
     assert done.returncode == 0
-    for command in ("run", "test", "build", "bench", "lint", "fuzz", "plots", "model", "soak"):
+    for command in ("run", "test", "build", "bench", "lint", "fuzz", "plots", "model", "soak", "package", "image", "release"):
         assert f"\n  {command} " in done.stdout
 
 

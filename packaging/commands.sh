@@ -16,10 +16,11 @@ bare() {
     address=$(archive "$(codename)")
     [ -n "$address" ] || { apt_update "$suite"; address=$(archive "$(codename)"); }
     {
-        debootstrap --variant=minbase --include="$(echo ca-certificates "$@" | tr ' ' ',')" "$suite" "$folder" "$address" &&
+        debootstrap --variant=minbase --include=ca-certificates "$suite" "$folder" "$address" &&
             cp -L /etc/resolv.conf "$folder/etc/" && cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/ssl/certs/" &&
-            apt-config dump | grep '^Acquire::https\{0,1\}::' >"$folder/etc/apt/apt.conf.d/90system" || [ $? = 1 ]
-    } >"$folder.log" 2>&1 || { tail -20 "$folder.log" >&2; die "debootstrap failed"; }
+            { apt-config dump | grep '^Acquire::https\{0,1\}::' >"$folder/etc/apt/apt.conf.d/90system" || [ $? = 1 ]; } &&
+            within "$folder" apt-get -qq update && within "$folder" apt-get -qq install -y --no-install-recommends "$@"
+    } >"$folder.log" 2>&1 </dev/null || { tail -20 "$folder.log" >&2; die "the system of $suite was not made"; }
     touch "$folder.ready"
 }
 

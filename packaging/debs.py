@@ -32,7 +32,8 @@ GENERATED = {"build", ".deps", "__pycache__", "node_modules", ".git", ".hypothes
 def source_files():
     """The files of the tree, relative to it: those that git knows, or in a tarball's tree all that nothing has generated."""
     if version.commit_of()[0] != "unknown" and (ROOT / ".git").exists():
-        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True).stdout.decode().split("\0")
+        listed = subprocess.run(["git", "-c", "safe.directory=*", "-C", ROOT, "ls-files", "-z"], capture_output=True,
+                                check=True).stdout.decode().split("\0")
         return sorted(name for name in listed if name and (ROOT / name).is_file())
     return sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()
                   and not GENERATED & set(path.relative_to(ROOT).parts))

@@ -142,7 +142,7 @@ class Place:
         """The source, and the folder that Composer takes."""
         script = ("import debs, pathlib, version; names = debs.source_files(); v = version.version_of('daemon'); "
                   f"out = pathlib.Path({str(self.files)!r}); epoch = version.commit_of()[1]; "
-                  "debs.write_tarball(out / f'ratelimitd-{v}.tar.gz', f'ratelimitd-{v}', names, epoch); "
+                  "debs.write_tarball(out / f'ratelimitd-{v}-source.tar.gz', f'ratelimitd-{v}', names, epoch); "
                   "php = [name for name in names if name.startswith('clients/php/') and '/tests/' not in name]; "
                   "debs.write_tarball(out / f'ratelimitd-php-{v}.tar.gz', f'ratelimitd-php-{v}', php, epoch)")
         self.run([sys.executable, "-c", script], cwd=self.clone / "packaging")
@@ -318,7 +318,7 @@ def publish_commands(files, address):
     one = lambda end: next((name for name in names if name.endswith(end)), "")  # noqa: E731
     return [*first,
             f"git push ORIGIN v{ours} {' '.join('/'.join(filter(None, ['clients/go', module, f'v{ours}'])) for module in GO_MODULES)}",
-            f"twine upload {one('.whl')} {next(name for name in names if re.search(r'ratelimitd-.*(dev0|[0-9])[^/]*tar.gz$', name))}",
+            f"twine upload {one('.whl')} ratelimitd-{version.version_of('python')}.tar.gz",
             f"npm publish {one('.tgz')}",
             "mvn -f clients/java -Prelease deploy",
             f"skopeo copy oci-archive:{one('.oci.tar')} docker://REGISTRY/ratelimitd:{ours}",
@@ -345,7 +345,8 @@ def release(suite, hiredis, result):
         document.write_text(json.dumps(sbom.document("ratelimitd", [], bool(hiredis)), indent=1) + "\n")
         for path in one.files.glob("*.spdx.json"):
             run([DEPS / "release-venv/bin/pyspdxtools", "-i", path])
-        run([DEPS / "release-venv/bin/twine", "check", "--strict", *one.files.glob("*.whl"), *one.files.glob("ratelimitd-*dev0*.tar.gz")])
+        run([DEPS / "release-venv/bin/twine", "check", "--strict", *one.files.glob("*.whl"),
+             one.files / f"ratelimitd-{version.version_of('python', one.clone)}.tar.gz"])
         step("the lists of parts are SPDX 2.3, and twine accepts what is for PyPI")
 
         (work / "i").mkdir()
@@ -367,6 +368,8 @@ def release(suite, hiredis, result):
         shutil.copytree(one.files, result)
         (result / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in digests(one.files).items()))
     print(f"release: {version.version_of('daemon')} lies in {result}, with SHA256SUMS. To publish it, a person runs there:")
+    if version.version_of("daemon") != version.version_of("base"):
+        print("    # Only the tagged commit is the release; this is a build on the way to it.")
     print("\n".join(f"    {line}" for line in publish_commands(result, version.Table().values["address"])))
 
 

@@ -87,11 +87,11 @@ def commit_of(root=ROOT):
     """(commit, seconds since the epoch, names of refs) of this tree; a commit of "unknown" if nothing says it."""
     line = (root / "packaging/commit").read_text().strip()
     if line.startswith("$"):  # not from `git archive`
-        inside = subprocess.run(["git", "-C", root, "rev-parse", "--show-toplevel"], capture_output=True, text=True)
+        git = ["git", "-c", "safe.directory=*", "-C", root]  # a container's root builds what another user has cloned
+        inside = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True)
         if inside.returncode or Path(inside.stdout.strip()).resolve() != root.resolve():
             return "unknown", 0, ""
-        line = subprocess.run(["git", "-C", root, "log", "-1", "--format=%H %ct %D"], capture_output=True, text=True,
-                              check=True).stdout.strip()
+        line = subprocess.run([*git, "log", "-1", "--format=%H %ct %D"], capture_output=True, text=True, check=True).stdout.strip()
     commit, seconds, *names = line.split(" ", 2)
     return commit, int(seconds), "".join(names)
 

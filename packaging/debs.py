@@ -39,6 +39,11 @@ def source_files():
                   and not GENERATED & set(path.relative_to(ROOT).parts))
 
 
+def mode_of(name):
+    """Without what the umask of a clone has made of it."""
+    return 0o755 if os.access(ROOT / name, os.X_OK) else 0o644
+
+
 def write_tarball(path, top, names, epoch):
     """The same bytes for the same files, wherever and whenever they are packed."""
     packed = io.BytesIO()
@@ -49,7 +54,7 @@ def write_tarball(path, top, names, epoch):
                 data = ("%s %d %s" % version.commit_of()).strip().encode() + b"\n"
             entry = tarfile.TarInfo(f"{top}/{name}")
             entry.size, entry.mtime = len(data), epoch
-            entry.mode = 0o755 if os.access(ROOT / name, os.X_OK) else 0o644
+            entry.mode = mode_of(name)
             archive.addfile(entry, io.BytesIO(data))
     path.write_bytes(gzip.compress(packed.getvalue(), 9, mtime=0))
 
@@ -72,6 +77,7 @@ def write_source(work, suite, hiredis):
         if name.startswith("debian/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+            (folder / name).chmod(mode_of(name))
     if hiredis:
         pinned = next(part for part in version.Table().static if part["name"] == "hiredis")
         digest = hashlib.sha256(Path(hiredis).read_bytes()).hexdigest()

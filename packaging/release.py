@@ -112,11 +112,17 @@ class Place:
         self.build_debian(checked)
         self.build_image(fetch=checked)
         self.build_tarballs()
-        self.run([sys.executable, "packaging/version.py", "stamp"])  # of the packages for registries
+        self.prepare_registries()
         self.build_python()
         self.build_node()
         self.build_java()
         self.build_lua()
+
+    def prepare_registries(self):
+        """npm and Maven take the files' modes as the umask of the clone has made them, so all get the usual ones."""
+        self.umask = 0o022
+        self.run(["chmod", "-R", "u=rwX,go=rX", "clients"])
+        self.run([sys.executable, "packaging/version.py", "stamp"])
 
     def build_debian(self, checked):
         result = self.clone / "build/package" / self.suite

@@ -127,6 +127,7 @@ def main():
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
 
+    os.umask(0o022)  # dpkg-source packs the modes of folders, too
     root = options.root and options.root.resolve()
     suite = distribution(root)
     work = Path(tempfile.mkdtemp(prefix="package.", dir=root / "tmp" if root else None))

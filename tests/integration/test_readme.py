@@ -74,7 +74,7 @@ def test_the_lines_of_install_work_with_the_installed_files(ratelimitd, tmp_path
 
     daemon = ratelimitd((tmp_path / "etc/ratelimitd/ratelimitd.yaml").read_text())
     asked = 0
-    for line in re.search(r"^Then:\n\n```\n(.*?)^```", section, re.M | re.S).group(1).splitlines():
+    for line in re.search(r"\bThen:\n\n```\n(.*?)^```", section, re.M | re.S).group(1).splitlines():
         words = shlex.split(line, comments=True)
         if words[0] == "systemctl":
             units = [word for word in words if "." in word]

@@ -273,3 +273,20 @@ def test_two_services_on_one_host_have_a_file_and_a_socket_each(system):
     assert system.systemctl("stop", "ratelimitd@shop.service", "ratelimitd@shop.socket", "ratelimitd-control@shop.socket").returncode == 0
     assert system.ctl("-s", "/run/ratelimitd/blog.sock", "ping").stdout == "pong\n"
     assert system.ctl("check", "login", "alice").returncode == 0  # and the one without a name
+
+
+def test_a_build_that_was_installed_by_hand_is_upgraded_and_removed_by_the_commands_of_the_page(system):
+    text = (ROOT / "docs" / "upgrade.md").read_text()
+    section = re.search(r"^## A build that was installed by hand\n(.*?)^## ", text, re.M | re.S)[1]
+    upgrade, remove = re.findall(r"^```systemd\n(.*?)^```", section, re.M | re.S)
+    assert system.ctl("check", "login", "alice").returncode == 0
+    pid = system.property("MainPID")
+    for script in (upgrade, remove):
+        script = script.replace("build/release", str(build_dir()))
+        done = system.run("sh", "-ec", script)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if script.startswith("cmake"):
+            assert system.ctl("--timeout", "30s", "check", "login", "alice").returncode == 0
+            assert system.property("MainPID") != pid
+    assert not system.path("/usr/bin/ratelimitd").exists() and not system.path("/usr/lib/systemd/system/ratelimitd.service").exists()
+    assert system.path(CONFIG).exists()

@@ -1,6 +1,6 @@
 --
 -- batch.lua: a batch of ops in one call. lua/stitch.py puts the fragments of every algorithm (lua/NAME.lua) into the places
--- marked --@@; src/store/batch.c gathers a batch, src/store/batch_pack.c packs it, src/store/batch_reply.c reads the reply.
+-- marked --@@; src/redis/batch.c gathers a batch, src/redis/batch_pack.c packs it, src/redis/batch_reply.c reads the reply.
 --
 -- The script decides what is charged; it returns the states that it saw, and `now`, from which the daemon derives every
 -- answer with the same integer arithmetic. For every algorithm:

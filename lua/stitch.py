@@ -3,7 +3,7 @@
 
 The algorithms are those of src/limit/algo.def that have a file in lua/; its head, and batch.lua's, say what a fragment reads
 and sets. Each goes once into every place of its name, as a branch of one if-chain. `--@name OTHER` is another file's
-fragment. Names in capitals become numbers: the kinds of ops (src/store/batch_private.h) and the algorithms. The result keeps one statement
+fragment. Names in capitals become numbers: the kinds of ops (src/redis/batch_private.h) and the algorithms. The result keeps one statement
 per line, so that an error's line number leads somewhere, but no comments.
 """
 
@@ -39,7 +39,7 @@ def algorithms(source):
 
 def constants(source):
     """The numbers that stand for names in batch.lua."""
-    kinds = re.search(r"enum batch_kind \{(.*?)\};", (source / "src/store/batch_private.h").read_text(), re.DOTALL)[1]
+    kinds = re.search(r"enum batch_kind \{(.*?)\};", (source / "src/redis/batch_private.h").read_text(), re.DOTALL)[1]
     kinds = re.findall(r"^ *KIND_(\w+),", kinds, re.MULTILINE)
     return {name: i for i, name in enumerate(kinds)} | {name.upper(): number for number, name in algorithms(source)}
 
@@ -80,7 +80,7 @@ def main():
     literal = "\n".join(f'    "{line}\\n"' for line in escaped)
     out_c.write_text(
         "/* Made by lua/stitch.py from lua/; see batch.h. */\n"
-        '#include "store/batch.h"\n\n'
+        '#include "redis/batch.h"\n\n'
         f"const char batch_script[] =\n{literal};\n"
         "const size_t batch_script_len = sizeof batch_script - 1;\n"
         f'const char batch_script_sha1[41] = "{hashlib.sha1(text.encode()).hexdigest()}";\n'

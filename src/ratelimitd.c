@@ -30,11 +30,11 @@
 #include "daemon/stop.h"
 #include "engine/engine_counters.h"
 #include "engine/failure.h"
+#include "redis/counters.h"
 #include "server/methods.h"
 #include "server/server_counters.h"
 #include "server/session_output.h"
 #include "store/memory_counters.h"
-#include "store/redis_counters.h"
 
 enum {
     FIRST_ATTEMPT_MS = 200, /* how long READY waits for the first connection to Redis */

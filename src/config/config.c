@@ -20,8 +20,8 @@
 #include "config/yaml_tree.h"
 #include "policy/hints.h"
 #include "policy/policy_read.h"
-#include "store/redis_options.h"
-#include "store/redis_tls.h"
+#include "redis/options.h"
+#include "redis/tls.h"
 
 enum { STALL_MIN_MS = 250, STALL_DEADLINES = 3, FRAME_OVERHEAD = 192, READ_SIZE = 65536, UNIX_PATH_MAX = 107 };
 

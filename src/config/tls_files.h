@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "policy/faults.h"
-#include "store/redis_tls.h"
+#include "redis/tls.h"
 
 struct tls_file {
     const char *path; /* NULL = not set */

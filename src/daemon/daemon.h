@@ -20,9 +20,9 @@
 #include "daemon/reload.h"
 #include "engine/engine.h"
 #include "policy/inline_policies.h"
+#include "redis/store.h"
 #include "server/server.h"
 #include "store/memory_store.h"
-#include "store/redis_store.h"
 
 /* It only moves on, and may skip some. */
 enum daemon_phase {

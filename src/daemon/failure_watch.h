@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 #include "policy/policy.h"
-#include "store/redis_handshake.h"
-#include "store/redis_store.h"
+#include "redis/handshake.h"
+#include "redis/store.h"
 
 enum failure_cause { CAUSE_STORE_ERROR, CAUSE_BREAKER, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
 enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };
@@ -32,7 +32,7 @@ struct failure_view {
     int64_t now_us;
     int64_t last_us;                  /* of the last failure answer */
     int64_t decided_us;               /* Redis decided a check last */
-    int64_t proven_us;                /* it showed without a check that it works: redis_store.h */
+    int64_t proven_us;                /* it showed without a check that it works: redis/store.h */
     const char *breaker;              /* why the breaker is open; NULL: it is closed */
     uint64_t n_repeated;              /* failure answers ever that begin an episode: failure.h */
     uint64_t n[N_CAUSES];             /* failure answers, ever */

@@ -1,6 +1,6 @@
 #include "daemon/options.h"
 
-#include "store/redis_cluster.h"
+#include "redis/cluster.h"
 
 /* The shortest deadline of the defaults and the policies. */
 static uint32_t shortest_deadline_ms(const struct config *config)

@@ -12,9 +12,9 @@
 #include "daemon/arguments.h"
 #include "engine/engine.h"
 #include "policy/inline_policies.h"
+#include "redis/options.h"
 #include "server/server.h"
 #include "store/memory_store.h"
-#include "store/redis_options.h"
 
 /* Texts in the results are the configuration's. `store` is the one that was started with. */
 struct redis_options options_redis(const struct config *config, uint64_t random_seed);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "policy/policy.h"
-#include "store/redis_store.h"
+#include "redis/store.h"
 
 struct redis_check {
     bool is_due, is_running;

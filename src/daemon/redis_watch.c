@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "daemon/failure_watch.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 enum { LOG_REPLY_MAX = 256 };
 

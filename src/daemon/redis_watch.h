@@ -5,7 +5,7 @@
  * ends, so that a long outage does not fill the log. If Redis is away at the start, a warning reports what checks get
  * for that time. With log.level debug, each second with events of the connection has a line, and so has the last error
  * reply of that second. A key of another type in Redis is a warning, with the client's key in the form of keys.in_log.
- * If the daemons cannot be counted (redis_daemons.h), one warning says so, and one line when they can again.
+ * If the daemons cannot be counted (redis/daemons.h), one warning says so, and one line when they can again.
  */
 #ifndef RL_DAEMON_REDIS_WATCH_H
 #define RL_DAEMON_REDIS_WATCH_H
@@ -14,8 +14,8 @@
 #include <stdint.h>
 
 #include "policy/policy.h"
-#include "store/redis_options.h"
-#include "store/redis_store.h"
+#include "redis/options.h"
+#include "redis/store.h"
 
 enum { REDIS_WATCH_STATUS_MAX = 256, REDIS_WATCH_REASONS_MAX = 5 };
 

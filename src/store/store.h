@@ -171,21 +171,21 @@ struct op {
     int64_t runs_until_us; /* once sent: CLOCK_MONOTONIC after which it certainly does not begin any more */
 
     /* each its module's own */
-    enum op_outcome outcome; /* redis_store.c: for `done`; of an answered batch batch.c's */
-    uint16_t hash_slot;      /* redis_cluster.c: the members' place; else 0 */
-    struct redis_node *node; /* redis_cluster.c: whose it is */
-    uint64_t number;         /* redis_cluster.c: the order in which ops were submitted */
+    enum op_outcome outcome; /* redis/store.c: for `done`; of an answered batch batch.c's */
+    uint16_t hash_slot;      /* redis/cluster.c: the members' place; else 0 */
+    struct redis_node *node; /* redis/cluster.c: whose it is */
+    uint64_t number;         /* redis/cluster.c: the order in which ops were submitted */
     bool is_held;            /* cluster_slots.c: it waits there */
-    bool is_asking;          /* redis_cluster.c: it goes to a node that does not have its hash slot yet */
-    uint8_t n_hops;          /* redis_cluster.c: how often it was sent on to another node */
-    uint8_t n_tries;         /* redis_cluster.c: how often it was to be sent again */
+    bool is_asking;          /* redis/cluster.c: it goes to a node that does not have its hash slot yet */
+    uint8_t n_hops;          /* redis/cluster.c: how often it was sent on to another node */
+    uint8_t n_tries;         /* redis/cluster.c: how often it was to be sent again */
     bool is_queued;          /* op_queue.c: it waits to be sent */
     struct list same_key;    /* op_queue.c: while it waits, next to those that it may merge with */
-    bool met_noscript;       /* redis_batches.c: it was sent to a Redis that had lost the script */
-    bool met_noperm;         /* redis_batches.c: it was sent with another policy's ops, and Redis refused them all */
+    bool met_noscript;       /* redis/batches.c: it was sent to a Redis that had lost the script */
+    bool met_noperm;         /* redis/batches.c: it was sent with another policy's ops, and Redis refused them all */
     uint32_t batch_op;       /* batch.c: its number among the script's ops */
     uint32_t weight;         /* batch.c: batch_weight(); 0 until it is needed */
-    int64_t submitted_us;    /* redis_batches.c: when it began to wait; CLOCK_MONOTONIC */
+    int64_t submitted_us;    /* redis/batches.c: when it began to wait; CLOCK_MONOTONIC */
     uint64_t deny_epoch;     /* deny_cache.c: when it was submitted */
 };
 

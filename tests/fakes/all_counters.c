@@ -6,9 +6,9 @@
 #include "engine/engine_counters.h"
 #include "engine/slots.h"
 #include "policy/inline_policies.h"
+#include "redis/counters.h"
 #include "server/server_counters.h"
 #include "store/memory_counters.h"
-#include "store/redis_counters.h"
 
 void all_counters_reset(void)
 {

@@ -15,8 +15,8 @@
 
 #include "base/alloc.h"
 #include "policy/policy.h"
-#include "store/batch.h"
-#include "store/redis_counters.h"
+#include "redis/batch.h"
+#include "redis/counters.h"
 
 enum { N_OPS = 8, NONCE = 0x01020304 };
 static const int64_t now_us = INT64_C(1700000000000000); /* begins a window of every length used here */

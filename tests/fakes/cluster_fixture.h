@@ -16,9 +16,9 @@
 
 #include "fakes/fake_redis.h"
 #include "fakes/store_fixture.h"
-#include "store/batch.h"
-#include "store/hash_slot.h"
-#include "store/redis_counters.h"
+#include "redis/batch.h"
+#include "redis/counters.h"
+#include "redis/hash_slot.h"
 
 enum { N_NODES = 3, CALLS_MAX = 256, KEY_MAX = 96 };
 

@@ -20,8 +20,8 @@
 #include "fakes/memory_fixture.h"
 #include "fakes/natives.h"
 #include "fakes/policies.h"
-#include "store/deny_cache.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
+#include "redis/deny_cache.h"
 
 #define MS   INT64_C(1000)
 #define S    (1000 * MS)

@@ -9,7 +9,7 @@
 
 #include "fakes/fake_redis.h"
 #include "fakes/patient_loop.h"
-#include "store/redis_link.h"
+#include "redis/link.h"
 
 #define LINK_FIXTURE_SHA1                                                                                              \
     "19b8fd11daaa8325dd0ec6ce3be1b64a5a7e6496" /* of a script that returns 7 and its last argument */

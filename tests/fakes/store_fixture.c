@@ -12,7 +12,7 @@
 
 #include "fakes/all_counters.h"
 #include "fakes/policies.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 #include "store/store_key.h"
 
 static const int64_t WINDOW_US = INT64_C(1000) * 3600 * 1000000; /* an edge almost never falls into a test */

@@ -9,7 +9,7 @@
 
 #include "fakes/patient_loop.h"
 #include "policy/policy.h"
-#include "store/redis_store.h"
+#include "redis/store.h"
 
 enum { MAX_ASKS = 20000 };
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "store/cluster_map.h"
-#include "store/cluster_redirect.h"
+#include "redis/cluster_map.h"
+#include "redis/cluster_redirect.h"
 
 static struct cluster_map map;
 

@@ -14,9 +14,9 @@
 #include "fakes/natives.h"
 #include "limit/calendar.h"
 #include "policy/policy.h"
-#include "store/batch_private.h"
-#include "store/redis_handshake.h"
-#include "store/redis_reader.h"
+#include "redis/batch_private.h"
+#include "redis/handshake.h"
+#include "redis/reader.h"
 
 enum { N_CONTROL = 2, NUMBERS = 0x80, NONCE = 1, N_PLAIN = 2 * N_ALGOS, N_SPECIAL = 8 };
 

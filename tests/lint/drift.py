@@ -89,13 +89,13 @@ def commands_of_the_script():
 
 
 def every_redis_command_of_the_script_is_in_the_rights():
-    return [f"{path}: the rights lack +{command.lower()}" for path in ("src/store/redis_store.h", "docs/redis.md")
+    return [f"{path}: the rights lack +{command.lower()}" for path in ("src/redis/store.h", "docs/redis.md")
             for command in commands_of_the_script() if not re.search(rf"\+{command.lower()}\b", document(path))]
 
 
 def every_redis_command_of_the_script_is_in_the_self_test():
-    asked = set(re.findall(r'\{\{"([A-Z]+)"', document("src/store/redis_self_test.c")))
-    return [f"src/store/redis_self_test.c: does not try {command}" for command in commands_of_the_script()
+    asked = set(re.findall(r'\{\{"([A-Z]+)"', document("src/redis/self_test.c")))
+    return [f"src/redis/self_test.c: does not try {command}" for command in commands_of_the_script()
             if command not in asked]
 
 

@@ -142,12 +142,12 @@ def man_pages_are_well_formed():
 
 # ---- rules of the project ---------------------------------------------------------------------------------------
 
-LAYERS = {"base": 0, "proto": 0, "limit": 1, "policy": 1.1, "store": 1.2, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
+LAYERS = {"base": 0, "proto": 0, "limit": 1, "policy": 1.1, "store": 1.2, "redis": 1.3, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
 SEPARATE = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base"}}
 LIBRARY_HEADERS = {  # header: the files that may include it
-    r"uv\.h": r"src/server/|src/admin/|src/store/redis|src/store/cluster_watch|src/daemon/|src/ratelimitd\.c",
-    r"hiredis/": r"src/store/redis",
-    r"openssl/": r"src/store/redis_tls",
+    r"uv\.h": r"src/server/|src/admin/|src/redis/|src/daemon/|src/ratelimitd\.c",
+    r"hiredis/": r"src/redis/",
+    r"openssl/": r"src/redis/tls",
     r"msgpack": r"proto/|src/client/",
     r"microhttpd\.h": r"src/admin/",
     r"yaml\.h": r"src/config/",

@@ -20,9 +20,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "redis/deny_cache.h"
 #include "replay/random_traces.h"
 #include "replay/script_call.h"
-#include "store/deny_cache.h"
 #include "store/memory_store.h"
 
 enum {

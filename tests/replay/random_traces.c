@@ -21,9 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "redis/batch.h"
 #include "replay/random_policies.h"
 #include "replay/trace_random.h"
-#include "store/batch.h"
 
 enum {
     N_KEYS = 4,

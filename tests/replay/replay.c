@@ -55,8 +55,8 @@
 #include "base/clock.h"
 #include "limit/calendar.h"
 #include "policy/policy.h"
+#include "redis/deny_cache.h"
 #include "replay/script_call.h"
-#include "store/deny_cache.h"
 #include "store/memory_store.h"
 
 enum {

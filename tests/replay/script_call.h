@@ -9,7 +9,7 @@
 
 #include <hiredis/hiredis.h>
 
-#include "store/batch.h"
+#include "redis/batch.h"
 
 /* Exit status 2, with a line on standard error that begins with the program's name. */
 noreturn void die(const char *what);

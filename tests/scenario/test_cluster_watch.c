@@ -12,7 +12,7 @@
 #include "fakes/all_counters.h"
 #include "fakes/fake_redis.h"
 #include "fakes/patient_loop.h"
-#include "store/cluster_watch.h"
+#include "redis/cluster_watch.h"
 
 enum { N_FAKES = 3 };
 

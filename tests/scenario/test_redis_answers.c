@@ -13,8 +13,8 @@
 
 #include "fakes/fake_redis.h"
 #include "fakes/store_fixture.h"
-#include "store/batch.h"
-#include "store/redis_counters.h"
+#include "redis/batch.h"
+#include "redis/counters.h"
 
 static struct fake_redis fake;
 static const char *reply; /* to each EVALSHA with keys; "%u" in it is the nonce; NULL = nothing */

@@ -15,7 +15,7 @@
 #include <hiredis/hiredis.h>
 
 #include "fakes/served_store.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 static void open_with(uint32_t errors, uint32_t late)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "fakes/served_store.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 enum { KEPT_MS = 60000, FLOOD = 1000 };
 

@@ -11,7 +11,7 @@
 #include <hiredis/hiredis.h>
 
 #include "fakes/served_store.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 static void a_server_killed_under_load_loses_each_op_once(void **state)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "fakes/link_fixture.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 static const char *reply; /* the fake, to each EVALSHA but the canary; NULL = nothing */
 static size_t reply_len;

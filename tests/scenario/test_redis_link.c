@@ -14,7 +14,7 @@
 
 #include "fakes/link_fixture.h"
 #include "fakes/real_redis.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 static struct real_redis redis; /* the present test's */
 

@@ -12,8 +12,8 @@
 
 #include "base/alloc.h"
 #include "fakes/served_store.h"
-#include "store/batch.h"
-#include "store/redis_counters.h"
+#include "redis/batch.h"
+#include "redis/counters.h"
 
 /* ---- fair weather ---- */
 
@@ -242,7 +242,7 @@ static void the_first_attempt_is_reported_when_it_failed(void **state)
     assert_int_equal(store_fixture_check("k")->submitted, SUBMIT_DOWN);
 }
 
-/* As redis_store.h has them; the script's own commands are read off the script. */
+/* As redis/store.h has them; the script's own commands are read off the script. */
 #define CONNECTION_RIGHTS "-@all +hello +auth +client|setname +select +script|load +evalsha"
 
 static int allow_calls_through(const char *function)

@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "fakes/real_redis.h"
 #include "fakes/store_fixture.h"
-#include "store/redis_counters.h"
+#include "redis/counters.h"
 
 enum { STEPS = 150, SEEDS = 4, N_KEYS = 40 };
 

@@ -16,8 +16,8 @@
 
 #include "base/assert.h"
 #include "fakes/tls_peer.h"
-#include "store/redis_conn.h"
-#include "store/redis_tls_session.h"
+#include "redis/conn.h"
+#include "redis/tls_session.h"
 
 enum { PATIENCE = 1000000, SMALL = 4096 };
 

@@ -15,8 +15,8 @@
 
 #include "fakes/fake_redis.h"
 #include "fakes/served_store.h"
-#include "store/batch.h"
-#include "store/redis_counters.h"
+#include "redis/batch.h"
+#include "redis/counters.h"
 
 enum { FLOOD = 4000 };
 

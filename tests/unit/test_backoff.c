@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "store/backoff.h"
+#include "redis/backoff.h"
 
 enum { SEEDS = 200 };
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "store/redis_breaker.h"
+#include "redis/breaker.h"
 
 static int n_opened;
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "store/hash_slot.h"
+#include "redis/hash_slot.h"
 
 static uint16_t slot_of(const char *key)
 {

@@ -9,8 +9,8 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "fakes/one_limit.h"
-#include "store/batch.h"
-#include "store/op_queue.h"
+#include "redis/batch.h"
+#include "redis/op_queue.h"
 
 enum { N_OPS = 8000 };
 

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "policy/policy.h"
-#include "store/batch.h"
+#include "redis/batch.h"
 #include "store/memory_store.h"
 
 enum { LIMIT = 3, WINDOW_MS = 10000 };

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "store/redis_options.h"
+#include "redis/options.h"
 
 static void addresses_are_taken_apart(void **state)
 {

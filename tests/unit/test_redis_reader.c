@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "store/redis_reader.h"
+#include "redis/reader.h"
 
 static struct redis_reader reader;
 static struct buffer *keeps; /* what it keeps replies in; NULL = nothing */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "store/redis_handshake.h"
+#include "redis/handshake.h"
 
 static const struct {
     const char *text;

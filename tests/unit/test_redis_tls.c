@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "fakes/tls_peer.h"
-#include "store/redis_tls_session.h"
+#include "redis/tls_session.h"
 
 enum { PATIENCE = 100000, KEYS = 200, BIG = 300 * 1024 };
 

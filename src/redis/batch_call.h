@@ -1,0 +1,61 @@
+/*
+ * batch_call.h: one EVALSHA: the batch that it brings, and what is known of both until the reply. redis/batches.c sends
+ * it, and decides what becomes of its ops.
+ */
+#ifndef RL_REDIS_BATCH_CALL_H
+#define RL_REDIS_BATCH_CALL_H
+
+#include "redis/batch.h"
+#include "redis/doubtful_policies.h"
+#include "redis/link.h"
+
+struct policy;
+struct redis_batches;
+
+struct batch_call {
+    struct list link; /* in idle or in_flight; in none while it is filled */
+    struct redis_call redis_call;
+    struct redis_batches *batches;            /* whose it is; not owned, as the next two */
+    const struct doubtful_policies *doubtful; /* whose ops go in batches of their own */
+    const struct clock *clock;
+    struct batch *batch; /* owned */
+    uint32_t nonce;
+    uint16_t hash_slot;                 /* of a cluster: all its ops' */
+    bool is_asking;                     /* of a cluster: ASKING goes before it */
+    bool is_asking_refused, is_cut_off; /* ASKING was refused; it was sent, and the call was not */
+    struct redis_call asking;
+    size_t n_keys;            /* of a cluster: that count in its node's window */
+    int64_t longest_us;       /* of its ops, from submit to deadline */
+    int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
+    int64_t sent_us;
+    int64_t until_us;            /* it certainly does not begin any later */
+    bool is_sent;                /* it may have run */
+    bool is_doubtful;            /* Redis may refuse it: it has only ops of `policy`, or one op of several policies */
+    const struct policy *policy; /* is_doubtful: that one, alive while its ops are here; NULL: one op has several */
+};
+
+/* NULL without memory. */
+struct batch_call *batch_call_new(struct redis_batches *batches, const struct redis_options *options,
+                                  const struct doubtful_policies *doubtful, const struct clock *clock);
+void batch_call_free(struct batch_call *call);
+/* It has no ops: for another batch, under these options. */
+void batch_call_begin(struct batch_call *call, const struct redis_options *options, uint32_t nonce);
+
+/* As batch_add() and batch_would_merge(), and an op of a doubtful policy goes only with others of that policy. */
+enum batch_status batch_call_add(struct batch_call *call, struct op *op);
+bool batch_call_would_merge(const struct batch_call *call, struct op *op);
+
+/* 0, unless the server is late: all its ops have been answered by their deadlines, and it would be the same had they
+ * not waited here, and had each been given least_us. Then: what the server has missed, the longest of these times. */
+int64_t batch_call_missed_us(const struct batch_call *call, int64_t least_us);
+
+/* Clients and keys that ops have asked for, as bits: two of one number are one here. */
+enum { ASKED_BITS = 1 << 16 };
+struct batch_call_asked {
+    uint64_t bits[ASKED_BITS / 64];
+};
+void batch_call_asked(const struct batch_call *call, struct batch_call_asked *ret);
+/* Has the op, which was in a batch once, client and key of one of them? */
+bool batch_call_asked_has(const struct batch_call_asked *asked, const struct op *op);
+
+#endif

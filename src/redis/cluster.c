@@ -1,0 +1,649 @@
+#include "redis/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "redis/cluster_redirect.h"
+#include "redis/cluster_watch.h"
+#include "store/store_key.h"
+
+enum {
+    HOPS_MAX = 3,
+    TRIES_MAX = UINT8_MAX,
+    TRY_AGAIN_MS = 5, /* at least, and at most four times that */
+    ALONE_US = 1000000,
+    WANTED_US = 60 * 1000000, /* a node that only redirects name is kept for this time */
+    DEAD_US = 1000000,        /* and one that cannot be reached for this time, */
+    OWNER_US = 1000000,       /* or that still has hash slots */
+    KEY_SPACE = 65536 + KEY_HEAD_MAX,
+    STATUS_SIZE = 768,
+};
+
+struct redis_cluster {
+    uv_loop_t *loop; /* not owned, as the next two */
+    struct clock *clock;
+    const struct redis_options *options; /* the store's */
+    struct redis_node_events events;     /* the store's */
+
+    struct cluster_slots *slots; /* owned, as the next two */
+    struct cluster_watch *watch; /* NULL once it is closed */
+    struct list nodes;           /* of struct redis_node */
+    uint32_t n_nodes;            /* in `nodes` */
+    uint32_t n_leaving;          /* of these no map names any more */
+    uint32_t n_open;             /* not closed yet */
+    uv_timer_t timer;            /* until the first held slot may go on */
+    uint64_t random;
+    uint64_t n_ops; /* submitted ever */
+    uint16_t slot_of_shard[STORE_SHARDS_MAX];
+    bool has_map;
+    char fault[STATUS_SIZE]; /* why there is no map, printable */
+    char status[STATUS_SIZE];
+
+    bool is_closing;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+    int n_parts; /* watch and timer, not yet closed */
+};
+
+static void maybe_closed(struct redis_cluster *cluster)
+{
+    if (!cluster->is_closing || cluster->n_open > 0 || cluster->n_parts > 0) return;
+    void (*on_closed)(void *arg) = cluster->on_closed;
+    void *arg = cluster->on_closed_arg;
+    cluster_slots_free(cluster->slots);
+    mem_free(cluster);
+    on_closed(arg);
+}
+
+static void ask_for_map(struct redis_cluster *cluster)
+{
+    if (!cluster->is_closing) cluster_watch_ask(cluster->watch);
+}
+
+/* A node of the map does not serve. */
+static void doubt_map(struct redis_cluster *cluster)
+{
+    if (!cluster->is_closing) cluster_watch_doubt(cluster->watch);
+}
+
+/* ---- ops that go on ---- */
+
+static void end_op(struct redis_cluster *cluster, struct op *op, enum op_outcome outcome)
+{
+    cluster->events.batches.on_end(cluster->events.batches.arg, op, outcome);
+}
+
+/* To a node, again. */
+static void send_on(struct redis_cluster *cluster, struct redis_node *node, struct op *op)
+{
+    enum submit can = node != NULL ? redis_node_can_submit(node) : SUBMIT_DOWN;
+    op->node = node;
+    if (can == SUBMIT_PENDING && redis_batches_add_again(&node->batches, op) < 0) can = SUBMIT_OVERLOAD;
+    if (can != SUBMIT_PENDING) end_op(cluster, op, submit_outcome(can));
+}
+
+/* Its ops go on once nothing of it is on its way, and its time has come. */
+static void release_if_drained(struct redis_cluster *cluster, struct cluster_slot *slot)
+{
+    if (slot->n_calls > 0 || cluster->clock->mono_us < slot->held_until_us) return;
+    struct list ops;
+    list_init(&ops);
+    uint16_t number = cluster_slots_number(cluster->slots, slot);
+    LIST_FOREACH (it, &cluster->nodes)
+        redis_batches_take_slot(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches, number, &ops);
+    cluster_slots_release(cluster->slots, slot, &ops);
+    if (slot->new_owner != NULL) slot->owner = slot->new_owner;
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        bool is_back = op->is_asking && op->n_hops > 0;
+        if (is_back && op->n_tries < TRIES_MAX) { /* it was not sent where the redirect named, and was no hop */
+            op->n_hops--;
+            op->n_tries++;
+        }
+        op->is_asking = false;
+        send_on(cluster, slot->owner, op);
+    }
+}
+
+static void on_time(uv_timer_t *timer);
+
+static void release_all(struct redis_cluster *cluster)
+{
+    int64_t now_us = cluster->clock->mono_us, first_us = INT64_MAX;
+    LIST_FOREACH (it, &cluster->slots->held) {
+        struct cluster_slot *slot = LIST_ITEM(it, struct cluster_slot, link);
+        release_if_drained(cluster, slot);
+        if (slot->is_held && slot->held_until_us > now_us && slot->held_until_us < first_us)
+            first_us = slot->held_until_us;
+    }
+    if (first_us < INT64_MAX) uv_timer_start(&cluster->timer, on_time, (uint64_t)(first_us - now_us) / 1000 + 1, 0);
+}
+
+static void on_time(uv_timer_t *timer)
+{
+    struct redis_cluster *cluster = timer->data;
+    clock_update(cluster->clock);
+    release_all(cluster);
+}
+
+static void on_call_over(void *arg, uint16_t hash_slot)
+{
+    struct redis_cluster *cluster = arg;
+    struct cluster_slot *slot = &cluster->slots->of[hash_slot];
+    if (slot->is_held && !cluster->is_closing) release_if_drained(cluster, slot);
+}
+
+/* ---- nodes ---- */
+
+static struct redis_node *find_node(const struct redis_cluster *cluster, const char *address)
+{
+    LIST_FOREACH (it, &cluster->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (strcmp(node->address, address) == 0) return node;
+    }
+    return NULL;
+}
+
+static void on_answers(void *arg, struct list *ops, int64_t sent_us)
+{
+    struct redis_cluster *cluster = arg;
+    cluster->events.batches.on_answers(cluster->events.batches.arg, ops, sent_us);
+}
+
+static void on_end(void *arg, struct op *op, enum op_outcome outcome)
+{
+    end_op(arg, op, outcome);
+}
+
+static bool on_error(void *arg, struct batch_call *call, struct slice error)
+{
+    (void)arg;
+    return redis_batches_redirected(call, error);
+}
+
+static void on_ran(void *arg, const struct batch_call *call)
+{
+    (void)arg;
+    redis_batches_end_overtaken_held(call);
+}
+
+static void on_doubt(void *arg)
+{
+    doubt_map(arg);
+}
+
+static void on_down(void *arg)
+{
+    struct redis_cluster *cluster = arg;
+    doubt_map(cluster);
+    cluster->events.on_down(cluster->events.arg);
+}
+
+static void on_attempt(void *arg)
+{
+    struct redis_cluster *cluster = arg;
+    bool had_all = true;
+    LIST_FOREACH (it, &cluster->nodes) {
+        const struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        had_all &= node->had_attempt;
+        if (node->had_attempt && !redis_node_is_ready(node)) doubt_map(cluster);
+    }
+    if (had_all) cluster->events.on_attempt(cluster->events.arg);
+}
+
+static void on_redirect(void *arg, struct redis_batches *batches, uint16_t hash_slot, struct slice error,
+                        bool is_try_again, struct list *ops);
+
+/* NULL without memory. */
+static struct redis_node *add_node(struct redis_cluster *cluster, const char *address)
+{
+    const struct redis_node_place place = {.address = address, .slots = cluster->slots};
+    const struct redis_node_events events = {
+        .arg = cluster,
+        .batches = {.arg = cluster,
+                    .on_answers = on_answers,
+                    .on_end = on_end,
+                    .on_redirect = on_redirect,
+                    .on_error = on_error,
+                    .on_ran = on_ran,
+                    .on_call_over = on_call_over,
+                    .on_doubt = on_doubt},
+        .on_down = on_down,
+        .on_attempt = on_attempt,
+    };
+    struct redis_node *node = mem_zalloc(sizeof *node);
+    if (node == NULL) return NULL;
+    if (redis_node_init(node, cluster->loop, cluster->clock, cluster->options, &place, &events) < 0) {
+        mem_free(node);
+        return NULL;
+    }
+    node->batches.shard = -1;
+    list_push_back(&cluster->nodes, &node->link_of_nodes);
+    cluster->n_nodes++;
+    cluster->n_open++;
+    return node;
+}
+
+static void on_node_closed(void *arg)
+{
+    struct redis_node *node = arg;
+    struct redis_cluster *cluster = node->events.arg;
+    mem_free(node);
+    cluster->n_open--;
+    maybe_closed(cluster);
+}
+
+static void close_node(struct redis_cluster *cluster, struct redis_node *node)
+{
+    list_remove(&node->link_of_nodes);
+    cluster->n_nodes--;
+    redis_node_close(node, on_node_closed, node);
+}
+
+static bool is_owner(const struct redis_cluster *cluster, const struct redis_node *node)
+{
+    for (size_t i = 0; i < HASH_SLOTS; i++) {
+        const struct cluster_slot *slot = &cluster->slots->of[i];
+        if (slot->owner == node || (slot->is_held && slot->new_owner == node)) return true;
+    }
+    return false;
+}
+
+/* Those that are not needed any more. */
+static void close_leaving(struct redis_cluster *cluster)
+{
+    if (cluster->n_leaving == 0) return;
+    cluster->n_leaving = 0;
+    LIST_FOREACH (it, &cluster->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (node->is_in_map) continue;
+        int64_t now_us = cluster->clock->mono_us;
+        bool is_dead = node->had_attempt && !redis_node_is_ready(node); /* as that of a false redirect */
+        if (is_dead && node->wanted_until_us > now_us + DEAD_US) node->wanted_until_us = now_us + DEAD_US;
+        bool is_wanted = now_us < node->wanted_until_us || !redis_node_is_idle(node);
+        if (!is_wanted && is_owner(cluster, node)) { /* no map has come since: not to be found out each tick */
+            node->wanted_until_us = now_us + OWNER_US;
+            is_wanted = true;
+        }
+        cluster->n_leaving += is_wanted;
+        if (!is_wanted) close_node(cluster, node);
+    }
+}
+
+/* ---- redirects ---- */
+
+/* The named node, which may be new. NULL: there are too many, or no memory. */
+static struct redis_node *redirected_to(struct redis_cluster *cluster, const char *address)
+{
+    struct redis_node *node = find_node(cluster, address);
+    if (node == NULL && cluster->n_leaving < REDIS_CLUSTER_STRANGERS_MAX) {
+        node = add_node(cluster, address);
+        cluster->n_leaving += node != NULL;
+    }
+    if (node != NULL) node->wanted_until_us = cluster->clock->mono_us + WANTED_US;
+    return node;
+}
+
+/* The nodes need some time: the slot's ops wait for it. */
+static void hold_for_a_while(struct redis_cluster *cluster, struct cluster_slot *slot)
+{
+    uint64_t wait_ms = TRY_AGAIN_MS + random_below(&cluster->random, 3 * TRY_AGAIN_MS + 1);
+    cluster_slots_hold(cluster->slots, slot, cluster->clock->mono_us + (int64_t)wait_ms * 1000);
+    if (!uv_is_active((uv_handle_t *)&cluster->timer)) uv_timer_start(&cluster->timer, on_time, wait_ms, 0);
+}
+
+static void try_again(struct redis_cluster *cluster, struct redis_batches *batches, struct cluster_slot *slot,
+                      struct list *ops)
+{
+    struct list ended;
+    list_init(&ended);
+    hold_for_a_while(cluster, slot);
+    slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        op->n_hops = 0; /* it has not found its place yet */
+        if (op->n_tries == TRIES_MAX) {
+            list_push_back(&ended, it);
+            continue;
+        }
+        op->n_tries++;
+        cluster_slots_add(slot, op);
+    }
+    if (!list_empty(&ended))
+        redis_batches_end_refused(batches, &ended, "TRYAGAIN: the keys are on their way for too long");
+}
+
+static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, struct cluster_slot *slot, bool is_ask,
+                  struct redis_node *node, struct list *ops)
+{
+    struct list ended;
+    list_init(&ended);
+    if (is_ask) {
+        slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
+    } else {
+        cluster_slots_hold(cluster->slots, slot, 0);
+        slot->new_owner = node;
+    }
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        if (op->n_hops == HOPS_MAX) {
+            list_push_back(&ended, it);
+            continue;
+        }
+        op->n_hops++;
+        op->is_asking = is_ask;
+        if (!is_ask && op->n_hops > 1) hold_for_a_while(cluster, slot); /* they do not agree yet whose it is */
+        if (slot->is_held)
+            cluster_slots_add(slot, op);
+        else
+            send_on(cluster, node, op);
+    }
+    if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "MOVED: sent from node to node three times");
+}
+
+static void on_redirect(void *arg, struct redis_batches *batches, uint16_t hash_slot, struct slice error,
+                        bool is_try_again, struct list *ops)
+{
+    struct redis_cluster *cluster = arg;
+    struct cluster_slot *slot = &cluster->slots->of[hash_slot];
+    if (cluster->is_closing) {
+        for (struct list *it; (it = list_pop_front(ops)) != NULL;)
+            end_op(cluster, LIST_ITEM(it, struct op, link), OP_DOWN);
+        return;
+    }
+    if (is_try_again) {
+        try_again(cluster, batches, slot, ops);
+        return;
+    }
+
+    struct redis_address own;
+    struct cluster_redirect redirect;
+    struct redis_node *from = CONTAINER_OF(batches, struct redis_node, batches), *to = NULL;
+    const char *fault = redis_address_parse(from->address, &own);
+    const struct cluster_sender sender = {.host = own.host, .is_tls = cluster->options->tls != NULL};
+    if (fault == NULL) fault = cluster_redirect_read(error, &sender, &redirect);
+    if (fault == NULL && redirect.hash_slot != hash_slot) fault = "it is of another hash slot than was asked for";
+    ask_for_map(cluster);
+    if (fault == NULL) {
+        to = redirected_to(cluster, redirect.address);
+        if (to == NULL) fault = "too many nodes that are on no map";
+    }
+    if (fault == NULL) {
+        go_on(cluster, batches, slot, redirect.is_ask, to, ops);
+        return;
+    }
+    char text[REDIS_TEXT_MAX];
+    snprintf(text, sizeof text, "%.*s: %s", (int)(error.len < REDIS_TEXT_MAX / 2 ? error.len : REDIS_TEXT_MAX / 2),
+             (const char *)error.data, fault);
+    redis_batches_end_refused(batches, ops, text);
+}
+
+/* ---- maps ---- */
+
+/* has_waiting: ops of it, at any node. */
+static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, struct redis_node *node,
+                      bool has_waiting)
+{
+    if (slot->is_held) {
+        if (slot->new_owner == NULL && node != slot->owner) slot->new_owner = node;
+    } else if (slot->owner != node) {
+        if (node == NULL || (slot->n_calls == 0 && !has_waiting)) {
+            slot->owner = node;
+        } else { /* its owner, or the one that it had before it had none, has some of it */
+            cluster_slots_hold(cluster->slots, slot, 0);
+            slot->new_owner = node;
+        }
+    }
+}
+
+static void find_buckets(struct redis_cluster *cluster)
+{
+    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->batches.shard = -1;
+    for (uint32_t i = 0; i < cluster->options->n_shards; i++) {
+        struct redis_node *node = cluster->slots->of[cluster->slot_of_shard[i]].owner;
+        if (node != NULL && node->batches.shard < 0) node->batches.shard = (int32_t)i;
+    }
+}
+
+/* Other addresses may be those of the same cluster; a map without any node of the one before is another's. */
+static bool is_other_cluster(const struct redis_cluster *cluster, const struct cluster_map *map)
+{
+    if (!cluster->has_map || map->n_nodes == 0) return false;
+    for (uint32_t i = 0; i < map->n_nodes; i++) {
+        const struct redis_node *node = find_node(cluster, map->address[i]);
+        if (node != NULL && node->is_in_map) return false;
+    }
+    return true;
+}
+
+static void on_map(void *arg, const struct cluster_map *map)
+{
+    struct redis_cluster *cluster = arg;
+    struct redis_node *nodes[CLUSTER_NODES_MAX];
+    if (is_other_cluster(cluster, map)) cluster->events.on_moved(cluster->events.arg);
+    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->is_in_map = false;
+    for (uint32_t i = 0; i < map->n_nodes; i++) {
+        nodes[i] = find_node(cluster, map->address[i]);
+        if (nodes[i] == NULL) nodes[i] = add_node(cluster, map->address[i]); /* NULL: until the next map */
+        if (nodes[i] == NULL) continue;
+        nodes[i]->is_in_map = true;
+        nodes[i]->wanted_until_us = 0; /* from now on the maps decide whether it is */
+    }
+
+    bool has_waiting[HASH_SLOTS] = {false};
+    LIST_FOREACH (it, &cluster->nodes)
+        redis_batches_mark_slots(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches, has_waiting);
+    cluster->has_map = true;
+    for (size_t i = 0; i < HASH_SLOTS; i++) {
+        uint16_t owner = map->owner[i];
+        set_owner(cluster, &cluster->slots->of[i], owner != CLUSTER_NONE ? nodes[owner] : NULL, has_waiting[i]);
+    }
+    release_all(cluster);
+    find_buckets(cluster);
+
+    cluster->n_leaving = 0;
+    LIST_FOREACH (it, &cluster->nodes)
+        cluster->n_leaving += !LIST_ITEM(it, struct redis_node, link_of_nodes)->is_in_map;
+    close_leaving(cluster);
+    if (map->n_nodes == 0) on_attempt(cluster);
+}
+
+static void on_no_map(void *arg, const char *why)
+{
+    struct redis_cluster *cluster = arg;
+    log_escape(cluster->fault, sizeof cluster->fault, why, strlen(why));
+    if (!cluster->has_map) cluster->events.on_attempt(cluster->events.arg);
+}
+
+/* ---- ops ---- */
+
+/* A foreign key has no shard of ours: the whole key decides. */
+static __attribute__((noinline)) uint16_t slot_of_whole(const struct op_member *member)
+{
+    const struct limit *limit = member->limit;
+    uint8_t key[KEY_SPACE];
+    size_t len = limit->key_head_len + member->key.len;
+    CHECK(len <= sizeof key);
+    memcpy(key, limit->key_head, limit->key_head_len);
+    if (member->key.len > 0) memcpy(key + limit->key_head_len, member->key.data, member->key.len);
+    return hash_slot_of(key, len);
+}
+
+uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct op_member *member)
+{
+    if (limit_ops(member->limit)->is_compat) return slot_of_whole(member);
+    return cluster->slot_of_shard[store_key_hash(member) % cluster->options->n_shards];
+}
+
+enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op)
+{
+    op->hash_slot = redis_cluster_slot_of(cluster, &op->members[0]);
+    for (uint16_t i = 1; i < op->n_members; i++)
+        CHECK(redis_cluster_slot_of(cluster, &op->members[i]) == op->hash_slot);
+    const struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
+    if (slot->is_held) return SUBMIT_PENDING;
+    return slot->owner != NULL ? redis_node_can_submit(slot->owner) : SUBMIT_DOWN;
+}
+
+int redis_cluster_add(struct redis_cluster *cluster, struct op *op)
+{
+    struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
+    op->node = slot->owner;
+    op->number = ++cluster->n_ops;
+    op->is_asking = op->is_held = false;
+    op->n_hops = op->n_tries = 0;
+    if (!slot->is_held) return redis_node_add(slot->owner, op);
+    redis_batches_prepare(op, cluster->clock->mono_us);
+    cluster_slots_add(slot, op);
+    return 0;
+}
+
+bool redis_cluster_withdraw(struct op *op)
+{
+    if (op->is_held) {
+        cluster_slots_withdraw(op);
+        return true;
+    }
+    return op->is_queued && redis_node_withdraw(op->node, op);
+}
+
+void redis_cluster_flush(struct redis_cluster *cluster)
+{
+    LIST_FOREACH (it, &cluster->nodes) redis_node_flush(LIST_ITEM(it, struct redis_node, link_of_nodes));
+    close_leaving(cluster);
+}
+
+/* ---- for people ---- */
+
+struct list *redis_cluster_nodes(struct redis_cluster *cluster)
+{
+    return &cluster->nodes;
+}
+
+struct redis_node *redis_cluster_first(const struct redis_cluster *cluster)
+{
+    if (cluster->is_closing) return NULL; /* it may be gone already */
+    return cluster->slots->of[cluster->slot_of_shard[0]].owner;
+}
+
+/* Nodes of the map; *ret_n_ready of them are ready, and *ret_other is one that is not. */
+static uint32_t count_nodes(const struct redis_cluster *cluster, uint32_t *ret_n_ready,
+                            const struct redis_node **ret_other)
+{
+    uint32_t n = 0;
+    *ret_n_ready = 0;
+    *ret_other = NULL;
+    LIST_FOREACH (it, &cluster->nodes) {
+        const struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (!node->is_in_map) continue;
+        n++;
+        *ret_n_ready += redis_node_is_ready(node);
+        if (*ret_other == NULL && !redis_node_is_ready(node)) *ret_other = node;
+    }
+    return n;
+}
+
+bool redis_cluster_is_ready(const struct redis_cluster *cluster)
+{
+    uint32_t n_ready;
+    const struct redis_node *other;
+    return count_nodes(cluster, &n_ready, &other) > 0 && other == NULL;
+}
+
+const char *redis_cluster_status(struct redis_cluster *cluster)
+{
+    uint32_t n_ready;
+    const struct redis_node *other;
+    uint32_t n = count_nodes(cluster, &n_ready, &other);
+    if (!cluster->has_map) return cluster->fault[0] != '\0' ? cluster->fault : "connecting";
+    if (n == 0) return "no node of the cluster has a hash slot";
+    if (other == NULL) return "ready";
+    snprintf(cluster->status, sizeof cluster->status, "%u of %u nodes ready; %.640s", n_ready, n,
+             redis_node_status(other));
+    return cluster->status;
+}
+
+const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t nth)
+{
+    return cluster->watch != NULL ? cluster_watch_passed(cluster->watch, nth) : NULL;
+}
+
+/* ---- init and close ---- */
+
+void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_server, bool is_other_login)
+{
+    LIST_FOREACH (it, &cluster->nodes)
+        redis_node_options_changed(LIST_ITEM(it, struct redis_node, link_of_nodes), is_other_login);
+    if (is_other_server) cluster_watch_options_changed(cluster->watch);
+}
+
+struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+                                        const struct redis_node_events *events)
+{
+    struct redis_cluster *cluster = mem_zalloc(sizeof *cluster);
+    if (cluster == NULL) return NULL;
+    cluster->loop = loop;
+    cluster->clock = clock;
+    cluster->options = options;
+    cluster->events = *events;
+    cluster->random = options->random_seed;
+    list_init(&cluster->nodes);
+    for (uint32_t i = 0; i < options->n_shards; i++) {
+        char key[STORE_OWN_KEY_MAX];
+        store_key_own(options->key_prefix, i, "", key);
+        cluster->slot_of_shard[i] = hash_slot_of((const uint8_t *)key, strlen(key));
+    }
+
+    cluster->slots = cluster_slots_new();
+    if (cluster->slots == NULL) goto err_free_cluster;
+    const struct cluster_watch_events of_watch = {.arg = cluster, .on_map = on_map, .on_none = on_no_map};
+    cluster->watch = cluster_watch_new(loop, clock, options, &of_watch);
+    if (cluster->watch == NULL) goto err_free_slots;
+    uv_timer_init(loop, &cluster->timer);
+    cluster->timer.data = cluster;
+    cluster->n_parts = 2;
+    return cluster;
+
+err_free_slots:
+    cluster_slots_free(cluster->slots);
+err_free_cluster:
+    mem_free(cluster);
+    return NULL;
+}
+
+static void on_part_closed(void *arg)
+{
+    struct redis_cluster *cluster = arg;
+    cluster->n_parts--;
+    maybe_closed(cluster);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    on_part_closed(handle->data);
+}
+
+void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *arg), void *arg)
+{
+    CHECK(!cluster->is_closing);
+    cluster->is_closing = true;
+    cluster->on_closed = on_closed;
+    cluster->on_closed_arg = arg;
+
+    while (!list_empty(&cluster->slots->held)) {
+        struct list ops;
+        list_init(&ops);
+        cluster_slots_release(cluster->slots, LIST_ITEM(cluster->slots->held.next, struct cluster_slot, link), &ops);
+        for (struct list *it; (it = list_pop_front(&ops)) != NULL;)
+            end_op(cluster, LIST_ITEM(it, struct op, link), OP_DOWN);
+    }
+    while (!list_empty(&cluster->nodes))
+        close_node(cluster, LIST_ITEM(cluster->nodes.next, struct redis_node, link_of_nodes));
+    cluster_watch_close(cluster->watch, on_part_closed, cluster);
+    cluster->watch = NULL;
+    uv_close((uv_handle_t *)&cluster->timer, on_timer_closed);
+}

@@ -1,0 +1,59 @@
+/*
+ * redis/cluster.h: the nodes of a Redis Cluster, and which of them an op goes to.
+ *
+ *   map (cluster_watch.h) ──▶ nodes, and the owner of each hash slot
+ *   op ──▶ its hash slot ──▶ the owner's batches ──▶ the answer
+ *                                    └─ MOVED, ASK, TRYAGAIN: the op goes on, to another node or later
+ *
+ * MOVED      the slot is held (cluster_slots.h); once no call of it is on its way it has its new owner, and its ops go
+ *            there. So does a fresh map that moves a slot whose ops wait or are on their way.
+ * ASK        its ops go to the named node, each after ASKING; the slot stays where it is. Both connections are first
+ *            come, first served, so an op that comes later goes the same way behind them.
+ * TRYAGAIN   only some of the call's keys have arrived: the slot is held for some milliseconds, and its ops go alone
+ *            for a second, so that only those wait whose own keys are apart.
+ *
+ * An op is sent on three times at most, and ends then with OP_STORE_ERROR. Every redirect asks for a fresh map; so does
+ * a node that goes down, or says that it has no master. A master that is down fails only its own slots.
+ */
+#ifndef RL_REDIS_CLUSTER_H
+#define RL_REDIS_CLUSTER_H
+
+#include <uv.h>
+
+#include "redis/node.h"
+
+struct redis_cluster;
+
+enum {
+    REDIS_CLUSTER_STRANGERS_MAX = 16, /* nodes that are on no map */
+    REDIS_CLUSTER_FILES_MAX =
+        CLUSTER_NODES_MAX + REDIS_CLUSTER_STRANGERS_MAX + 1, /* descriptors; 1: who gives the map */
+};
+
+/* NULL without memory. `clock` and `options` outlive it. Of events->batches on_answers and on_end are used. on_attempt:
+ * all nodes have been tried, or there is no map. Begins in the next tick. */
+struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+                                        const struct redis_node_events *events);
+/* As redis_node_close(). */
+void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *arg), void *arg);
+
+/* The hash slot of a member's key. */
+uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct op_member *member);
+/* Sets the op's hash slot, which all its members must have; then as redis_node_can_submit(), redis_node_add() ... */
+enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op);
+int redis_cluster_add(struct redis_cluster *cluster, struct op *op);
+bool redis_cluster_withdraw(struct op *op);
+void redis_cluster_flush(struct redis_cluster *cluster);
+
+/* Of struct redis_node (link_of_nodes): those that are not closing. */
+struct list *redis_cluster_nodes(struct redis_cluster *cluster);
+/* The one that has the first shard, where the daemons are counted; NULL: there is none. */
+struct redis_node *redis_cluster_first(const struct redis_cluster *cluster);
+bool redis_cluster_is_ready(const struct redis_cluster *cluster); /* the map is known, and every node of it is ready */
+const char *redis_cluster_status(struct redis_cluster *cluster);  /* "ready", or what is wrong; until the next call */
+/* As cluster_watch_passed(). */
+const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t nth);
+/* The options have changed. is_other_server: the addresses, or the login; is_other_login: user, password or TLS. */
+void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_server, bool is_other_login);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * cluster_map.h: which master of a Redis Cluster has which hash slot, out of what a node says; pure.
+ *
+ * A reply is bytes of a server that may be broken or hostile. It gives a whole map, or none and a reason for people.
+ */
+#ifndef RL_REDIS_CLUSTER_MAP_H
+#define RL_REDIS_CLUSTER_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+#include "redis/hash_slot.h"
+#include "redis/options.h"
+
+enum {
+    CLUSTER_NODES_MAX = 256, /* masters */
+    CLUSTER_NONE = UINT16_MAX,
+    CLUSTER_ADDRESS_SIZE = REDIS_HOST_MAX + sizeof "[]:65535",
+    CLUSTER_FAULT_SIZE = 192,
+};
+
+struct cluster_map {
+    uint16_t owner[HASH_SLOTS]; /* of each hash slot, the node that has it; CLUSTER_NONE = none */
+    uint32_t n_nodes;           /* masters with a slot at least */
+    char address[CLUSTER_NODES_MAX][CLUSTER_ADDRESS_SIZE]; /* of each, as redis_address_parse() takes it */
+};
+
+/* Who is asked, and how. */
+struct cluster_sender {
+    const char *host; /* stands for a host that it does not name; without brackets */
+    bool is_tls;
+};
+
+enum cluster_form { CLUSTER_SHARDS, CLUSTER_SLOTS }; /* the command, CLUSTER SHARDS or CLUSTER SLOTS */
+
+/* The bytes of one whole reply. False: `fault` says why, and the map is of no use. */
+bool cluster_map_read(struct cluster_map *map, enum cluster_form form, struct slice reply,
+                      const struct cluster_sender *sender, char fault[CLUSTER_FAULT_SIZE]);
+
+/* Host and port as one address: with brackets where the host needs them; an empty host, or "?", is the sender's. NULL,
+ * or what is wrong with it (static). */
+const char *cluster_address(char ret[CLUSTER_ADDRESS_SIZE], struct slice host, int64_t port,
+                            const struct cluster_sender *sender);
+
+#endif

@@ -1,0 +1,455 @@
+/*
+ * redis/store.c: the store as the engine sees it: ops in, their ends out.
+ *
+ *   submit ──▶ node_of(): may its server be asked? ──▶ deny_cache.h, which may know the answer ──▶ the op waits at the
+ * node ──▶ done of every op
+ *
+ * done runs from a reply's callback or from the `soon` handle, never from within submit or flush, and never while
+ * hiredis takes a connection down: what ends then waits in `ended`. The handle is an idle one, so that there is one
+ * callback in a tick: libuv runs a timer of 0 ms again and again in the same tick.
+ */
+#include "redis/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/log_key.h"
+#include "policy/policy.h"
+#include "redis/cluster.h"
+#include "redis/counters.h"
+#include "redis/deny_cache.h"
+#include "redis/node.h"
+
+COUNTERS_DEFINE(redis, REDIS_COUNTERS);
+
+enum { DONE_UNITS = 256 }; /* of a tick: op_units() of an op whose answer somebody waits for, else 1 */
+
+struct redis_store {
+    struct clock *clock; /* not owned */
+    struct redis_options options;
+    struct redis_node node;        /* if there is no cluster */
+    struct redis_cluster *cluster; /* owned; NULL = there is none */
+    struct list only;              /* of that one node */
+    struct list *nodes;            /* of struct redis_node: that one, or the cluster's */
+    uint32_t n_daemons;            /* as counted last; 0 = not yet */
+    struct deny_cache denied;
+    struct list ended;               /* ops with their outcome; done is still to run */
+    uv_idle_t soon;                  /* active while something is in `ended`, or the first attempt is to be reported */
+    char foreign[REDIS_FOREIGN_MAX]; /* the text of redis_store_foreign() */
+    uint64_t n_foreign;
+    bool had_attempt;
+    void (*on_first_attempt)(void *arg); /* NULL = not asked for, or it was called */
+    void *on_first_attempt_arg;
+
+    bool is_closing;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+/* ---- ops that have ended ---- */
+
+static void call_done(struct redis_store *store, struct op *op)
+{
+    deny_cache_ended(&store->denied, op);
+    op->done(op, op->outcome);
+}
+
+static void run_done(struct redis_store *store, size_t most)
+{
+    struct list *it;
+    for (size_t n = 0; n < most && (it = list_pop_front(&store->ended)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        n += op->is_awaited ? op_units(op) : 1;
+        call_done(store, op);
+    }
+}
+
+static void on_soon(uv_idle_t *soon)
+{
+    struct redis_store *store = soon->data;
+    clock_update(store->clock);
+
+    run_done(store, DONE_UNITS);
+    if (list_empty(&store->ended)) uv_idle_stop(soon);
+
+    if (store->had_attempt && store->on_first_attempt != NULL) {
+        void (*callback)(void *arg) = store->on_first_attempt;
+        store->on_first_attempt = NULL;
+        callback(store->on_first_attempt_arg);
+    }
+}
+
+static void call_soon(struct redis_store *store)
+{
+    if (!uv_is_closing((uv_handle_t *)&store->soon)) uv_idle_start(&store->soon, on_soon);
+}
+
+/* done runs soon. */
+static void on_end(void *arg, struct op *op, enum op_outcome outcome)
+{
+    struct redis_store *store = arg;
+    op->outcome = outcome;
+    op->is_refused = outcome == OP_STORE_ERROR;
+    list_push_back(&store->ended, &op->link);
+    call_soon(store);
+}
+
+/* For people: the first of the op's keys that has another type, if any. */
+static void note_foreign(struct redis_store *store, const struct op *op)
+{
+    uint16_t i = 0;
+    while (i < op->n_members && !op->members[i].is_foreign) i++;
+    if (i == op->n_members) return;
+
+    const struct op_member *member = &op->members[i];
+    char key[LOG_KEY_MAX], path[LIMIT_PATH_MAX];
+    store->n_foreign++;
+    snprintf(store->foreign, sizeof store->foreign, "policy %s limit %s%s", member->limit->policy->name,
+             limit_path(member->limit, path), log_key(key, member->key));
+}
+
+static void on_answers(void *arg, struct list *ops, int64_t sent_us)
+{
+    struct redis_store *store = arg;
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        op->source = SOURCE_REDIS;
+        if (op->outcome == OP_DECIDED)
+            deny_cache_learn(&store->denied, op, sent_us, store->clock->wall_us);
+        else
+            note_foreign(store, op);
+        call_done(store, op);
+    }
+}
+
+/* ---- the node's events ---- */
+
+static void on_down(void *arg)
+{
+    struct redis_store *store = arg;
+    deny_cache_clear(&store->denied);
+}
+
+/* The counters are elsewhere from now on. */
+static void on_moved(void *arg)
+{
+    struct redis_store *store = arg;
+    store->options.server++;
+    deny_cache_clear(&store->denied);
+}
+
+static void on_attempt(void *arg)
+{
+    struct redis_store *store = arg;
+    store->had_attempt = true;
+    if (store->on_first_attempt != NULL) call_soon(store);
+}
+
+/* ---- store.h ---- */
+
+static uint32_t redis_place_of(void *impl, const struct op_member *member)
+{
+    const struct redis_store *store = impl;
+    return redis_cluster_slot_of(store->cluster, member);
+}
+
+static enum submit redis_submit(void *impl, struct op *op)
+{
+    struct redis_store *store = impl;
+    if (store->is_closing) return SUBMIT_DOWN;
+    bool is_one = store->cluster == NULL;
+    enum submit can = is_one ? redis_node_can_submit(&store->node) : redis_cluster_can_submit(store->cluster, op);
+    if (can != SUBMIT_PENDING) return can;
+    if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
+    int added = is_one ? redis_node_add(&store->node, op) : redis_cluster_add(store->cluster, op);
+    if (added < 0) return SUBMIT_OVERLOAD;
+
+    deny_cache_submitted(&store->denied, op);
+    return SUBMIT_PENDING;
+}
+
+static bool redis_withdraw(void *impl, struct op *op)
+{
+    struct redis_store *store = impl;
+    bool is_out = store->cluster == NULL ? redis_node_withdraw(&store->node, op) : redis_cluster_withdraw(op);
+    if (!is_out) return false;
+    deny_cache_ended(&store->denied, op);
+    return true;
+}
+
+static void redis_flush(void *impl)
+{
+    struct redis_store *store = impl;
+    if (store->cluster == NULL)
+        redis_node_flush(&store->node);
+    else
+        redis_cluster_flush(store->cluster);
+}
+
+static void on_soon_closed(uv_handle_t *handle)
+{
+    struct redis_store *store = handle->data;
+    deny_cache_fini(&store->denied);
+    redis_options_fini(&store->options);
+
+    void (*on_closed)(void *arg) = store->on_closed;
+    void *arg = store->on_closed_arg;
+    mem_free(store);
+    on_closed(arg);
+}
+
+static void on_servers_closed(void *arg)
+{
+    struct redis_store *store = arg;
+    if (store->cluster != NULL) store->nodes = &store->only; /* there are none any more */
+    store->cluster = NULL;
+    run_done(store, SIZE_MAX);
+    uv_close((uv_handle_t *)&store->soon, on_soon_closed);
+}
+
+static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
+{
+    struct redis_store *store = impl;
+    CHECK(!store->is_closing);
+    store->is_closing = true;
+    store->on_closed = on_closed;
+    store->on_closed_arg = arg;
+
+    if (store->cluster == NULL)
+        redis_node_close(&store->node, on_servers_closed, store);
+    else
+        redis_cluster_close(store->cluster, on_servers_closed, store);
+}
+
+/* The server that refused something last; NULL: there is none. */
+static const struct redis_batches *last_refused(const struct redis_store *store)
+{
+    const struct redis_batches *last = NULL;
+    LIST_FOREACH (it, store->nodes) {
+        const struct redis_batches *batches = &LIST_ITEM(it, struct redis_node, link_of_nodes)->batches;
+        if (last == NULL || batches->last_error_us > last->last_error_us) last = batches;
+    }
+    return last;
+}
+
+static const char *redis_error_text(void *impl)
+{
+    const struct redis_batches *last = last_refused(impl);
+    return last != NULL ? last->last_error : "";
+}
+
+static const struct store_ops redis_ops = {.submit = redis_submit,
+                                           .withdraw = redis_withdraw,
+                                           .flush = redis_flush,
+                                           .error_text = redis_error_text,
+                                           .close = redis_close};
+
+static const struct store_ops redis_cluster_ops = {.submit = redis_submit,
+                                                   .place_of = redis_place_of,
+                                                   .withdraw = redis_withdraw,
+                                                   .flush = redis_flush,
+                                                   .error_text = redis_error_text,
+                                                   .close = redis_close};
+
+struct store redis_store_handle(struct redis_store *redis)
+{
+    const struct store_ops *ops = redis->cluster == NULL ? &redis_ops : &redis_cluster_ops;
+    return (struct store){.ops = ops, .impl = redis, .source = SOURCE_REDIS, .server = &redis->options.server};
+}
+
+/* 0, or -1 without memory. */
+static int open_servers(struct redis_store *store, uv_loop_t *loop, const struct redis_node_events *events)
+{
+    if (store->options.is_cluster) {
+        store->cluster = redis_cluster_new(loop, store->clock, &store->options, events);
+        if (store->cluster == NULL) return -1;
+        store->nodes = redis_cluster_nodes(store->cluster);
+        return 0;
+    }
+    if (redis_node_init(&store->node, loop, store->clock, &store->options, NULL, events) < 0) return -1;
+    list_push_back(&store->only, &store->node.link_of_nodes);
+    store->nodes = &store->only;
+    return 0;
+}
+
+struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options)
+{
+    struct redis_store *store = mem_zalloc(sizeof *store);
+    if (store == NULL) return NULL;
+    store->clock = clock;
+    list_init(&store->ended);
+    list_init(&store->only);
+
+    deny_cache_init(&store->denied);
+    deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
+    if (redis_options_copy(&store->options, options) < 0) goto err_free_store;
+    const struct redis_node_events events = {
+        .arg = store,
+        .batches = {.arg = store, .on_answers = on_answers, .on_end = on_end},
+        .on_down = on_down,
+        .on_attempt = on_attempt,
+        .on_moved = on_moved,
+    };
+    if (open_servers(store, loop, &events) < 0) goto err_fini_options;
+
+    uv_idle_init(loop, &store->soon);
+    store->soon.data = store;
+    return store;
+
+err_fini_options:
+    redis_options_fini(&store->options);
+err_free_store:
+    mem_free(store);
+    return NULL;
+}
+
+bool redis_store_ready(const struct redis_store *redis)
+{
+    return redis->cluster == NULL ? redis_node_is_ready(&redis->node) : redis_cluster_is_ready(redis->cluster);
+}
+
+void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(void *arg), void *arg)
+{
+    redis->on_first_attempt = callback;
+    redis->on_first_attempt_arg = arg;
+    if (redis->had_attempt) call_soon(redis);
+}
+
+const char *redis_store_status(const struct redis_store *redis)
+{
+    return redis->cluster == NULL ? redis_node_status(&redis->node) : redis_cluster_status(redis->cluster);
+}
+
+const char *redis_store_breaker(struct redis_store *redis)
+{
+    const char *text = NULL;
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (text == NULL) text = redis_node_breaker_text(node);
+    }
+    return text;
+}
+
+bool redis_store_clock(const struct redis_store *redis, int64_t *ret_ahead_us)
+{
+    bool has_clock = false;
+    LIST_FOREACH (it, redis->nodes) {
+        const struct redis_batches *batches = &LIST_ITEM(it, struct redis_node, link_of_nodes)->batches;
+        if (!batches->has_wall) continue;
+        if (!has_clock || llabs(batches->wall_ahead_us) > llabs(*ret_ahead_us)) *ret_ahead_us = batches->wall_ahead_us;
+        has_clock = true;
+    }
+    return has_clock;
+}
+
+int64_t redis_store_proven_us(const struct redis_store *redis)
+{
+    int64_t proven_us = INT64_MAX; /* of all: the one that did so longest ago */
+    LIST_FOREACH (it, redis->nodes) {
+        const struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (node->proven_us < proven_us) proven_us = node->proven_us;
+    }
+    return proven_us < INT64_MAX ? proven_us : 0;
+}
+
+/* Where the daemons are counted; NULL: there is no such server. */
+static const struct redis_node *first_node(const struct redis_store *redis)
+{
+    return redis->cluster == NULL ? &redis->node : redis_cluster_first(redis->cluster);
+}
+
+void redis_store_look(struct redis_store *redis, bool is_counting)
+{
+    if (redis->is_closing) return;
+    const struct redis_node *first = first_node(redis);
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        redis_daemons_look(&node->daemons, is_counting && node == first);
+    }
+    if (first != NULL && first->daemons.n > 0) redis->n_daemons = first->daemons.n;
+}
+
+bool redis_store_is_counting(const struct redis_store *redis)
+{
+    const struct redis_node *first = first_node(redis);
+    return first != NULL && (first->daemons.n_waiting > 0 || first->daemons.is_leaving);
+}
+
+uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault)
+{
+    const struct redis_node *first = first_node(redis);
+    *ret_fault = first != NULL ? first->daemons.fault : "";
+    if ((*ret_fault)[0] != '\0') return 0;
+    return first != NULL && first->daemons.n > 0 ? first->daemons.n : redis->n_daemons; /* it may be a new one */
+}
+
+struct redis_refusal redis_store_refusal(const struct redis_store *redis)
+{
+    const struct redis_batches *batches = last_refused(redis);
+    if (batches == NULL) return (struct redis_refusal){"", "", 0};
+    return (struct redis_refusal){batches->last_error, batches->last_error_policy, batches->last_error_us};
+}
+
+const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n)
+{
+    *ret_n = redis->n_foreign;
+    return redis->foreign;
+}
+
+void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (redis->cluster == NULL && redis->node.link != NULL) redis_link_sentinels(redis->node.link, out, size);
+}
+
+const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
+{
+    if (redis->cluster != NULL) return redis_cluster_passed(redis->cluster, nth);
+    return redis->node.link != NULL ? redis_link_passed(redis->node.link, nth) : NULL;
+}
+
+int redis_store_self_test(struct redis_store *redis, bool with_compat,
+                          void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
+{
+    if (redis->is_closing) return -1;
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (!redis_node_is_ready(node) || node->batches.shard < 0) continue;
+        return redis_self_test_start(&node->self_test, node->link, redis->clock, &redis->options,
+                                     (uint32_t)node->batches.shard, with_compat, on_done, arg);
+    }
+    return -1;
+}
+
+void redis_store_set_options(struct redis_store *redis, const struct redis_options *options)
+{
+    struct redis_options copy;
+    deny_cache_set_options(&redis->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
+    if (redis->is_closing || redis_options_copy(&copy, options) < 0) return; /* the present ones go on */
+
+    /* Keys written under one prefix are not found under another, and the batches hold theirs: it stays. */
+    const char *prefix = copy.key_prefix;
+    copy.key_prefix = redis->options.key_prefix;
+    redis->options.key_prefix = prefix;
+    copy.n_shards = redis->options.n_shards;
+    copy.server = redis->options.server;
+
+    /* The topology needs a restart; the addresses and passwords of one are none of the other. */
+    bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||
+                             copy.is_cluster != redis->options.is_cluster;
+    bool is_moved = redis->cluster == NULL && !is_other_topology && !redis_options_same_place(&copy, &redis->options);
+    struct redis_options before = redis->options;
+    bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &before);
+    before.address = copy.address;
+    bool is_other_login = !is_other_topology && !redis_options_same_server(&copy, &before);
+    if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
+    redis_options_fini(&redis->options);
+    redis->options = copy;
+    if (is_moved) on_moved(redis);
+    if (redis->cluster == NULL)
+        redis_node_options_changed(&redis->node, is_other_server);
+    else
+        redis_cluster_options_changed(redis->cluster, is_other_server, is_other_login);
+}

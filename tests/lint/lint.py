@@ -26,7 +26,7 @@ from tracked import tracked
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "packaging"))
 import release  # noqa: E402
-LONGEST_FILE = {"src": 650, "tests": 900, "clients": 900}  # lines; the aim is about 500, tables of cases may be longer
+LONGEST_FILE = {"src": 1000, "tests": 900, "clients": 900}  # lines; the aim is about 500
 
 CHECKS = []
 EVERYTHING = False  # --all

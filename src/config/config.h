@@ -54,6 +54,7 @@ struct config {
     bool has_tls;          /* the file has a setting of store.redis.tls */
     bool has_sentinel_tls; /* one of store.redis.sentinel.tls */
     bool has_policies;     /* the file has some; else they are the default, or there are none */
+    bool is_store_held;    /* store.redis is that of the configuration before it (config_diff.h) */
     uint64_t hash;         /* config_hash() of it, once it is in force */
     int64_t read_us;       /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "policy/policy_diff.h"
 
 enum { LIST_MAX = 512 };
@@ -19,11 +20,36 @@ static struct slice shown(const struct setting *setting, const struct config *co
     return slice_of(out);
 }
 
+/* Its table cannot grow beyond what it was made for. */
+static bool needs_restart(const struct setting *setting, const struct config *started, const struct config *next)
+{
+    if (setting == &daemon_settings[SETTING_AT_store_memory_max_keys])
+        return next->store_memory_max_keys > started->store_memory_max_keys;
+    return !(setting->uses & USE_RELOAD) && !setting_equal(setting, started, next);
+}
+
+static bool is_of(const struct setting *setting, const char *section)
+{
+    return strncmp(setting->name, section, strlen(section)) == 0;
+}
+
+/* The setting whose restart all of store.redis waits for; NULL: none. */
+static const char *holds_store(const struct config *started, const struct config *next)
+{
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        if (is_of(&daemon_settings[i], "store.") && needs_restart(&daemon_settings[i], started, next))
+            return daemon_settings[i].name;
+    return NULL;
+}
+
 static void compare_setting(struct changes *changes, const struct setting *setting, const struct config *before,
-                            const struct config *next, bool needs_restart)
+                            const struct config *next, bool waits, const char *held_by)
 {
     char from[LIST_MAX], to[LIST_MAX];
-    struct change change = {.subject = CHANGE_OF_DAEMON, .kind = CHANGE_CHANGED, .needs_restart = needs_restart};
+    struct change change = {.subject = CHANGE_OF_DAEMON,
+                            .kind = CHANGE_CHANGED,
+                            .needs_restart = waits || held_by != NULL,
+                            .held_by = waits ? NULL : held_by};
     change_add_value(&change, setting->name, shown(setting, before, from), shown(setting, next, to));
     changes_add(changes, &change);
 }
@@ -44,16 +70,36 @@ static void compare_access(struct changes *changes, const struct config *before,
 void config_diff(struct changes *changes, const struct config *in_force, const struct config *started,
                  const struct config *next)
 {
+    const char *held_by = holds_store(started, next);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
-        bool needs_restart = !(setting->uses & USE_RELOAD);
-        const struct config *before = needs_restart ? started : in_force;
-
-        /* Its table cannot grow beyond what it was made for. */
-        if (i == SETTING_AT_store_memory_max_keys && next->store_memory_max_keys > started->store_memory_max_keys)
-            needs_restart = true;
-        if (!setting_equal(setting, before, next)) compare_setting(changes, setting, before, next, needs_restart);
+        bool is_held = is_of(setting, "store.redis.");
+        const struct config *before = setting->uses & USE_RELOAD ? in_force : started;
+        if (setting_equal(setting, before, next)) continue;
+        compare_setting(changes, setting, before, next, needs_restart(setting, started, next), is_held ? held_by : NULL);
     }
     compare_access(changes, in_force, next);
     policy_diff(changes, in_force->policies, next->policies);
+}
+
+int config_hold_store(struct config *next, const struct config *in_force, const struct config *started)
+{
+    if (holds_store(started, next) == NULL) return 0;
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *setting = &daemon_settings[i];
+        if (i != SETTING_AT_store_type && !is_of(setting, "store.redis.")) continue;
+        char **to = setting_text(setting, next), **from = setting_text(setting, in_force);
+        if (to == NULL) {
+            setting_store(setting, next, setting_number(setting, in_force));
+            continue;
+        }
+        char *copy = *from != NULL ? mem_strdup(*from) : NULL;
+        if (*from != NULL && copy == NULL) return -1;
+        mem_free(*to);
+        *to = copy;
+    }
+    next->has_tls = in_force->has_tls;
+    next->has_sentinel_tls = in_force->has_sentinel_tls;
+    next->is_store_held = true;
+    return 0;
 }

@@ -45,6 +45,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .backoff_min_ms = (uint32_t)config->store_redis_reconnect_min_ms,
         .backoff_max_ms = (uint32_t)config->store_redis_reconnect_max_ms,
         .refused_max_ms = (uint32_t)config->store_redis_reconnect_refused_max_ms,
+        .is_server_held = config->is_store_held,
         .random_seed = random_seed,
     };
 }

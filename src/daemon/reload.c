@@ -67,6 +67,15 @@ static void look(struct reload *reload, const char *path, const struct config *i
     reload->seen = seen;
 }
 
+static void hold_store(struct daemon *daemon)
+{
+    struct reload *reload = &daemon->reload;
+    if (config_hold_store(reload->next, daemon->config, daemon->started) == 0) return;
+    faults_no_memory(&reload->faults, 0, NULL, "out of memory; give the daemon more");
+    config_free(reload->next);
+    reload->next = NULL;
+}
+
 static void read_configuration(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
@@ -82,8 +91,9 @@ static void read_configuration(struct daemon *daemon)
     }
     if (reload->next != NULL) {
         config_diff(&reload->changes, before, daemon->started, reload->next);
-        reload->next->hash = config_hash(reload->next, daemon->started);
+        hold_store(daemon);
     }
+    if (reload->next != NULL) reload->next->hash = config_hash(reload->next, daemon->started);
     if (reload->task == RELOAD_DRY_RUN) return;
 
     bool same_files = reload->next == NULL || config_same_files(before, reload->next);
@@ -140,11 +150,16 @@ static void start_phase(struct daemon *daemon, enum reload_phase phase, uv_work_
     CHECK(uv_queue_work(&daemon->loop, &reload->work, work, after) == 0);
 }
 
-static void warn_of_restart(const char *path)
+static void warn_of_restart(const struct changes *changes, const struct change *change)
 {
-    bool renames = strcmp(path, "store.redis.buckets") == 0;
-    log_warning("reload: %s has changed and needs a restart%s; until then it stays as it was", path,
-                renames ? ", which starts all counters in Redis afresh" : "");
+    const char *path = change->values[0].name;
+    char text[CHANGE_TEXT_MAX];
+    bool renames = strcmp(path, "store.redis.buckets") == 0 || strcmp(path, "store.redis.key_prefix") == 0;
+    if (change->held_by != NULL)
+        log_warning("reload: %s", changes_text(changes, change, text));
+    else
+        log_warning("reload: %s has changed and needs a restart%s; until then it stays as it was", path,
+                    renames ? ", which starts all counters in Redis afresh" : "");
 }
 
 /* Hand every part the values that may change while it runs. */
@@ -172,7 +187,7 @@ static void apply(struct daemon *daemon, struct config *next)
                                     config_policy_defaults(next));
 
     if (daemon->memory != NULL) memory_store_set_max_keys(daemon->memory, (uint64_t)next->store_memory_max_keys);
-    if (daemon->redis != NULL && next->store_type == STORE_TYPE_REDIS) {
+    if (daemon->redis != NULL) {
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
         redis_store_set_options(daemon->redis, &for_redis);
         redis_check_again(&daemon->redis_check);
@@ -234,7 +249,7 @@ static void log_changes(const struct changes *changes)
     char text[CHANGE_TEXT_MAX];
     size_t n_shown = 0, n_quiet = changes->n_all - changes->n_restart;
     for (size_t i = 0; i < changes->n; i++)
-        if (changes->items[i].needs_restart) warn_of_restart(changes->items[i].values[0].name);
+        if (changes->items[i].needs_restart) warn_of_restart(changes, &changes->items[i]);
     for (size_t i = 0; i < changes->n && n_shown < RELOAD_CHANGES_SHOWN; i++) {
         if (changes->items[i].needs_restart) continue;
         log_info("reload: %s", changes_text(changes, &changes->items[i], text));

@@ -35,6 +35,7 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
 
     pack_map(packer, 2U + is_of_policy + is_of_limit + change->is_candidate + is_renamed + (change->n_values > 0) +
                          (counts != NULL) + has_end + (change->n_asked > 0) + change->needs_restart +
+                         (change->held_by != NULL) +
                          (is_of_overrides ? 3U : 0U));
     if (is_of_policy) pack_text_field(packer, "policy", change->policy);
     if (is_of_limit) pack_text_field(packer, "limit", change->limit);
@@ -55,6 +56,7 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
     if (has_end) pack_int_field(packer, "old_keys_end_ms", change->old_keys_ms);
     if (change->n_asked > 0) pack_uint_field(packer, "asked", change->n_asked);
     if (change->needs_restart) pack_bool_field(packer, "needs_restart", true);
+    if (change->held_by != NULL) pack_text_field(packer, "held_by", change->held_by);
     pack_text_field(packer, "text", changes_text(changes, change, text));
 }
 

@@ -146,7 +146,10 @@ static void add_daemon_setting(struct text *text, const struct change *change)
 {
     const struct change_value *value = &change->values[0];
     add(text, "%s: %s -> %s", value->name, value->from, value->to);
-    if (change->needs_restart)
+    if (change->held_by != NULL)
+        add(text, "; held back until the restart: %s needs one; until then %s stays in force", change->held_by,
+            value->from);
+    else if (change->needs_restart)
         add(text, " needs a restart; until then %s stays in force", value->from);
     else
         add(text, "; takes effect now");

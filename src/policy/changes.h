@@ -43,6 +43,7 @@ struct change {
     enum change_kind kind;
     enum change_counts counts;
     bool needs_restart;  /* of the daemon's: what is written is not in force until then */
+    const char *held_by; /* so does this one of the same part, which is why this change waits; NULL = it waits alone */
     bool is_candidate;   /* a candidate, or a limit of one */
     bool keys_moved;     /* without a change of the limit's own settings, by what its policy says of keys */
     bool has_old_keys;   /* keys of the old name stay until they end */

@@ -41,6 +41,7 @@ struct redis_options {
     uint32_t stall_ms; /* the oldest command may wait this long for its reply, then the connection is closed */
     uint32_t backoff_min_ms, backoff_max_ms, refused_max_ms; /* reconnect, full jitter */
     uint64_t random_seed;                                    /* jitter */
+    bool is_server_held; /* a reload that leaves address, login and topology as they are: these need not be filled in */
 };
 
 /* A copy that owns its strings and references to what TLS needs. 0, or -1 without memory (then `ret_copy` is

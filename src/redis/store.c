@@ -436,15 +436,12 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.n_shards = redis->options.n_shards;
     copy.server = redis->options.server;
 
-    /* The topology needs a restart; the addresses and passwords of one are none of the other. */
-    bool is_other_topology = (copy.master_name == NULL) != (redis->options.master_name == NULL) ||
-                             copy.is_cluster != redis->options.is_cluster;
-    bool is_moved = redis->cluster == NULL && !is_other_topology && !redis_options_same_place(&copy, &redis->options);
+    if (options->is_server_held) redis_options_swap_server(&copy, &redis->options);
+    bool is_moved = redis->cluster == NULL && !redis_options_same_place(&copy, &redis->options);
     struct redis_options before = redis->options;
-    bool is_other_server = !is_other_topology && !redis_options_same_server(&copy, &before);
+    bool is_other_server = !options->is_server_held && !redis_options_same_server(&copy, &before);
     before.address = copy.address;
-    bool is_other_login = !is_other_topology && !redis_options_same_server(&copy, &before);
-    if (is_other_topology) redis_options_swap_server(&copy, &redis->options);
+    bool is_other_login = !options->is_server_held && !redis_options_same_server(&copy, &before);
     redis_options_fini(&redis->options);
     redis->options = copy;
     if (is_moved) on_moved(redis);

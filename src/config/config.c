@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/listen_address.h"
 #include "base/nearest.h"
 #include "config/access_read.h"
@@ -317,7 +318,9 @@ static char *read_secret(struct loader *loader, const char *what, size_t setting
     const struct setting *row = &daemon_settings[setting];
     const char *file = *setting_text(row, loader->config);
     if (file == NULL) return NULL;
-    return secret_read(what, file, loader->is_dry_run, loader->lines[setting], row->name, loader->faults);
+    char *secret = secret_read(what, file, loader->is_dry_run, loader->lines[setting], row->name, loader->faults);
+    if (secret != NULL) loader->config->contents[setting] = hash_keyed(secret, strlen(secret));
+    return secret;
 }
 
 static void read_secrets(struct loader *loader)
@@ -354,7 +357,8 @@ static uint32_t section_line(const struct loader *loader, const char *section)
 
 static struct tls_file tls_file(const struct loader *loader, size_t setting)
 {
-    return (struct tls_file){*setting_text(&daemon_settings[setting], loader->config), loader->lines[setting]};
+    return (struct tls_file){*setting_text(&daemon_settings[setting], loader->config), loader->lines[setting],
+                             &loader->config->contents[setting]};
 }
 
 /* The settings of store.redis.tls, and what their files hold. */

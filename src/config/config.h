@@ -38,6 +38,13 @@ enum store_type { STORE_TYPE_MEMORY, STORE_TYPE_REDIS };
 #define SETTING_TYPE_CHOICE   int64_t
 #define SETTING_TYPE_BOOL     int64_t
 
+enum {
+#define SETTING(kind, field, ...) SETTING_AT_##field,
+#include "config/settings.def"
+#undef SETTING
+    N_SETTINGS
+};
+
 struct config {
 #define SETTING(kind, field, ...) SETTING_TYPE_##kind field;
 #include "config/settings.def"
@@ -55,15 +62,10 @@ struct config {
     bool has_sentinel_tls; /* one of store.redis.sentinel.tls */
     bool has_policies;     /* the file has some; else they are the default, or there are none */
     bool is_store_held;    /* store.redis is that of the configuration before it (config_diff.h) */
-    uint64_t hash;         /* config_hash() of it, once it is in force */
-    int64_t read_us;       /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
-};
-
-enum {
-#define SETTING(kind, field, ...) SETTING_AT_##field,
-#include "config/settings.def"
-#undef SETTING
-    N_SETTINGS
+    /* hash_keyed() of what the file holds that a setting names, by SETTING_AT_; 0 = none was read. */
+    uint64_t contents[N_SETTINGS];
+    uint64_t hash;   /* config_hash() of it, once it is in force */
+    int64_t read_us; /* CLOCK_MONOTONIC before the file was opened: it has every earlier change */
 };
 
 extern const struct setting daemon_settings[N_SETTINGS]; /* by SETTING_AT_; their fields are in struct config */

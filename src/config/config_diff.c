@@ -1,9 +1,14 @@
 #include "config/config_diff.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "config/config_watch.h"
+#include "config/secret.h"
 #include "policy/policy_diff.h"
 
 enum { LIST_MAX = 512 };
@@ -49,9 +54,23 @@ static void compare_setting(struct changes *changes, const struct setting *setti
     struct change change = {.subject = CHANGE_OF_DAEMON,
                             .kind = CHANGE_CHANGED,
                             .needs_restart = waits || held_by != NULL,
-                            .held_by = waits ? NULL : held_by};
+                            .held_by = waits ? NULL : held_by,
+                            .is_content = setting_equal(setting, before, next)};
     change_add_value(&change, setting->name, shown(setting, before, from), shown(setting, next, to));
     changes_add(changes, &change);
+}
+
+/* What systemd has copied into its directory of credentials stays as it was when the service was started. */
+static void note_copy(struct changes *changes, const struct setting *setting, const struct config *next)
+{
+    const char *directory = getenv("CREDENTIALS_DIRECTORY"), *named = *setting_text(setting, next);
+    char path[PATH_MAX];
+    struct stat status;
+    if (directory == NULL || named == NULL || changes->n_copies == CHANGE_COPIES_MAX) return;
+    size_t len = strlen(directory);
+    if (len == 0 || !secret_path(named, path, sizeof path)) return;
+    if (strncmp(path, directory, len) != 0 || path[len] != '/' || stat(path, &status) != 0) return;
+    changes->copies[changes->n_copies++] = (struct change_copy){setting->name, status.st_mtim.tv_sec};
 }
 
 /* Not rule by rule: one that is moved counts for others. */
@@ -75,8 +94,14 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
         const struct setting *setting = &daemon_settings[i];
         bool is_held = is_of(setting, "store.redis.");
         const struct config *before = setting->uses & USE_RELOAD ? in_force : started;
-        if (setting_equal(setting, before, next)) continue;
-        compare_setting(changes, setting, before, next, needs_restart(setting, started, next), is_held ? held_by : NULL);
+        bool is_same = setting_equal(setting, before, next);
+        if (config_names_file(setting)) {
+            is_same &= before->contents[i] == next->contents[i];
+            note_copy(changes, setting, next);
+        }
+        if (is_same) continue;
+        compare_setting(changes, setting, before, next, needs_restart(setting, started, next),
+                        is_held ? held_by : NULL);
     }
     compare_access(changes, in_force, next);
     policy_diff(changes, in_force->policies, next->policies);
@@ -88,6 +113,7 @@ int config_hold_store(struct config *next, const struct config *in_force, const 
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
         if (i != SETTING_AT_store_type && !is_of(setting, "store.redis.")) continue;
+        next->contents[i] = in_force->contents[i];
         char **to = setting_text(setting, next), **from = setting_text(setting, in_force);
         if (to == NULL) {
             setting_store(setting, next, setting_number(setting, in_force));

@@ -47,7 +47,7 @@ static uint64_t mark_file(uint64_t hash, const char *path, bool reads)
     return reads ? mark_content(hash, path) : hash;
 }
 
-static bool is_file(const struct setting *setting)
+bool config_names_file(const struct setting *setting)
 {
     static const char suffix[] = "_file";
     size_t len = strlen(setting->name);
@@ -60,7 +60,7 @@ uint64_t config_mark(const char *path, const struct config *config, bool reads)
     uint64_t hash = mark_file(HASH_STABLE_START, path, reads);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
-        const char *named = is_file(setting) ? *setting_text(setting, config) : NULL;
+        const char *named = config_names_file(setting) ? *setting_text(setting, config) : NULL;
         char whole[PATH_MAX];
         if (named != NULL && secret_path(named, whole, sizeof whole)) hash = mark_file(hash, whole, reads);
     }
@@ -70,6 +70,6 @@ uint64_t config_mark(const char *path, const struct config *config, bool reads)
 bool config_same_files(const struct config *a, const struct config *b)
 {
     for (size_t i = 0; i < N_SETTINGS; i++)
-        if (is_file(&daemon_settings[i]) && !setting_equal(&daemon_settings[i], a, b)) return false;
+        if (config_names_file(&daemon_settings[i]) && !setting_equal(&daemon_settings[i], a, b)) return false;
     return true;
 }

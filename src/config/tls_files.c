@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "config/secret.h"
 
 static const char *const leaves[] = {
@@ -96,6 +97,7 @@ struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, s
         texts[i] = secret_read_text(what, of[i].path, i != REDIS_TLS_KEY_FILE, files->is_dry_run, of[i].line,
                                     name_of(files, leaves[i], name), faults);
         is_whole &= texts[i] != NULL;
+        if (texts[i] != NULL) *of[i].ret_content = hash_keyed(texts[i], strlen(texts[i]));
     }
 
     if (is_whole) {

@@ -11,8 +11,9 @@
 #include "redis/tls.h"
 
 struct tls_file {
-    const char *path; /* NULL = not set */
-    uint32_t line;    /* 0 = not written */
+    const char *path;      /* NULL = not set */
+    uint32_t line;         /* 0 = not written */
+    uint64_t *ret_content; /* gets hash_keyed() of what it holds */
 };
 
 struct tls_files {

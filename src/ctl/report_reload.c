@@ -57,7 +57,8 @@ int report_reload(FILE *out, struct pull answer, const struct asked *asked)
     int64_t n_more = words_number(answer, "more_changes", 0);
     if (n_more > 0) fprintf(out, "and %" PRId64 " more changes\n", n_more);
     bool is_refused = slice_is(state, "refused");
-    if (n == 0 && !is_refused) fputs("nothing has changed\n", out);
+    uint32_t n_notes = print_lines(out, answer, "notes");
+    if (n == 0 && n_notes == 0 && !is_refused) fputs("nothing has changed\n", out);
 
     text_print(out, file);
     if (is_refused) {

@@ -32,6 +32,11 @@ static void on_done(void *arg, const struct redis_facts *facts)
                     facts->user, facts->missing);
     if (facts->version[0] != '\0' && is_too_old(facts->version))
         log_warning("Redis: version %s is too old; use Redis 6.2 or Valkey 7.2, or a newer one", facts->version);
+    if (facts->eviction[0] == '\0')
+        log_info(
+            "Redis: user %s may not ask for INFO, so the warnings about its version and about eviction are off; run: "
+            "ACL SETUSER %s +info",
+            facts->user, facts->user);
     if (facts->eviction[0] != '\0' && strcmp(facts->eviction, "noeviction") != 0)
         log_warning("Redis: maxmemory-policy is %s, so it forgets counters when its memory is full; set noeviction",
                     facts->eviction);

@@ -256,6 +256,8 @@ static void log_changes(const struct changes *changes)
         n_shown++;
     }
     if (n_quiet > n_shown) log_info("reload: and %zu more changes", n_quiet - n_shown);
+    for (size_t i = 0; i < changes->n_copies; i++)
+        log_info("reload: %s", changes_copy_text(changes, &changes->copies[i], text));
 }
 
 static void take_effect(struct daemon *daemon)

@@ -35,8 +35,7 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
 
     pack_map(packer, 2U + is_of_policy + is_of_limit + change->is_candidate + is_renamed + (change->n_values > 0) +
                          (counts != NULL) + has_end + (change->n_asked > 0) + change->needs_restart +
-                         (change->held_by != NULL) +
-                         (is_of_overrides ? 3U : 0U));
+                         (change->held_by != NULL) + change->is_content + (is_of_overrides ? 3U : 0U));
     if (is_of_policy) pack_text_field(packer, "policy", change->policy);
     if (is_of_limit) pack_text_field(packer, "limit", change->limit);
     if (change->is_candidate) pack_bool_field(packer, "candidate", true);
@@ -56,6 +55,7 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
     if (has_end) pack_int_field(packer, "old_keys_end_ms", change->old_keys_ms);
     if (change->n_asked > 0) pack_uint_field(packer, "asked", change->n_asked);
     if (change->needs_restart) pack_bool_field(packer, "needs_restart", true);
+    if (change->is_content) pack_bool_field(packer, "content", true);
     if (change->held_by != NULL) pack_text_field(packer, "held_by", change->held_by);
     pack_text_field(packer, "text", changes_text(changes, change, text));
 }
@@ -70,6 +70,18 @@ static void pack_restart(struct packer *packer, const struct changes *changes)
     pack_array(packer, n);
     for (size_t i = 0; i < changes->n; i++)
         if (changes->items[i].needs_restart) pack_text(packer, changes->items[i].values[0].name);
+}
+
+static void pack_notes(struct packer *packer, const struct changes *changes)
+{
+    char text[CHANGE_TEXT_MAX];
+    pack_text(packer, "notes");
+    pack_array(packer, (uint32_t)changes->n_copies);
+    for (size_t i = 0; i < changes->n_copies; i++) {
+        pack_map(packer, 2);
+        pack_text_field(packer, "setting", changes->copies[i].name);
+        pack_text_field(packer, "text", changes_copy_text(changes, &changes->copies[i], text));
+    }
 }
 
 static void pack_faults(struct packer *packer, const struct faults *faults, const char *path)
@@ -94,7 +106,7 @@ void reload_answer_pack(struct buffer *out, const struct reload *reload, const c
     bool is_refused = reload->next == NULL;
     const char *state = is_refused ? "refused" : changes->n_restart > 0 ? "restart_needed" : "in_effect";
 
-    pack_map(&packer, is_refused ? 6U : 9U);
+    pack_map(&packer, is_refused ? 6U : 10U);
     pack_text_field(&packer, "state", state);
     pack_bool_field(&packer, "dry_run", reload->task == RELOAD_DRY_RUN);
     pack_text_field(&packer, "file", path);
@@ -106,7 +118,10 @@ void reload_answer_pack(struct buffer *out, const struct reload *reload, const c
     pack_array(&packer, (uint32_t)changes->n);
     for (size_t i = 0; i < changes->n; i++) pack_change(&packer, changes, &changes->items[i]);
     pack_uint_field(&packer, "more_changes", changes->n_all - changes->n);
-    if (!is_refused) pack_restart(&packer, changes);
+    if (!is_refused) {
+        pack_restart(&packer, changes);
+        pack_notes(&packer, changes);
+    }
     pack_faults(&packer, &reload->faults, path);
     if (packer.failed) buffer_truncate(out, packer.start);
 }

@@ -61,16 +61,25 @@ __attribute__((format(printf, 2, 3))) static void add(struct text *text, const c
     if (n > 0) text->len += (size_t)n < CHANGE_TEXT_MAX - text->len ? (size_t)n : CHANGE_TEXT_MAX - 1 - text->len;
 }
 
-/* By the host's clock and time zone: rounded up to a minute, with the day if it is not within the next 20 hours. */
-static void add_end(struct text *text, const struct changes *changes, const struct change *change)
+/* By the host's clock and time zone, with the day if it is not within 20 hours. */
+static void add_time(struct text *text, const struct changes *changes, int64_t at_s)
 {
-    enum { MINUTE_S = 60, NEAR_MS = 20 * 3600 * 1000 };
-    int64_t end_s = changes->wall_us / 1000000 + change->old_keys_ms / 1000 + MINUTE_S;
-    time_t at = (time_t)(end_s - end_s % MINUTE_S);
+    enum { NEAR_S = 20 * 3600 };
+    int64_t away_s = at_s - changes->wall_us / 1000000;
+    time_t at = (time_t)at_s;
     struct tm local;
     char shown[32];
     if (localtime_r(&at, &local) == NULL || strftime(shown, sizeof shown, "%Y-%m-%d %H:%M", &local) == 0) return;
-    add(text, " end by %s", change->old_keys_ms < NEAR_MS ? strchr(shown, ' ') + 1 : shown);
+    add(text, "%s", away_s < NEAR_S && away_s > -NEAR_S ? strchr(shown, ' ') + 1 : shown);
+}
+
+/* Rounded up to a minute. */
+static void add_end(struct text *text, const struct changes *changes, const struct change *change)
+{
+    enum { MINUTE_S = 60 };
+    int64_t end_s = changes->wall_us / 1000000 + change->old_keys_ms / 1000 + MINUTE_S;
+    add(text, " end by ");
+    add_time(text, changes, end_s - end_s % MINUTE_S);
 }
 
 static void add_old_keys(struct text *text, const struct changes *changes, const struct change *change)
@@ -145,8 +154,13 @@ static void add_subject(struct text *text, const struct change *change)
 static void add_daemon_setting(struct text *text, const struct change *change)
 {
     const struct change_value *value = &change->values[0];
-    add(text, "%s: %s -> %s", value->name, value->from, value->to);
-    if (change->held_by != NULL)
+    if (change->is_content)
+        add(text, "%s: its content has changed", value->name);
+    else
+        add(text, "%s: %s -> %s", value->name, value->from, value->to);
+    if (change->held_by != NULL && change->is_content)
+        add(text, "; held back until the restart: %s needs one", change->held_by);
+    else if (change->held_by != NULL)
         add(text, "; held back until the restart: %s needs one; until then %s stays in force", change->held_by,
             value->from);
     else if (change->needs_restart)
@@ -190,6 +204,15 @@ const char *changes_text(const struct changes *changes, const struct change *cha
         add_counts(&text, changes, change);
         break;
     }
+    return out;
+}
+
+const char *changes_copy_text(const struct changes *changes, const struct change_copy *copy, char out[CHANGE_TEXT_MAX])
+{
+    struct text text = {.out = out};
+    add(&text, "%s: the credential is a copy of ", copy->name);
+    add_time(&text, changes, copy->made_s);
+    add(&text, ": restart the service, if what it was copied from has changed");
     return out;
 }
 

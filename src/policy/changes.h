@@ -19,6 +19,7 @@ enum {
     CHANGE_VALUES_MAX = 12, /* settings of one change */
     CHANGE_VALUE_MAX = 64,  /* a longer value is cut */
     CHANGE_TEXT_MAX = 1024,
+    CHANGE_COPIES_MAX = 16,
 };
 
 enum change_subject { CHANGE_OF_DAEMON, CHANGE_OF_POLICY, CHANGE_OF_LIMIT, CHANGE_OF_OVERRIDES };
@@ -44,6 +45,7 @@ struct change {
     enum change_counts counts;
     bool needs_restart;  /* of the daemon's: what is written is not in force until then */
     const char *held_by; /* so does this one of the same part, which is why this change waits; NULL = it waits alone */
+    bool is_content;     /* of what the file holds that a setting names: its path is the same */
     bool is_candidate;   /* a candidate, or a limit of one */
     bool keys_moved;     /* without a change of the limit's own settings, by what its policy says of keys */
     bool has_old_keys;   /* keys of the old name stay until they end */
@@ -55,13 +57,21 @@ struct change {
     struct change_value values[CHANGE_VALUES_MAX];
 };
 
+/* A file that a setting names, which is a copy: what it was copied from may have changed without a sign. */
+struct change_copy {
+    const char *name; /* of the setting; static */
+    int64_t made_s;   /* of the wall clock */
+};
+
 struct changes {
     struct change *items; /* owned */
     size_t n, cap;
     size_t n_all;     /* with those that were not kept */
     size_t n_restart; /* of these, settings that need a restart */
-    int64_t wall_us;  /* when they were found */
-    bool in_redis;    /* where the counters are */
+    size_t n_copies;
+    struct change_copy copies[CHANGE_COPIES_MAX];
+    int64_t wall_us; /* when they were found */
+    bool in_redis;   /* where the counters are */
 };
 
 void changes_init(struct changes *changes, int64_t wall_us, bool in_redis);
@@ -75,6 +85,9 @@ void change_add_value(struct change *change, const char *name, struct slice from
 
 /* `login/day: limit 5 -> 10, keeps its counts; takes effect now` into `out`, which is returned. */
 const char *changes_text(const struct changes *changes, const struct change *change, char out[CHANGE_TEXT_MAX]);
+
+/* `store.redis.password_file: the credential is a copy of 12:00: ...`, likewise. */
+const char *changes_copy_text(const struct changes *changes, const struct change_copy *copy, char out[CHANGE_TEXT_MAX]);
 
 const char *change_kind_name(enum change_kind kind);       /* "added" */
 const char *change_counts_name(enum change_counts counts); /* "kept"; NULL: COUNTS_NONE */

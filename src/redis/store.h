@@ -15,6 +15,8 @@
  *   ACL SETUSER ratelimit on >PASSWORD resetkeys ~rl:* -@all +hello +auth +client|setname +select +script|load +evalsha
  *     +time +mget +get +set +setrange +incrby +decrby +exists +del +pexpireat +lindex +llen +lrange +lrem +ltrim
  *     +rpush +zadd +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zrevrange +zscore
+ * for the warnings about its version and about eviction
+ *     +info
  * in a cluster
  *     +asking +cluster|shards +cluster|slots
  * and, with compat policies, ~PREFIX:* for each one's foreign prefix and

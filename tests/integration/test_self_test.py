@@ -7,7 +7,7 @@ from harness import Redis, eventually, stored_keys
 
 RIGHTS = ("+hello +auth +client|setname +select +script|load +evalsha +time +mget +get +set +setrange +incrby +decrby +exists "
           "+del +pexpireat +lindex +llen +lrange +lrem +ltrim +rpush +zadd +zcount +zrange +zrangebyscore +zrem "
-          "+zremrangebyscore +zrevrange +zscore").split()
+          "+zremrangebyscore +zrevrange +zscore +info").split()
 POLICIES = "log: {level: debug}\npolicies:\n  p: {algorithm: fixed_window, limit: 9, window: 1d}\n"
 DONE = "debug: Redis: self-test: "
 
@@ -30,9 +30,19 @@ def test_the_documented_rights_are_enough_and_nothing_is_left_behind(start, redi
         allow(admin, RIGHTS)
         daemon = start()
         line = daemon.wait_for_log(DONE)
-        assert "version unknown, maxmemory-policy unknown" in line and line.endswith("rights complete")
-        assert "warning" not in daemon.text()
+        assert "unknown" not in line and line.endswith("rights complete")
+        assert "warning" not in daemon.text() and "are off" not in daemon.text()
         assert stored_keys(admin) == []
+
+
+def test_without_the_right_to_ask_for_info_the_log_says_that_the_warning_about_eviction_is_off(start, redis):
+    with redis.client() as admin:
+        allow(admin, [*RIGHTS, "-info"])
+        daemon = start()
+        line = daemon.wait_for_log(DONE)
+        assert "version unknown, maxmemory-policy unknown" in line and line.endswith("rights complete")
+        daemon.wait_for_log("may not ask for INFO, so the warnings about its version and about eviction are off; run: "
+                            "ACL SETUSER limiter \\+info$")
 
 
 def test_a_missing_right_is_named_before_a_check_needs_it_and_once_more_after_a_reload(start, redis):

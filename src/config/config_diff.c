@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "config/config_watch.h"
 #include "config/secret.h"
 #include "policy/policy_diff.h"
@@ -47,6 +48,17 @@ static const char *holds_store(const struct config *started, const struct config
     return NULL;
 }
 
+/* How one server is reached: redis/trial.h. */
+static bool is_of_server(const struct setting *setting, const struct config *next)
+{
+    static const size_t of_server[] = {SETTING_AT_store_redis_addresses, SETTING_AT_store_redis_username,
+                                       SETTING_AT_store_redis_password_file, SETTING_AT_store_redis_database};
+    if (next->store_type != STORE_TYPE_REDIS || next->store_redis_topology != TOPOLOGY_SINGLE) return false;
+    for (size_t i = 0; i < N_OF(of_server); i++)
+        if (setting == &daemon_settings[of_server[i]]) return true;
+    return is_of(setting, "store.redis.tls.");
+}
+
 static void compare_setting(struct changes *changes, const struct setting *setting, const struct config *before,
                             const struct config *next, bool waits, const char *held_by)
 {
@@ -55,6 +67,7 @@ static void compare_setting(struct changes *changes, const struct setting *setti
                             .kind = CHANGE_CHANGED,
                             .needs_restart = waits || held_by != NULL,
                             .held_by = waits ? NULL : held_by,
+                            .is_proved = is_of_server(setting, next),
                             .is_content = setting_equal(setting, before, next)};
     change_add_value(&change, setting->name, shown(setting, before, from), shown(setting, next, to));
     changes_add(changes, &change);

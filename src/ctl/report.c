@@ -302,6 +302,7 @@ int report_stats(FILE *out, struct pull answer, const struct asked *asked)
         if (n_ended > 0) fprintf(out, ", lost %" PRId64 " times", n_ended);
         if (n_failed > 0) fprintf(out, ", %" PRId64 " attempts to connect failed", n_failed);
         fputc('\n', out);
+        words_text(out, answer, "redis_trial", "redis settings   ", "\n");
     }
     fprintf(out, "connections      %" PRId64 "\n", words_number(answer, "connections", 0));
     int64_t n_errors = words_number(answer, "request_errors", 0);

@@ -101,7 +101,28 @@ static void report_passed(struct redis_watch *watch, const struct redis_store *r
     }
 }
 
-bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis)
+/* Other settings that are proved on a second connection: why they are not used, and when they are. */
+static bool look_at_trial(struct redis_watch *watch, struct redis_store *redis)
+{
+    uint64_t n_taken;
+    const char *taken = redis_store_taken(redis, &n_taken), *text = redis_store_trial(redis);
+    bool is_news = n_taken != watch->n_taken || strcmp(watch->trial, text) != 0;
+    if (n_taken != watch->n_taken) log_info("Redis: %s", taken);
+    if (strcmp(watch->trial, text) != 0 && text[0] != '\0' && ++watch->n_trials <= REDIS_WATCH_REASONS_MAX)
+        log_warning("Redis: %s", text);
+    if (text[0] == '\0') watch->n_trials = 0;
+    watch->n_taken = n_taken;
+    snprintf(watch->trial, sizeof watch->trial, "%s", text);
+    return is_news;
+}
+
+void redis_watch_trial_again(struct redis_watch *watch)
+{
+    watch->trial[0] = '\0';
+    watch->n_trials = 0;
+}
+
+bool redis_watch_look(struct redis_watch *watch, struct redis_store *redis)
 {
     log_events(watch, redis);
     uint64_t n_foreign;
@@ -114,6 +135,7 @@ bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis
     report_daemons(watch, redis);
     report_passed(watch, redis);
     bool is_news = look_at_sentinels(watch, redis);
+    is_news |= look_at_trial(watch, redis);
 
     bool is_ready = redis_store_ready(redis);
     bool is_same = strncmp(watch->reported, redis_store_status(redis), sizeof watch->reported - 1) == 0;

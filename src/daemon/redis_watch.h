@@ -36,12 +36,17 @@ struct redis_watch {
     struct redis_watch_passed passed[REDIS_ADDRESSES_MAX];
     char sentinels[REDIS_SENTINELS_TEXT_MAX]; /* as was reported */
     uint64_t n_foreign;                       /* ops that met a key of another type, and have been reported */
+    char trial[REDIS_TRIAL_TEXT_MAX];         /* redis_store_trial(), as was reported */
+    unsigned n_trials;                        /* reported of it */
+    uint64_t n_taken;                         /* redis_store_taken(), likewise */
     bool has_fault;                           /* the daemons cannot be counted, which has been reported */
 };
 
 /* Call it after the line "ready" is logged. `policies`: their failure answers are reported. */
 void redis_watch_start(struct redis_watch *watch, const struct redis_store *redis, const struct policy_set *policies);
 /* True: something was logged, or other Sentinels answer. */
-bool redis_watch_look(struct redis_watch *watch, const struct redis_store *redis);
+bool redis_watch_look(struct redis_watch *watch, struct redis_store *redis);
+/* After a reload: what is on trial is reported once more. */
+void redis_watch_trial_again(struct redis_watch *watch);
 
 #endif

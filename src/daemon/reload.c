@@ -191,6 +191,7 @@ static void apply(struct daemon *daemon, struct config *next)
         struct redis_options for_redis = options_redis(next, daemon->random_seed);
         redis_store_set_options(daemon->redis, &for_redis);
         redis_check_again(&daemon->redis_check);
+        redis_watch_trial_again(&daemon->redis_watch);
     }
     config_forget_secrets(next);
     engine_set_policies(daemon->engine, policy_set_ref(next->policies));

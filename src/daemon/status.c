@@ -28,8 +28,9 @@ void status_report(const struct daemon *daemon, void (*report)(const char *statu
     } else {
         print_redis(daemon, redis);
         redis_store_sentinels(daemon->redis, sentinels, sizeof sentinels);
-        snprintf(text, sizeof text, "%zu %s, Redis: %s%s%s", n, policies, redis, sentinels[0] != '\0' ? "; " : "",
-                 sentinels);
+        const char *trial = redis_store_trial(daemon->redis);
+        snprintf(text, sizeof text, "%zu %s, Redis: %s%s%s%s%s", n, policies, redis, sentinels[0] != '\0' ? "; " : "",
+                 sentinels, trial[0] != '\0' ? "; " : "", trial);
     }
     report(text);
 }

@@ -604,6 +604,11 @@ const char *engine_store_error(const struct engine *engine)
     return store_error_text(&engine->store);
 }
 
+const char *engine_store_trial(const struct engine *engine)
+{
+    return store_trial_text(&engine->store);
+}
+
 const struct failure *engine_failure(const struct engine *engine)
 {
     return &engine->failure;

@@ -104,6 +104,7 @@ size_t engine_n_live(const struct engine *engine);      /* checks out of the poo
 void engine_set_n_daemons(struct engine *engine, uint32_t n);
 /* Why the store refused an op (op.is_refused) within its `done`, in the server's own words, any bytes. */
 const char *engine_store_error(const struct engine *engine);
+const char *engine_store_trial(const struct engine *engine);       /* as store_trial_text() */
 const struct failure *engine_failure(const struct engine *engine); /* borrowed; for reading */
 struct slots *engine_slots(struct engine *engine);                 /* borrowed */
 

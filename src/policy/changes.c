@@ -166,7 +166,7 @@ static void add_daemon_setting(struct text *text, const struct change *change)
     else if (change->needs_restart)
         add(text, " needs a restart; until then %s stays in force", value->from);
     else
-        add(text, "; takes effect now");
+        add(text, "; takes effect %s", change->is_proved ? "once it has proved good on a second connection" : "now");
 }
 
 const char *changes_text(const struct changes *changes, const struct change *change, char out[CHANGE_TEXT_MAX])

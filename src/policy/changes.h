@@ -45,6 +45,7 @@ struct change {
     enum change_counts counts;
     bool needs_restart;  /* of the daemon's: what is written is not in force until then */
     const char *held_by; /* so does this one of the same part, which is why this change waits; NULL = it waits alone */
+    bool is_proved;      /* it takes effect once a second connection has shown that it works */
     bool is_content;     /* of what the file holds that a setting names: its path is the same */
     bool is_candidate;   /* a candidate, or a limit of one */
     bool keys_moved;     /* without a change of the limit's own settings, by what its policy says of keys */

@@ -122,7 +122,7 @@ static const struct {
 } by_setting[] = {
     {"NOAUTH", "NOAUTH: Redis asks for a password; set store.redis.password_file"},
     {"WRONGPASS", "WRONGPASS: Redis refuses the user or the password; correct store.redis.username or the password in "
-                  "store.redis.password_file"},
+                  "store.redis.password_file, or make the user that is missing"},
     {"invalid password", "Redis refuses the password; correct it in store.redis.password_file"},
     {"without any password configured", "Redis has no password; leave store.redis.password_file out, or set one there"},
     {"no password is set", "Redis has no password; leave store.redis.password_file out, or set one there"},

@@ -72,6 +72,14 @@ bool redis_options_same_server(const struct redis_options *a, const struct redis
            same_text(a->sentinel_password, b->sentinel_password) && redis_tls_equal(a->sentinel_tls, b->sentinel_tls);
 }
 
+const char *redis_options_other_part(const struct redis_options *a, const struct redis_options *b)
+{
+    if (!same_text(a->address, b->address)) return NULL;
+    if (!same_text(a->username, b->username)) return "user";
+    if (!same_text(a->password, b->password)) return "password";
+    return a->database != b->database ? "database" : "TLS settings";
+}
+
 bool redis_options_same_place(const struct redis_options *a, const struct redis_options *b)
 {
     return same_text(a->address, b->address) && a->database == b->database && same_text(a->master_name, b->master_name);

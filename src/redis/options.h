@@ -51,6 +51,9 @@ void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes th
 
 /* Would a connection opened now be another one: address, user, password, database or TLS? */
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
+/* Of two with the same address, what else differs: "password", "user", "database", "TLS settings"; NULL: the address.
+ */
+const char *redis_options_other_part(const struct redis_options *a, const struct redis_options *b);
 /* Are the counters in the same place, as far as the settings show: address, database, the name for Sentinels? */
 bool redis_options_same_place(const struct redis_options *a, const struct redis_options *b);
 /* All of these change places, and who owns them. */

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -21,9 +22,11 @@
 #include "redis/counters.h"
 #include "redis/deny_cache.h"
 #include "redis/node.h"
+#include "redis/trial.h"
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
+enum { TRIAL_LABEL_MAX = REDIS_HOST_MAX + 96 };
 enum { DONE_UNITS = 256 }; /* of a tick: op_units() of an op whose answer somebody waits for, else 1 */
 
 struct redis_store {
@@ -33,7 +36,12 @@ struct redis_store {
     struct redis_cluster *cluster; /* owned; NULL = there is none */
     struct list only;              /* of that one node */
     struct list *nodes;            /* of struct redis_node: that one, or the cluster's */
-    uint32_t n_daemons;            /* as counted last; 0 = not yet */
+    struct redis_trial *trial;     /* owned; of other settings of the server; NULL = none are wanted */
+    uint32_t n_closing_trials;     /* still to be closed */
+    uint64_t n_taken;              /* trials that went well */
+    bool with_compat;              /* the last self-test had the commands of compat policies, too */
+    char trial_text[REDIS_TRIAL_TEXT_MAX], taken_text[REDIS_TRIAL_TEXT_MAX]; /* of redis_store_trial() */
+    uint32_t n_daemons;                                                      /* as counted last; 0 = not yet */
     struct deny_cache denied;
     struct list ended;               /* ops with their outcome; done is still to run */
     uv_idle_t soon;                  /* active while something is in `ended`, or the first attempt is to be reported */
@@ -44,6 +52,7 @@ struct redis_store {
     void *on_first_attempt_arg;
 
     bool is_closing;
+    bool has_no_servers; /* they are closed */
     void (*on_closed)(void *arg);
     void *on_closed_arg;
 };
@@ -200,13 +209,85 @@ static void on_soon_closed(uv_handle_t *handle)
     on_closed(arg);
 }
 
+static void maybe_closed(struct redis_store *store)
+{
+    if (!store->has_no_servers || store->n_closing_trials > 0) return;
+    run_done(store, SIZE_MAX);
+    uv_close((uv_handle_t *)&store->soon, on_soon_closed);
+}
+
 static void on_servers_closed(void *arg)
 {
     struct redis_store *store = arg;
     if (store->cluster != NULL) store->nodes = &store->only; /* there are none any more */
     store->cluster = NULL;
-    run_done(store, SIZE_MAX);
-    uv_close((uv_handle_t *)&store->soon, on_soon_closed);
+    store->has_no_servers = true;
+    maybe_closed(store);
+}
+
+/* ---- other settings of the server, on trial ---- */
+
+static void on_trial_closed(void *arg)
+{
+    struct redis_store *store = arg;
+    store->n_closing_trials--;
+    if (store->is_closing) maybe_closed(store);
+}
+
+static void end_trial(struct redis_store *store)
+{
+    if (store->trial == NULL) return;
+    store->n_closing_trials++;
+    redis_trial_close(store->trial);
+    store->trial = NULL;
+}
+
+/* "10.0.0.8:6379", "10.0.0.7:6379 with the new password": what a trial is of. */
+static void print_trial_label(const struct redis_store *store, char out[TRIAL_LABEL_MAX])
+{
+    const struct redis_options *wanted = redis_trial_options(store->trial);
+    const char *part = redis_options_other_part(&store->options, wanted);
+    snprintf(out, TRIAL_LABEL_MAX, "%s%s%s", wanted->address, part != NULL ? " with the new " : "",
+             part != NULL ? part : "");
+}
+
+/* They have proved good: what is in flight ends first, then the node connects with them. */
+static void take_trial(struct redis_store *store)
+{
+    char label[TRIAL_LABEL_MAX];
+    struct redis_options *wanted = redis_trial_options(store->trial);
+    bool is_moved = !redis_options_same_place(&store->options, wanted);
+    print_trial_label(store, label);
+    snprintf(store->taken_text, sizeof store->taken_text, "%s has proved good, and decides from now on", label);
+    store->n_taken++;
+    redis_options_swap_server(&store->options, wanted);
+    end_trial(store);
+    if (is_moved) on_moved(store);
+    redis_node_options_changed(&store->node, true);
+}
+
+/* What the present user lacks too is no reason: it has the warning already. */
+static void on_trial_facts(void *arg, const struct redis_facts *facts)
+{
+    struct redis_store *store = arg;
+    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, store->node.self_test.facts.missing) != 0;
+    if (!lacks || !redis_node_is_ready(&store->node)) {
+        take_trial(store);
+        return;
+    }
+    char why[SELF_TEST_MISSING_MAX + 256];
+    snprintf(why, sizeof why, "user %.60s lacks rights; run: ACL SETUSER %.60s %s", facts->user, facts->user,
+             facts->missing);
+    redis_trial_refuse(store->trial, why);
+}
+
+static void begin_trial(struct redis_store *store, const struct redis_options *wanted)
+{
+    if (store->trial != NULL && redis_options_same_server(redis_trial_options(store->trial), wanted)) return;
+    end_trial(store);
+    const struct redis_trial_events events = {.arg = store, .on_facts = on_trial_facts, .on_closed = on_trial_closed};
+    store->trial = redis_trial_new(store->soon.loop, store->clock, wanted, &store->node.batches.script,
+                                   store->with_compat, &events);
 }
 
 static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
@@ -217,6 +298,7 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed = on_closed;
     store->on_closed_arg = arg;
 
+    end_trial(store);
     if (store->cluster == NULL)
         redis_node_close(&store->node, on_servers_closed, store);
     else
@@ -240,10 +322,16 @@ static const char *redis_error_text(void *impl)
     return last != NULL ? last->last_error : "";
 }
 
+static const char *redis_trial_text(void *impl)
+{
+    return redis_store_trial(impl);
+}
+
 static const struct store_ops redis_ops = {.submit = redis_submit,
                                            .withdraw = redis_withdraw,
                                            .flush = redis_flush,
                                            .error_text = redis_error_text,
+                                           .trial_text = redis_trial_text,
                                            .close = redis_close};
 
 static const struct store_ops redis_cluster_ops = {.submit = redis_submit,
@@ -414,6 +502,7 @@ int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg)
 {
     if (redis->is_closing) return -1;
+    redis->with_compat = with_compat;
     LIST_FOREACH (it, redis->nodes) {
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         if (!redis_node_is_ready(node) || node->batches.shard < 0) continue;
@@ -436,17 +525,44 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.n_shards = redis->options.n_shards;
     copy.server = redis->options.server;
 
-    if (options->is_server_held) redis_options_swap_server(&copy, &redis->options);
+    bool is_one = redis->cluster == NULL && copy.master_name == NULL;
+    bool is_same = redis_options_same_server(&copy, &redis->options);
+    bool is_proved = is_one && !is_same && redis_node_is_ready(&redis->node);
+    if (!options->is_server_held && is_proved) begin_trial(redis, &copy);
+    if (!options->is_server_held && !is_proved) end_trial(redis);
+    if (options->is_server_held || is_proved) redis_options_swap_server(&copy, &redis->options);
+
     bool is_moved = redis->cluster == NULL && !redis_options_same_place(&copy, &redis->options);
     struct redis_options before = redis->options;
-    bool is_other_server = !options->is_server_held && !redis_options_same_server(&copy, &before);
+    is_same |= options->is_server_held || is_proved;
     before.address = copy.address;
-    bool is_other_login = !options->is_server_held && !redis_options_same_server(&copy, &before);
+    bool is_other_login = !is_same && !redis_options_same_server(&copy, &before);
     redis_options_fini(&redis->options);
     redis->options = copy;
     if (is_moved) on_moved(redis);
     if (redis->cluster == NULL)
-        redis_node_options_changed(&redis->node, is_other_server);
+        redis_node_options_changed(&redis->node, !is_same);
     else
-        redis_cluster_options_changed(redis->cluster, is_other_server, is_other_login);
+        redis_cluster_options_changed(redis->cluster, !is_same, is_other_login);
+}
+
+const char *redis_store_trial(struct redis_store *redis)
+{
+    char label[TRIAL_LABEL_MAX];
+    redis->trial_text[0] = '\0';
+    if (redis->trial == NULL) return redis->trial_text;
+    print_trial_label(redis, label);
+    const char *status = redis_trial_status(redis->trial);
+    if (redis_node_is_ready(&redis->node))
+        snprintf(redis->trial_text, sizeof redis->trial_text, "%s decides, %s: %s; the old connection goes on",
+                 redis->options.address, label, status);
+    else
+        snprintf(redis->trial_text, sizeof redis->trial_text, "%s: %s", label, status);
+    return redis->trial_text;
+}
+
+const char *redis_store_taken(const struct redis_store *redis, uint64_t *ret_n)
+{
+    *ret_n = redis->n_taken;
+    return redis->taken_text;
 }

@@ -9,6 +9,7 @@
  *   redis_batches   its ops: which wait, which are on their way, and what becomes of them
  *   batch_call      one EVALSHA with its batch (batch.h)
  *   redis_link      its address: connect, handshake (redis_handshake), backoff, another address after a reload
+ *   redis_trial     other settings of the server after a reload, proved on a connection of their own
  *   redis_conn      one connection: bytes out, replies in (redis_reader)
  *
  * The Redis user needs (a lint check holds the rights against lua/):
@@ -78,8 +79,15 @@ const char *redis_store_passed(const struct redis_store *redis, uint32_t nth);
 /* As redis_self_test_start(), of one ready server; on_done runs once. */
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
-/* Reload. Another address, user, password or database is moved to at once, and no check is lost by it; the key prefix
- * stays as it was. */
+/* Reload. Another address, user, password, database or TLS is proved first, on a second connection (redis/trial.h),
+ * while a ready one decides; then it is moved to, and no check is lost by it. In a cluster, with Sentinels and without
+ * a ready connection it is moved to at once. The key prefix stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);
+/* As long as other settings are not proved: "A decides, B: REASON; the old connection goes on"; else "". Valid until
+ * the next call. */
+enum { REDIS_TRIAL_TEXT_MAX = 1024 };
+const char *redis_store_trial(struct redis_store *redis);
+/* How many have been proved and taken, and a line about the last. */
+const char *redis_store_taken(const struct redis_store *redis, uint64_t *ret_n);
 
 #endif

@@ -326,7 +326,9 @@ static int run_stats(struct params *params)
     engine_update_counters(session->sessions->engine);
 
     struct packer *packer = session_begin_answer(session, params->msgid);
-    pack_map(packer, (uint32_t)counters_n() + N_LATENCY_STATS);
+    const char *trial = engine_store_trial(session->sessions->engine);
+    pack_map(packer, (uint32_t)counters_n() + N_LATENCY_STATS + (trial[0] != '\0'));
+    if (trial[0] != '\0') pack_text_field(packer, "redis_trial", trial);
     for (struct counter_group *const *group = counters_groups; *group != NULL; group++)
         for (size_t i = 0; i < (*group)->n; i++)
             pack_uint_field(packer, (*group)->rows[i].name, counters_value(*group, i));

@@ -222,6 +222,7 @@ struct store_ops {
     void (*flush)(void *store);                   /* end of the tick: send what has gathered */
     bool (*withdraw)(void *store, struct op *op); /* NULL: nothing ever waits in the store */
     const char *(*error_text)(void *store);       /* NULL: the store refuses nothing */
+    const char *(*trial_text)(void *store);       /* NULL: it never tries other settings */
     void (*close)(void *store, void (*on_closed)(void *arg),
                   void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
 };
@@ -289,5 +290,11 @@ static inline const char *store_error_text(const struct store *store)
 }
 
 void store_close(struct store *store, void (*on_closed)(void *arg), void *arg);
+
+/* Why other settings are not used yet, for people, valid until the next call; "" = there are none. */
+static inline const char *store_trial_text(const struct store *store)
+{
+    return store->ops->trial_text != NULL ? store->ops->trial_text(store->impl) : "";
+}
 
 #endif

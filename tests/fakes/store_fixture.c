@@ -209,3 +209,8 @@ bool store_has_answered(void *arg)
     const struct store_fixture *w = arg;
     return w->n_answered == w->n_pending;
 }
+
+bool store_has_no_trial(void *arg)
+{
+    return redis_store_trial(((struct store_fixture *)arg)->redis)[0] == '\0';
+}

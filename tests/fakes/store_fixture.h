@@ -67,6 +67,7 @@ bool store_is_ready(void *arg);
 bool had_first_attempt(void *arg);
 bool store_is_not_ready(void *arg);
 bool store_is_closed(void *arg);
+bool store_has_no_trial(void *arg); /* of other settings of the server */
 bool store_has_answered(void *arg);
 
 #endif

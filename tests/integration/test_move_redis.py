@@ -105,8 +105,10 @@ def test_the_move_of_the_page_loses_no_count(start_redis, ratelimitd, connect):
         client.check("api", "k")
     done = page.run("move to another server", {"10.0.0.7": one, "10.0.0.8": other}, daemon)
     assert done.returncode == 0, done.stdout + done.stderr
+    daemon.wait_for_log(f"info: Redis: {other.address} has proved good, and decides from now on")
     eventually(lambda: client.check("api", "k", 0)["source"] == "redis", "the second server")
     assert client.check("api", "k")["remaining"] == 92
+    assert f"{one.address} decides, {other.address}: this server is a replica" in done.stdout + daemon.text()
     assert one.client().info("replication")["role"] == "slave" and other.client().info("replication")["role"] == "master"
 
 

@@ -92,6 +92,114 @@ def test_a_credential_is_a_copy_and_a_reload_says_of_when(redis, user, ratelimit
     assert re.search(r"a copy of \d{4}-\d\d-\d\d \d\d:\d\d: restart", daemon.ctl("reload").stdout)
 
 
+# ---- proved on a second connection ---------------------------------------------------------------------------------
+
+
+def pending(client):
+    return client.call("stats").get("redis_trial", "")
+
+
+def test_a_password_with_a_typing_error_keeps_the_healthy_connection(redis, user, ratelimitd, connect, tmp_path):
+    """Earlier, the connection that worked was ended for a login that failed."""
+    secret = write(tmp_path / "password", "old")
+    daemon = ratelimitd(store(redis, secret))
+    client = connect(daemon)
+    ready(client)
+    write(secret, "typo")
+    assert daemon.ctl("reload").returncode == 0
+    eventually(lambda: "WRONGPASS" in pending(client), "the refusal")
+    where = re.escape(redis.address)
+    assert re.match(rf"{where} decides, {where} with the new password: WRONGPASS.*; the old connection goes on$", pending(client))
+    daemon.wait_for_log(rf"warning: Redis: {where} decides, {where} with the new password: WRONGPASS")
+    assert "redis settings   " in daemon.ctl("stats").stdout
+    for _ in range(20):
+        assert client.check("api", "k")["source"] == "redis"
+    assert client.call("stats")["redis_disconnects"] == 0
+
+    write(secret, "old")  # taken back
+    assert client.call("reload")["state"] == "in_effect"
+    assert pending(client) == "" and client.call("stats")["redis_disconnects"] == 0
+
+
+def test_a_password_that_redis_learns_of_later_is_taken_then(redis, user, ratelimitd, connect, tmp_path):
+    secret = write(tmp_path / "password", "old")
+    daemon = ratelimitd(store(redis, secret))
+    client = connect(daemon)
+    ready(client)
+    write(secret, "new")
+    client.call("reload")
+    eventually(lambda: "WRONGPASS" in pending(client), "the refusal")
+    user("new", every=True)
+    eventually(lambda: pending(client) == "", "it is taken")
+    daemon.wait_for_log("info: Redis: .* with the new password has proved good, and decides from now on")
+    with redis.client() as direct:
+        direct.execute_command("CLIENT", "KILL", "USER", "ratelimit")
+    ready(client)
+    assert client.check("api", "k")["source"] == "redis"
+
+
+def test_a_user_that_lacks_a_right_is_not_moved_to(redis, user, ratelimitd, connect, tmp_path):
+    secret = write(tmp_path / "password", "old")
+    daemon = ratelimitd(store(redis, secret))
+    client = connect(daemon)
+    ready(client)
+    with redis.client() as direct:
+        direct.execute_command("ACL", "SETUSER", "other", *RIGHTS, "-zadd", ">old")
+    daemon.configure(store(redis, secret, username="other"))
+    client.call("reload")
+    eventually(lambda: "with the new user: user other lacks rights; run: ACL SETUSER other +zadd" in pending(client), "the lack")
+    assert client.check("api", "k")["source"] == "redis"
+    with redis.client() as direct:
+        direct.execute_command("ACL", "SETUSER", "other", "+zadd")
+        eventually(lambda: pending(client) == "", "it is taken")
+    ready(client)
+
+
+def test_an_address_where_nothing_listens_is_tried_while_the_old_one_decides(start_redis, ratelimitd, connect, tmp_path):
+    one, other = start_redis(), start_redis()
+    daemon = ratelimitd(f"{POLICIES}store: {{type: redis, redis: {{addresses: ['{one.address}']}}}}\n")
+    client = connect(daemon)
+    ready(client)
+    other.stop()
+    daemon.configure(f"{POLICIES}store: {{type: redis, redis: {{addresses: ['{other.address}']}}}}\n")
+    client.call("reload")
+    eventually(lambda: f"{one.address} decides, {other.address}: " in pending(client) and "connecting" not in pending(client), "a reason")
+    assert [client.check("api", "k")["remaining"] for _ in range(3)] == [99, 98, 97]
+    other.start()
+    eventually(lambda: pending(client) == "", "it is taken")
+    eventually(lambda: client.check("api", "k")["remaining"] > 97, "the other server counts")
+    assert client.call("stats")["redis_up"] == 1
+
+
+def test_a_replica_is_not_moved_to_before_it_is_the_master(start_redis, ratelimitd, connect):
+    one, other = start_redis(tcp=True), start_redis(tcp=True)
+    host, port = one.address.rsplit(":", 1)
+    daemon = ratelimitd(f"{POLICIES}store: {{type: redis, redis: {{addresses: ['{one.address}']}}}}\n")
+    client = connect(daemon)
+    ready(client)
+    with other.client() as direct:
+        direct.execute_command("REPLICAOF", host, port)
+        daemon.configure(f"{POLICIES}store: {{type: redis, redis: {{addresses: ['{other.address}']}}}}\n")
+        client.call("reload")
+        eventually(lambda: "replica" in pending(client), "the reason")
+        assert client.check("api", "k")["remaining"] == 99
+        direct.execute_command("REPLICAOF", "NO", "ONE")
+    eventually(lambda: pending(client) == "", "it is taken")
+
+
+def test_a_daemon_ends_while_other_settings_are_tried(redis, user, ratelimitd, connect, tmp_path):
+    secret = write(tmp_path / "password", "old")
+    daemon = ratelimitd(store(redis, secret))
+    client = connect(daemon)
+    ready(client)
+    for word in ("typo", "another", "typo"):
+        write(secret, word)
+        client.call("reload")
+    eventually(lambda: "WRONGPASS" in pending(client), "the refusal")
+    client.close()
+    assert daemon.stop() == 0
+
+
 # ---- the commands of the page --------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,7 @@ static void a_move_to_other_counters_takes_no_denial_along(void **state)
     store_flush(&store_fixture->store);
     store_fixture->options.database = 1;
     redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_until(store_has_no_trial);
     struct ask *waiting = store_fixture_check("other");
     assert_int_equal(waiting->submitted, SUBMIT_PENDING);
     store_fixture_settle();

@@ -172,6 +172,7 @@ static void what_one_server_has_charged_is_not_given_back_to_another(void **stat
 {
     (void)state;
     struct real_redis other;
+    store_fixture->options.window = 1;
     served_store_open();
     real_redis_init(&other, false);
     real_redis_start(&other, NULL);
@@ -188,11 +189,16 @@ static void what_one_server_has_charged_is_not_given_back_to_another(void **stat
     store_fixture_settle();
     assert_int_equal(back->member.refunded, 2);
 
+    real_redis_signal(&redis, SIGSTOP);
+    (void)store_fixture_check("slow"); /* fills the window */
+    patient_loop_ticks(&store_fixture->patient, 1);
     struct ask *waits = store_fixture_ask("k", OP_REFUND, 3);
     waits->op.is_bound = true;
     waits->op.server = charge->op.server;
     store_fixture->options.address = other.address;
     redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_until(store_has_no_trial);
+    real_redis_signal(&redis, SIGCONT);
     assert_int_not_equal(charge->op.server, store_server(&store_fixture->store));
     store_fixture_settle();
     assert_int_equal(waits->outcome, OP_EXPIRED);

@@ -502,12 +502,16 @@ public final class RateLimitClient implements AutoCloseable {
     }
 
     /** The daemon's counters and gauges by their names in PROTOCOL.md. */
-    @SuppressWarnings("unchecked")
     public Map<String, Long> stats() {
         return now(op("stats", List.of(), CallOptions.DEFAULTS, answer -> {
-            if (answer.result() instanceof Map<?, ?> map && map.values().stream().allMatch(Long.class::isInstance))
-                return (Map<String, Long>) map;
-            throw Decision.invalid("not a map of numbers");
+            if (!(answer.result() instanceof Map<?, ?> map))
+                throw Decision.invalid("not a map of numbers");
+            Map<String, Long> numbers = new LinkedHashMap<>();
+            map.forEach((name, value) -> {
+                if (name instanceof String key && value instanceof Long number)
+                    numbers.put(key, number); // the daemon also has texts, for people
+            });
+            return numbers;
         }, false));
     }
 

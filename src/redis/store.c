@@ -38,6 +38,7 @@ struct redis_store {
     struct list *nodes;            /* of struct redis_node: that one, or the cluster's */
     struct redis_trial *trial;     /* owned; of other settings of the server; NULL = none are wanted */
     uint32_t n_closing_trials;     /* still to be closed */
+    bool lacks_trial;              /* there was no memory for one */
     uint64_t n_taken;              /* trials that went well */
     bool with_compat;              /* the last self-test had the commands of compat policies, too */
     char trial_text[REDIS_TRIAL_TEXT_MAX], taken_text[REDIS_TRIAL_TEXT_MAX]; /* of redis_store_trial() */
@@ -236,6 +237,7 @@ static void on_trial_closed(void *arg)
 
 static void end_trial(struct redis_store *store)
 {
+    store->lacks_trial = false;
     if (store->trial == NULL) return;
     store->n_closing_trials++;
     redis_trial_close(store->trial);
@@ -288,6 +290,7 @@ static void begin_trial(struct redis_store *store, const struct redis_options *w
     const struct redis_trial_events events = {.arg = store, .on_facts = on_trial_facts, .on_closed = on_trial_closed};
     store->trial = redis_trial_new(store->soon.loop, store->clock, wanted, &store->node.batches.script,
                                    store->with_compat, &events);
+    store->lacks_trial = store->trial == NULL;
 }
 
 static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
@@ -550,6 +553,9 @@ const char *redis_store_trial(struct redis_store *redis)
 {
     char label[TRIAL_LABEL_MAX];
     redis->trial_text[0] = '\0';
+    if (redis->lacks_trial)
+        snprintf(redis->trial_text, sizeof redis->trial_text,
+                 "%s decides, the new settings are not tried: out of memory; reload again", redis->options.address);
     if (redis->trial == NULL) return redis->trial_text;
     print_trial_label(redis, label);
     const char *status = redis_trial_status(redis->trial);

@@ -1,7 +1,7 @@
 /*
  * redis/trial.c: a link that sends no checks. redis/trial.h has the drawing.
  */
-#include "store/redis/trial.h"
+#include "redis/trial.h"
 
 #include "base/alloc.h"
 

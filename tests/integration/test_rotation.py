@@ -239,6 +239,17 @@ def test_the_password_is_rotated_by_the_commands_of_the_page(start_redis, redis_
     ready(client)
     assert not any("WRONGPASS" in line for line in daemon.log)
 
+    text = re.sub(r"\s+", " ", (page.ROOT / "docs" / "redis.md").read_text())
+    show = re.search(r"`(redis-cli ACL GETUSER ratelimit)` shows whether it exists", text)[1]
+    path = tmp_path / "bin"
+    assert "rl:" in run(show, daemon, tmp_path, path).stdout
+    with server.client() as direct:
+        direct.execute_command("ACL", "DELUSER", "ratelimit")  # which ends its connections
+    daemon.wait_for_log("WRONGPASS: Redis refuses the user or the password; correct .*, or make the user that is missing")
+    assert "rl:" not in run(show, daemon, tmp_path, path).stdout
+    assert run("redis-cli ACL LOAD", daemon, tmp_path, path).returncode == 0  # ACL SAVE has stored it
+    ready(client)
+
 
 def test_the_certificate_is_rotated_by_the_commands_of_the_page(start_redis, ratelimitd, connect, tmp_path):
     make = page.commands("certificates").replace("10.0.0.7", "127.0.0.1")
@@ -259,3 +270,22 @@ def test_the_certificate_is_rotated_by_the_commands_of_the_page(start_redis, rat
     eventually(lambda: client.call("stats")["redis_connects"] > n, "a new connection")
     ready(client)
     assert server.running
+
+
+def test_a_certificate_that_redis_refuses_keeps_the_healthy_connection(start_redis, ratelimitd, connect, tmp_path):
+    make = page.commands("certificates").replace("10.0.0.7", "127.0.0.1")
+    for folder in (tmp_path, tmp_path / "other"):
+        folder.mkdir(exist_ok=True)
+        assert subprocess.run(["sh", "-ec", make], cwd=folder, capture_output=True, timeout=60).returncode == 0
+    _, address = on_free_port(lambda port: (start_redis(arguments=[
+        "--tls-port", str(port), "--tls-cert-file", str(tmp_path / "redis.crt"), "--tls-key-file", str(tmp_path / "redis.key"),
+        "--tls-ca-cert-file", str(tmp_path / "redis-ca.crt")]), f"127.0.0.1:{port}"))
+    tls = f"{{ca_file: {tmp_path}/redis-ca.crt, cert_file: {tmp_path}/redis-client.crt, key_file: {tmp_path}/redis-client.key}}"
+    daemon = ratelimitd(f"{POLICIES}store:\n  type: redis\n  redis:\n    addresses: [\"{address}\"]\n    tls: {tls}\n")
+    client = connect(daemon)
+    ready(client)
+    for name in ("redis-client.crt", "redis-client.key"):
+        shutil.copy(tmp_path / "other" / name, tmp_path / name)
+    client.call("reload")
+    eventually(lambda: re.search(r"with the new TLS settings: .*the server refuses", pending(client)), "the refusal")
+    assert client.check("api", "k")["remaining"] == 99 and client.call("stats")["redis_disconnects"] == 0

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <hiredis/hiredis.h>
 
+#include "base/alloc.h"
 #include "fakes/served_store.h"
 #include "redis/counters.h"
 
@@ -186,6 +187,27 @@ static void a_move_to_nowhere_leaves_the_connection_that_works(void **state)
     assert_int_equal(redis_counters.redis_disconnects, 0);
 }
 
+static void short_memory_for_a_second_connection_leaves_the_first_and_is_reported(void **state)
+{
+    (void)state;
+    size_t n_lacks = 0;
+    served_store_open();
+    for (uint64_t n = 1; n < 40; n++) {
+        store_fixture->options.address = "unix:/nowhere";
+        mem_fail_nth(n);
+        redis_store_set_options(store_fixture->redis, &store_fixture->options);
+        mem_fail_nth(0);
+        n_lacks += strstr(redis_store_trial(store_fixture->redis), "out of memory") != NULL;
+        patient_loop_ticks(&store_fixture->patient, 2);
+        store_fixture->options.address = redis.address;
+        redis_store_set_options(store_fixture->redis, &store_fixture->options);
+        assert_true(store_has_no_trial(store_fixture));
+    }
+    assert_true(n_lacks > 3);
+    assert_true(redis_store_ready(store_fixture->redis));
+    assert_int_equal(redis_counters.redis_disconnects, 0);
+}
+
 static void a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held(void **state)
 {
     (void)state;
@@ -316,6 +338,7 @@ int main(void)
         SERVED_STORE_TEST(a_command_the_script_may_not_use_is_reported),
         SERVED_STORE_TEST(a_changed_password_is_used_after_a_reload),
         SERVED_STORE_TEST(a_reload_moves_to_another_server_without_losing_a_check),
+        SERVED_STORE_TEST(short_memory_for_a_second_connection_leaves_the_first_and_is_reported),
         SERVED_STORE_TEST(a_move_to_nowhere_leaves_the_connection_that_works),
         SERVED_STORE_TEST(a_server_lost_while_moving_away_from_it_is_no_loss_for_what_was_held),
         SERVED_STORE_TEST(closing_while_moving_is_fine),

@@ -12,7 +12,7 @@ import traces
 FUTURE_US = 4_000_000_000_000_000  # the year 2096: the expiries of the test's keys do not pass
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
 LUA = SOURCE.parent / "lua"
-TABLE, CODEC = SOURCE / "limit" / "algo.def", SOURCE / "store" / "batch_private.h"
+TABLE, CODEC = SOURCE / "limit" / "algo.def", SOURCE / "redis" / "batch_private.h"
 NUMBERS = {name: i for i, name in enumerate(re.findall(r"^ALGO\(\w+, (\w+)", TABLE.read_text(), re.M))}
 COMPAT = [name.removeprefix("compat_") for name in NUMBERS if name.startswith("compat_")]
 # Slots have their own ops: test_script_slots.py.

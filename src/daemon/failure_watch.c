@@ -102,7 +102,8 @@ static bool is_news(const struct failure_watch *watch, const struct failure_view
 {
     const struct failure_reason *reported = &watch->reason;
     if (reason->cause == N_CAUSES) return false;
-    if (reason->cause == CAUSE_BREAKER && reported->cause == CAUSE_STORE_ERROR) return true; /* it has opened */
+    bool has_opened = reported->cause == CAUSE_STORE_ERROR || reported->cause == CAUSE_DEADLINE;
+    if (reason->cause == CAUSE_BREAKER && has_opened) return true;
     if (view->now_us - watch->warned_us < WARNING_EVERY_US) return false;
     if (reason->cause != reported->cause || reason->error != reported->error) return true;
     return reported->policy[0] != '\0' && strcmp(reason->policy, reported->policy) != 0;

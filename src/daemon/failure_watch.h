@@ -25,7 +25,7 @@
 #include "redis/store.h"
 
 enum failure_cause { CAUSE_STORE_ERROR, CAUSE_BREAKER, CAUSE_DEADLINE, CAUSE_OVERLOAD, CAUSE_DOWN, N_CAUSES };
-enum { FAILURE_TEXT_MAX = 200, FAILURE_ANSWERS_MAX = 160 };
+enum { FAILURE_TEXT_MAX = 320, FAILURE_ANSWERS_MAX = 160 };
 
 /* What there is to see now. Times are of CLOCK_MONOTONIC. */
 struct failure_view {

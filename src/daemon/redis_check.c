@@ -27,6 +27,7 @@ static void on_done(void *arg, const struct redis_facts *facts)
         return;
     }
 
+    check->round_trip_us = facts->round_trip_us;
     if (facts->missing[0] != '\0')
         log_warning("Redis: user %s lacks rights that checks will need; run: ACL SETUSER %s %s", facts->user,
                     facts->user, facts->missing);
@@ -63,8 +64,29 @@ static bool has_compat(const struct policy_set *policies)
     return false;
 }
 
+static void compare_deadlines(int64_t round_trip_us, const struct policy_set *policies)
+{
+    const struct policy *shortest = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < policies->n; i++) {
+        const struct policy *policy = policies->in_order[i];
+        if (policy->n_limits == 0 || policy->deadline_ms * (int64_t)MS_US > round_trip_us) continue;
+        if (shortest == NULL || policy->deadline_ms < shortest->deadline_ms) shortest = policy;
+        n++;
+    }
+    if (n == 0) return;
+
+    char others[48] = "";
+    if (n > 1) snprintf(others, sizeof others, " and %zu more %s", n - 1, n == 2 ? "policy" : "policies");
+    log_warning("Redis: the fastest of %d round trips took %" PRId64 " ms, and policy %s has a deadline of %u ms: "
+                "checks of it%s get their failure answer; raise defaults.deadline, or bring Redis nearer",
+                SELF_TEST_ROUNDS, round_trip_us / MS_US, shortest->name, shortest->deadline_ms, others);
+}
+
 void redis_check_look(struct redis_check *check, struct redis_store *redis, const struct policy_set *policies)
 {
+    if (check->round_trip_us > 0) compare_deadlines(check->round_trip_us, policies);
+    check->round_trip_us = 0;
     if (!check->is_due || check->is_running) return;
     if (redis_store_self_test(redis, has_compat(policies), on_done, check) < 0) return;
     check->is_due = false;

@@ -8,12 +8,14 @@
 #define RL_DAEMON_REDIS_CHECK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "policy/policy.h"
 #include "redis/store.h"
 
 struct redis_check {
     bool is_due, is_running;
+    int64_t round_trip_us; /* to be compared with the deadlines; 0 = nothing is */
 };
 
 void redis_check_again(struct redis_check *check); /* at start and at each reload */

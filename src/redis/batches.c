@@ -471,6 +471,12 @@ static int64_t missed_us(const struct batch_call *call)
     return batch_call_missed_us(call, (int64_t)call->batches->options->breaker_late_ms * 1000);
 }
 
+static void note_late(struct batch_call *call)
+{
+    struct redis_batches *batches = call->batches;
+    if (missed_us(call) > 0) redis_breaker_took(batches->breaker, batches->clock->mono_us - call->sent_us);
+}
+
 static void on_value_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
@@ -497,6 +503,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
         redis_breaker_lost(batches->breaker, missed_us(call), sent_us, batches->clock->mono_us);
+        note_late(call);
         call_refused(call, REMEDY_KEEP);
         return;
     }
@@ -504,6 +511,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     end_overtaken(call);
     bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
     redis_breaker_answered(batches->breaker, missed_us(call), sent_us, batches->clock->mono_us, has_written);
+    note_late(call);
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;

@@ -31,11 +31,19 @@ void redis_breaker_lost(struct redis_breaker *breaker, int64_t missed_us, int64_
     if (missed_us == 0 || redis_breaker_is_open(breaker)) return; /* open: it was sent before */
     bool is_first = breaker->n_late == 0;
     if (is_first) breaker->row_us = now_us;
+    if (is_first) breaker->longest_us = breaker->fastest_us = breaker->slowest_us = 0;
     if (is_first || missed_us < breaker->missed_us) breaker->missed_us = missed_us;
+    if (missed_us > breaker->longest_us) breaker->longest_us = missed_us;
 
     bool is_one_pause = sent_us < breaker->row_us && breaker->late > 1;
     if (is_one_pause && breaker->n_late + 1 >= breaker->late) return;
     count(breaker, &breaker->n_late, breaker->late, BREAKER_LATE);
+}
+
+void redis_breaker_took(struct redis_breaker *breaker, int64_t took_us)
+{
+    if (breaker->fastest_us == 0 || took_us < breaker->fastest_us) breaker->fastest_us = took_us;
+    if (took_us > breaker->slowest_us) breaker->slowest_us = took_us;
 }
 
 void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, int64_t sent_us, int64_t now_us,

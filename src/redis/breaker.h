@@ -25,6 +25,9 @@ struct redis_breaker {
     uint32_t n_errors, n_late; /* in a row, up to now */
     int64_t missed_us;         /* the least of those n_late: what a server has to answer within */
     int64_t row_us;            /* when the first of them was answered */
+    int64_t longest_us;        /* the most of those n_late missed */
+    int64_t fastest_us;        /* late answers since then, and those to probes, took from here; 0: none came */
+    int64_t slowest_us;        /* to here */
     enum breaker_cause cause;  /* why it is open, or that it is not */
 };
 
@@ -46,5 +49,7 @@ void redis_breaker_answered(struct redis_breaker *breaker, int64_t missed_us, in
                             bool has_written);
 /* No reply came, or that it was not begun in time: this shows nothing but that it was late, if it was. */
 void redis_breaker_lost(struct redis_breaker *breaker, int64_t missed_us, int64_t sent_us, int64_t now_us);
+/* For people: the server was late, and its answer took this time. After one of the two above. */
+void redis_breaker_took(struct redis_breaker *breaker, int64_t took_us);
 
 #endif

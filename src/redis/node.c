@@ -1,8 +1,11 @@
 #include "redis/node.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/latency.h"
+#include "base/units.h"
 #include "redis/counters.h"
 #include "store/store_key.h"
 
@@ -45,6 +48,8 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
         redis_link_drop(node->link, REMEDY_RECONNECT, "an answer to something else than was asked");
         return;
     }
+    int64_t took_us = node->clock->mono_us - call->sent_us;
+    histogram_add(&latencies[LATENCY_STORE], took_us, 1);
     if (!redis_breaker_is_open(&node->breaker)) return;
 
     struct slice text = redis_reader_text(reply);
@@ -57,8 +62,8 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
     }
 
     bool is_refused = error == REDIS_ERROR_REFUSED;
-    int64_t took_us = node->clock->mono_us - call->sent_us;
     bool is_late = node->breaker.cause == BREAKER_LATE && took_us > node->breaker.missed_us;
+    if (is_late) redis_breaker_took(&node->breaker, took_us);
     if (!is_refused && !is_late) {
         node->proven_us = node->clock->mono_us;
         close_breaker(node);
@@ -252,6 +257,25 @@ const char *redis_node_status(const struct redis_node *node)
     return node->link != NULL ? redis_link_status(node->link) : "closed";
 }
 
+/* "31 to 54 ms, the longest deadline is 20 ms: raise defaults.deadline, or bring Redis nearer" */
+static void print_late(struct redis_node *node)
+{
+    const struct redis_breaker *breaker = &node->breaker;
+    int64_t fastest_ms = breaker->fastest_us / MS_US, slowest_ms = (breaker->slowest_us + MS_US - 1) / MS_US;
+    int64_t longest_ms = (breaker->longest_us + MS_US / 2) / MS_US;
+    char took[64];
+    if (breaker->fastest_us == 0)
+        snprintf(took, sizeof took, "no answer came");
+    else if (fastest_ms < slowest_ms)
+        snprintf(took, sizeof took, "%" PRId64 " to %" PRId64 " ms", fastest_ms, slowest_ms);
+    else
+        snprintf(took, sizeof took, "%" PRId64 " ms", slowest_ms);
+    snprintf(node->breaker_text, sizeof node->breaker_text,
+             "it answered %u batches in a row after all their deadlines: %s, the longest deadline is %" PRId64 " ms%s",
+             breaker->n_late, took, longest_ms,
+             breaker->fastest_us > 0 ? ": raise defaults.deadline, or bring Redis nearer" : "");
+}
+
 const char *redis_node_breaker_text(struct redis_node *node)
 {
     const struct redis_breaker *breaker = &node->breaker;
@@ -261,10 +285,7 @@ const char *redis_node_breaker_text(struct redis_node *node)
         snprintf(node->breaker_text, sizeof node->breaker_text, "it refused %u batches in a row: %s", breaker->n_errors,
                  node->batches.last_error);
         break;
-    case BREAKER_LATE:
-        snprintf(node->breaker_text, sizeof node->breaker_text,
-                 "it answered %u batches in a row after all their deadlines", breaker->n_late);
-        break;
+    case BREAKER_LATE: print_late(node); break;
     }
     return node->breaker_text;
 }

@@ -95,6 +95,39 @@ static void take_reply(struct redis_self_test *test, const char *const *args, co
     }
 }
 
+static void end_test(struct redis_self_test *test)
+{
+    test->on_done(test->arg, test->is_lost ? NULL : &test->facts);
+}
+
+static void on_round_reply(struct redis_call *call, const struct redis_reader *reply);
+
+static void send_round(struct redis_self_test *test)
+{
+    const struct slice time = slice_of("TIME");
+    test->round.on_reply = on_round_reply;
+    if (redis_link_send(test->link, &test->round, &time, 1) == 0) {
+        test->n_sent++;
+        return;
+    }
+    test->is_lost = true;
+    end_test(test);
+}
+
+/* Any answer has come all the way. */
+static void on_round_reply(struct redis_call *call, const struct redis_reader *reply)
+{
+    struct redis_self_test *test = CONTAINER_OF(call, struct redis_self_test, round);
+    int64_t took_us = test->clock->mono_us - call->sent_us;
+    test->n_answered++;
+    test->is_lost = reply == NULL;
+    if (test->n_rounds++ == 0 || took_us < test->facts.round_trip_us) test->facts.round_trip_us = took_us;
+    if (test->is_lost || test->n_rounds == SELF_TEST_ROUNDS)
+        end_test(test);
+    else
+        send_round(test);
+}
+
 static void on_reply(struct redis_call *call, const struct redis_reader *reply)
 {
     struct self_test_step *step = CONTAINER_OF(call, struct self_test_step, call);
@@ -102,7 +135,11 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
     test->n_answered++;
     test->is_lost |= reply == NULL;
     if (reply != NULL) take_reply(test, commands[step->command].args, reply);
-    if (test->n_answered == test->n_sent) test->on_done(test->arg, test->is_lost ? NULL : &test->facts);
+    if (test->n_answered < test->n_sent) return;
+    if (test->is_lost)
+        end_test(test);
+    else
+        send_round(test);
 }
 
 int redis_self_test_start(struct redis_self_test *test, struct redis_link *link, struct clock *clock,
@@ -112,7 +149,7 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
     char keys[3][STORE_OWN_KEY_MAX], until[24];
     static const char types[] = "slz", *const names[] = {"scratch:s", "scratch:l", "scratch:z"};
     if (test->n_answered < test->n_sent) return -1;
-    *test = (struct redis_self_test){.clock = clock, .on_done = on_done, .arg = arg};
+    *test = (struct redis_self_test){.link = link, .clock = clock, .on_done = on_done, .arg = arg};
     snprintf(test->facts.user, sizeof test->facts.user, "%s",
              options->username != NULL ? options->username : "default");
     for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, shard, names[i], keys[i]);

@@ -3,13 +3,14 @@
  *
  * Each command of the script runs on scratch keys under the prefix, so that a missing right is known before a check
  * needs it. The keys have an expiry and are deleted at the end. Besides: the server's version, its clock, and whether
- * it evicts keys, as far as the user may ask.
+ * it evicts keys, as far as the user may ask; and how long it takes to answer one command after another.
  */
 #ifndef RL_REDIS_SELF_TEST_H
 #define RL_REDIS_SELF_TEST_H
 
 #include "redis/link.h"
 
+enum { SELF_TEST_ROUNDS = 5 };
 enum { SELF_TEST_CALLS_MAX = 40, SELF_TEST_MISSING_MAX = 512, SELF_TEST_WORD_MAX = 40, SELF_TEST_USER_MAX = 256 };
 
 struct redis_facts {
@@ -18,6 +19,7 @@ struct redis_facts {
     char version[SELF_TEST_WORD_MAX];    /* "7.0.15"; "" = unknown: the user may not ask (+info) */
     char eviction[SELF_TEST_WORD_MAX];   /* "noeviction"; "" = unknown, as above */
     int64_t ahead_us;                    /* the server's clock less this host's */
+    int64_t round_trip_us;               /* the shortest of SELF_TEST_ROUNDS, one after another */
 };
 
 struct redis_self_test {
@@ -26,8 +28,11 @@ struct redis_self_test {
         struct redis_self_test *test;
         size_t command;
     } steps[SELF_TEST_CALLS_MAX];
-    size_t n_sent, n_answered; /* equal: none runs */
+    struct redis_call round; /* sent when the steps are answered */
+    unsigned n_rounds;
+    size_t n_sent, n_answered; /* calls; equal: none runs */
     bool is_lost;              /* the connection ended before all answers came */
+    struct redis_link *link;   /* not owned */
     struct clock *clock;       /* not owned */
     struct redis_facts facts;
     /* NULL: the connection was lost. Called once for each test that has begun, never from within

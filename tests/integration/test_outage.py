@@ -382,3 +382,41 @@ def test_a_slow_redis_costs_no_check_its_deadline_once_the_breaker_is_open(ratel
     proxy.down.delay_s = 0
     eventually(lambda: source(client) == "redis", "Redis is asked again")
     assert client.call("stats")["redis_disconnects"] == 0
+
+
+def test_a_redis_that_is_always_slower_than_the_deadline_is_seen_in_log_status_and_metrics(ratelimitd, redis, connect, proxied):
+    """Earlier the breaker stayed open for ever, no instrument had a number, and store_p99_us was 0."""
+    proxy = proxied(redis)
+    proxy.down.delay_s = 0.06
+    policies = POLICIES.replace(f"{DEADLINE_MS}ms", "20ms") + "  patient: {algorithm: fixed_window, limit: 9, window: 1d, deadline: 10s}\n"
+    daemon = ratelimitd(policies, redis=redis, redis_options={"addresses": f'["{proxy.address}"]', "stall": "5s"})
+    client = connect(daemon)
+    started = daemon.wait_for_log("warning: Redis: the fastest of 5 round trips took ")
+    assert int(re.search(r"took (\d+) ms", started)[1]) >= 60
+    assert started.endswith(" ms, and policy allow has a deadline of 20 ms: checks of it and 3 more policies get their failure "
+                            "answer; raise defaults.deadline, or bring Redis nearer")
+
+    eventually(lambda: client.check("allow", "slow").get("reason") == "breaker", "the breaker opens")
+    eventually(lambda: client.check("allow", "slow") and any("the breaker is open" in line for line in daemon.log), "it is logged")
+    line = next(line for line in daemon.log if "the breaker is open" in line)
+    seen = re.search(r": (?:(\d+) to )?(\d+) ms, the longest deadline is 20 ms: raise defaults.deadline, or bring Redis nearer", line)
+    assert seen and 60 <= int(seen[1] or seen[2]) <= int(seen[2]) < 5000
+
+    n_late = client.call("stats")["redis_batches"]
+    count = re.compile(r"^ratelimitd_store_duration_seconds_count (\d+)", re.M)
+    eventually(lambda: int(count.search(daemon.ctl("metrics").stdout)[1]) > n_late + 3, "probes are measured")
+    assert client.call("stats")["redis_batches"] == n_late
+    assert client.call("stats")["store_p50_us"] >= 50_000
+
+
+def test_a_reload_compares_the_deadlines_with_the_round_trips_again(ratelimitd, redis, proxied):
+    proxy = proxied(redis)
+    daemon = ratelimitd(POLICIES.replace(f"{DEADLINE_MS}ms", "5s"), redis=redis,
+                        redis_options={"addresses": f'["{proxy.address}"]', "stall": "5s"})
+    eventually(lambda: "round trips" not in daemon.text(), "a Redis that is near is no warning")
+    proxy.down.delay_s = 0.06
+    one = "  one: {algorithm: fixed_window, limit: 9, window: 1d, deadline: 10ms}\n"
+    daemon.configure(POLICIES.replace(f"{DEADLINE_MS}ms", "5s") + one)
+    daemon.reload()
+    line = daemon.wait_for_log("warning: Redis: the fastest of 5 round trips took ")
+    assert "policy one has a deadline of 10 ms: checks of it get their failure answer" in line

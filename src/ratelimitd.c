@@ -217,9 +217,17 @@ static void look_at_redis(struct daemon *daemon)
         .policies = engine_policies(daemon->engine),
     };
 
+    if (view.is_ready && view.breaker == NULL)
+        daemon->trouble_us = 0;
+    else if (daemon->trouble_us == 0)
+        daemon->trouble_us = view.now_us;
     redis_check_look(&daemon->redis_check, daemon->redis, view.policies);
     bool is_news = redis_watch_look(&daemon->redis_watch, daemon->redis);
-    if (failure_watch_look(&daemon->failure_watch, &view) || is_news) status_report(daemon, service_status);
+    bool lacked_right = failure_watch_lacks_right(&daemon->failure_watch);
+    bool has_changed = failure_watch_look(&daemon->failure_watch, &view);
+    lacked_right |= failure_watch_lacks_right(&daemon->failure_watch);
+    if (has_changed && lacked_right) redis_check_rights(&daemon->redis_check);
+    if (has_changed || is_news) status_report(daemon, service_status);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -265,6 +273,7 @@ static void become_ready(void *arg)
         redis_check_look(&daemon->redis_check, daemon->redis, engine_policies(daemon->engine));
         look_at_daemons(daemon);
         failure_watch_start(&daemon->failure_watch, daemon->clock.mono_us);
+        if (!redis_store_ready(daemon->redis)) daemon->trouble_us = daemon->started_us;
     }
     status_report(daemon, service_ready);
 }

@@ -34,15 +34,17 @@ enum admin_phase { ADMIN_STARTING, ADMIN_READY, ADMIN_DRAINING };
 /* What the daemon is like now. */
 struct admin_view {
     enum admin_phase phase;
-    const char *store;        /* "memory" or "redis"; static */
-    bool is_store_up;         /* it decides checks */
-    const char *store_status; /* of Redis: "ready", or what is wrong; valid until the next view */
-    int64_t started_us;       /* CLOCK_MONOTONIC, as the next one */
-    int64_t configured_us;    /* the configuration in force was read */
-    bool reload_failed;       /* the last reload was refused */
-    bool has_redis_clock;     /* Redis has answered a batch: */
-    int64_t redis_ahead_us;   /* its clock less ours, at the middle of that round trip */
-    uint32_t n_named;         /* policies with series of their own in the metrics */
+    const char *store; /* "memory" or "redis"; static */
+    bool is_store_up;  /* it decides checks */
+    const char
+        *store_status; /* of Redis: "ready", or what is wrong, if only for some checks; valid until the next view */
+    int64_t store_since_us; /* CLOCK_MONOTONIC: it is, since then */
+    int64_t started_us;     /* CLOCK_MONOTONIC, as the next one */
+    int64_t configured_us;  /* the configuration in force was read */
+    bool reload_failed;     /* the last reload was refused */
+    bool has_redis_clock;   /* Redis has answered a batch: */
+    int64_t redis_ahead_us; /* its clock less ours, at the middle of that round trip */
+    uint32_t n_named;       /* policies with series of their own in the metrics */
     struct policy_set *policies;
 };
 

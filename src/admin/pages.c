@@ -8,7 +8,13 @@
 #include "base/log.h"
 #include "base/units.h"
 
-enum { STATUS_TEXT_MAX = 256 };
+enum { STATUS_TEXT_MAX = 256, READY_TEXT_MAX = 1536 };
+
+/* Seconds since a time. */
+static int64_t age_s(int64_t now_us, int64_t since_us)
+{
+    return (now_us - since_us) / 1000000;
+}
 
 static const char *phase_name(enum admin_phase phase)
 {
@@ -29,24 +35,21 @@ static const char *clean(const char *text, char out[STATUS_TEXT_MAX])
     return out;
 }
 
-bool pages_ready(const struct admin_view *view, bool needs_store, char *out, size_t size)
+bool pages_ready(const struct admin_view *view, int64_t now_us, bool needs_store, char *out, size_t size)
 {
-    char status[STATUS_TEXT_MAX]; /* plain text: no tag can begin in it */
+    char status[READY_TEXT_MAX], since[UNITS_TEXT_MAX]; /* plain text: no tag can begin in it */
+    bool is_well = view->is_store_up && strcmp(view->store_status, "ready") == 0;
     bool is_ready = view->phase == ADMIN_READY && (view->is_store_up || !needs_store);
     if (view->phase != ADMIN_READY)
         snprintf(out, size, "not ready; %s\n", phase_name(view->phase));
-    else if (view->is_store_up)
+    else if (is_well)
         snprintf(out, size, "ready\n");
     else
-        snprintf(out, size, "%s; redis: down, answering by on_failure (%s)\n", is_ready ? "ready" : "not ready",
+        snprintf(out, size, "%s; redis: %s, answering by on_failure (for %s: %s)\n", is_ready ? "ready" : "not ready",
+                 view->is_store_up ? "does not decide some checks" : "down",
+                 units_print_wait(since, age_s(now_us, view->store_since_us) * INT64_C(1000)),
                  log_escape(status, sizeof status, view->store_status, strlen(view->store_status)));
     return is_ready;
-}
-
-/* Seconds since a time. */
-static int64_t age_s(int64_t now_us, int64_t since_us)
-{
-    return (now_us - since_us) / 1000000;
 }
 
 void pages_status(const struct admin_view *view, int64_t now_us, char *out, size_t size)

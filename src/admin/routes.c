@@ -84,7 +84,7 @@ static enum MHD_Result answer_path(const struct routes *routes, struct MHD_Conne
     if (strcmp(path, "/livez") == 0 || strcmp(path, "/healthz") == 0)
         return send_text(connection, MHD_HTTP_OK, TEXT_TYPE, "ok\n");
     if (strcmp(path, "/readyz") == 0) {
-        bool is_ready = pages_ready(&view, asks_for_store(connection), text, sizeof text);
+        bool is_ready = pages_ready(&view, routes->clock->mono_us, asks_for_store(connection), text, sizeof text);
         return send_text(connection, is_ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, TEXT_TYPE, text);
     }
     if (strcmp(path, "/metrics") == 0) return send_metrics(routes, connection, &view);

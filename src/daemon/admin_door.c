@@ -4,6 +4,7 @@
 
 #include "admin/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/status.h"
 
 /* ---- what it is shown ---- */
 
@@ -11,23 +12,25 @@ static void look(void *arg, struct admin_view *view)
 {
     struct daemon *daemon = arg;
     struct redis_store *redis = daemon->redis;
+    static char why[STATUS_WHY_MAX]; /* until the next view */
     engine_update_counters(daemon->engine);
     *view = (struct admin_view){
         .phase = daemon->phase == DAEMON_STARTING ? ADMIN_STARTING
                  : daemon->phase == DAEMON_READY  ? ADMIN_READY
                                                   : ADMIN_DRAINING,
         .store = redis != NULL ? "redis" : "memory",
-        .is_store_up = redis == NULL || (redis_store_ready(redis) && redis_store_breaker(redis) == NULL),
-        .store_status = redis != NULL ? redis_store_status(redis) : "ready",
+        .is_store_up = true,
+        .store_status = "ready",
         .started_us = daemon->started_us,
         .configured_us = daemon->config->read_us,
         .reload_failed = daemon->reload.was_refused,
         .policies = engine_policies(daemon->engine),
         .n_named = (uint32_t)daemon->config->admin_metrics_policies,
     };
-    if (redis != NULL) view->has_redis_clock = redis_store_clock(redis, &view->redis_ahead_us);
-    if (redis != NULL && redis_store_ready(redis) && !view->is_store_up)
-        view->store_status = redis_store_breaker(redis);
+    if (redis == NULL) return;
+    view->has_redis_clock = redis_store_clock(redis, &view->redis_ahead_us);
+    view->is_store_up = status_redis(daemon, why, &view->store_since_us);
+    if (why[0] != '\0') view->store_status = why;
 }
 
 int admin_door_metrics(void *arg, uint64_t *from, struct buffer *text)

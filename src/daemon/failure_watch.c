@@ -145,6 +145,20 @@ static void report_end(const struct failure_watch *watch, const struct failure_v
              policy[0] != '\0' ? " " : "", (view->last_us - watch->began_us + 999999) / 1000000, counts);
 }
 
+bool failure_watch_is_down(const struct failure_watch *watch, int64_t now_us, bool lacks_rights,
+                           const struct policy_set *policies)
+{
+    bool is_failing = watch->is_episode && watch->failing_us > 0 && now_us - watch->failing_us < QUIET_US;
+    bool is_one_policy = watch->reason.policy[0] != '\0' && policies->n > 1;
+    return is_failing && (lacks_rights || !is_one_policy) && !watch->reason.only_some_keys;
+}
+
+/* Is Redis without a decision since the failure answers began, or for long? */
+static bool is_undecided(const struct failure_watch *watch, const struct failure_view *view)
+{
+    return view->decided_us <= watch->began_us || view->now_us - view->decided_us >= QUIET_US;
+}
+
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
     struct failure_reason reason;
@@ -155,9 +169,12 @@ bool failure_watch_look(struct failure_watch *watch, const struct failure_view *
 
     if (warns) warn(watch, view, &reason);
     if (begins) watch->is_episode = true;
+    if (watch->is_episode && view->last_us > watch->seen_us && is_undecided(watch, view))
+        watch->failing_us = view->now_us;
     if (ends) {
         report_end(watch, view);
         watch->is_episode = false;
+        watch->failing_us = 0;
         watch->reason = (struct failure_reason){.text = ""};
     }
 

@@ -56,6 +56,7 @@ struct failure_watch {
     int64_t began_us, seen_us, warned_us;   /* this episode, or the next; the last look; the last warning */
     uint64_t before[N_ON_FAILURE];          /* failure answers when that began */
     uint64_t seen_repeated, seen[N_CAUSES]; /* at the last look */
+    int64_t failing_us;                     /* the last look that found failure answers only; 0 = none did */
     struct failure_reason reason;           /* as the last warning gave it; text "" while quiet */
 };
 
@@ -63,6 +64,17 @@ struct failure_watch {
 void failure_watch_start(struct failure_watch *watch, int64_t now_us);
 /* True: `reason.text` has changed. What there is to report has been logged. */
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view);
+
+static inline bool failure_watch_lacks_right(const struct failure_watch *watch)
+{
+    enum redis_error error = watch->reason.error;
+    return watch->is_episode && (error == REDIS_ERROR_NOPERM || error == REDIS_ERROR_NOPERM_INSIDE);
+}
+
+/* Have all checks got failure answers, until less than 10 s ago? lacks_rights: Redis refuses more than the policies
+ * that it has refused so far. */
+bool failure_watch_is_down(const struct failure_watch *watch, int64_t now_us, bool lacks_rights,
+                           const struct policy_set *policies);
 
 /* What checks get while Redis does not decide: "3 policies allow, 1 denies". Returns `out`. */
 const char *failure_answers_text(const struct policy_set *policies, char out[FAILURE_ANSWERS_MAX]);

@@ -18,19 +18,39 @@ static bool is_too_old(const char *version)
     return major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
 }
 
+/* True: some are missing. */
+static bool report_rights(struct redis_check *check, const struct redis_facts *facts)
+{
+    char advice[REDIS_ADVICE_MAX] = "";
+    bool lacks_keys = facts->keys[0] != '\0', lacks_commands = facts->missing[0] != '\0';
+    if (lacks_keys || lacks_commands)
+        snprintf(advice, sizeof advice, "ACL SETUSER %s %s%s%s", facts->user, facts->keys,
+                 lacks_keys && lacks_commands ? " " : "", facts->missing);
+
+    bool is_news = !check->is_quiet || strcmp(advice, check->advice) != 0;
+    memcpy(check->advice, advice, sizeof advice);
+    if (is_news && lacks_keys)
+        log_warning("Redis: user %s may not use the keys of this daemon, which begin with store.redis.key_prefix; run: "
+                    "%s",
+                    facts->user, advice);
+    else if (is_news && lacks_commands)
+        log_warning("Redis: user %s lacks rights that checks will need; run: %s", facts->user, advice);
+    return lacks_keys || lacks_commands;
+}
+
 static void on_done(void *arg, const struct redis_facts *facts)
 {
     struct redis_check *check = arg;
     check->is_running = false;
     if (facts == NULL) { /* the connection was lost */
         check->is_due = true;
+        check->is_loud |= !check->is_quiet;
         return;
     }
 
+    bool lacks_rights = report_rights(check, facts);
+    if (check->is_quiet) return;
     check->round_trip_us = facts->round_trip_us;
-    if (facts->missing[0] != '\0')
-        log_warning("Redis: user %s lacks rights that checks will need; run: ACL SETUSER %s %s", facts->user,
-                    facts->user, facts->missing);
     if (facts->version[0] != '\0' && is_too_old(facts->version))
         log_warning("Redis: version %s is too old; use Redis 6.2 or Valkey 7.2, or a newer one", facts->version);
     if (facts->eviction[0] == '\0')
@@ -47,10 +67,16 @@ static void on_done(void *arg, const struct redis_facts *facts)
     log_debug("Redis: self-test: version %s, maxmemory-policy %s, clock %+" PRId64 " ms, rights %s",
               facts->version[0] != '\0' ? facts->version : "unknown",
               facts->eviction[0] != '\0' ? facts->eviction : "unknown", facts->ahead_us / MS_US,
-              facts->missing[0] != '\0' ? "missing" : "complete");
+              lacks_rights ? "missing" : "complete");
 }
 
 void redis_check_again(struct redis_check *check)
+{
+    check->is_due = true;
+    check->is_loud = true;
+}
+
+void redis_check_rights(struct redis_check *check)
 {
     check->is_due = true;
 }
@@ -89,6 +115,7 @@ void redis_check_look(struct redis_check *check, struct redis_store *redis, cons
     check->round_trip_us = 0;
     if (!check->is_due || check->is_running) return;
     if (redis_store_self_test(redis, has_compat(policies), on_done, check) < 0) return;
-    check->is_due = false;
+    check->is_quiet = !check->is_loud;
+    check->is_due = check->is_loud = false;
     check->is_running = true;
 }

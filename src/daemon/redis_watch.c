@@ -66,8 +66,8 @@ static void report_daemons(struct redis_watch *watch, const struct redis_store *
     (void)redis_store_n_daemons(redis, &fault);
     bool has_fault = fault[0] != '\0';
     if (has_fault && !watch->has_fault)
-        log_warning("Redis: the daemons cannot be counted, so local answers have the whole limit: %s; delete that key, "
-                    "or write local_share: N",
+        log_warning("Redis: the daemons cannot be counted, so local answers have the whole limit: %s, or write "
+                    "local_share: N",
                     log_escape(text, sizeof text, fault, strlen(fault)));
     if (!has_fault && watch->has_fault) log_info("Redis: the daemons can be counted again");
     watch->has_fault = has_fault;

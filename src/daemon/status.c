@@ -1,6 +1,9 @@
 #include "daemon/status.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
 
 enum { STATUS_MAX = 1024, REDIS_MAX = 512 };
 
@@ -16,6 +19,36 @@ static void print_redis(const struct daemon *daemon, char out[REDIS_MAX])
         snprintf(out, REDIS_MAX, "%s; it does not decide: %s", status, watch->reason.text);
     else
         snprintf(out, REDIS_MAX, "%s; it does not decide policy %s: %s", status, policy, watch->reason.text);
+}
+
+bool status_redis(const struct daemon *daemon, char why[STATUS_WHY_MAX], int64_t *ret_since_us)
+{
+    const struct failure_watch *watch = &daemon->failure_watch;
+    const char *breaker = redis_store_breaker(daemon->redis), *policy = watch->reason.policy;
+    const char *advice = daemon->redis_check.advice;
+    int64_t now_us = daemon->clock.mono_us;
+    bool lacks_rights = advice[0] != '\0';
+    *ret_since_us = daemon->trouble_us != 0 ? daemon->trouble_us : now_us;
+    why[0] = '\0';
+    if (!redis_store_ready(daemon->redis)) {
+        snprintf(why, STATUS_WHY_MAX, "%s", redis_store_status(daemon->redis));
+        return false;
+    }
+    if (breaker != NULL) {
+        char text[STATUS_WHY_MAX];
+        log_escape(text, sizeof text, breaker, strlen(breaker));
+        snprintf(why, STATUS_WHY_MAX, "the breaker is open: %.*s", STATUS_WHY_MAX - 32, text);
+        return false;
+    }
+    if (!watch->is_episode) return true;
+
+    bool is_up = !failure_watch_is_down(watch, now_us, lacks_rights, engine_policies(daemon->engine));
+    *ret_since_us = watch->began_us;
+    snprintf(why, STATUS_WHY_MAX, "%s%s%s%s%s%s", is_up && policy[0] != '\0' ? "policy " : "", is_up ? policy : "",
+             is_up && policy[0] != '\0' ? ": " : "", watch->reason.text,
+             lacks_rights && failure_watch_lacks_right(watch) ? "; run: " : "",
+             lacks_rights && failure_watch_lacks_right(watch) ? advice : "");
+    return is_up;
 }
 
 void status_report(const struct daemon *daemon, void (*report)(const char *status))

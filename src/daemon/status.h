@@ -6,6 +6,12 @@
 
 #include "daemon/daemon.h"
 
+enum { STATUS_WHY_MAX = 1536 };
+
+/* With Redis: does it decide checks? `why`: what is wrong, if only for some checks, printable; "" = nothing is. Since
+ * then: CLOCK_MONOTONIC. */
+bool status_redis(const struct daemon *daemon, char why[STATUS_WHY_MAX], int64_t *ret_since_us);
+
 /* By service_ready(), once it has started or the last reload is over, or by service_status(). */
 void status_report(const struct daemon *daemon, void (*report)(const char *status));
 

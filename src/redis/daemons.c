@@ -14,6 +14,7 @@ enum {
     SOON_US = 3000000,
     LATER_US = 10000000,
     WORDS_MAX = 4,   /* of a command */
+    WORD_MAX = 24,   /* the command itself */
     SHOWN_MAX = 128, /* bytes of a foreign member */
 };
 
@@ -23,6 +24,11 @@ enum {
 static const char *key_of(const struct redis_daemons *daemons, char out[STORE_OWN_KEY_MAX])
 {
     return store_key_own(daemons->options->key_prefix, 0, "daemons", out);
+}
+
+static const char *user_of(const struct redis_daemons *daemons)
+{
+    return daemons->options->username != NULL ? daemons->options->username : "default";
 }
 
 static bool is_young(const struct redis_daemons *daemons)
@@ -50,8 +56,9 @@ static void take_members(struct redis_daemons *daemons, const struct redis_reade
     for (size_t at = 0; at < reply->text_len; at += strlen(reply->text + at) + 1) {
         const char *member = reply->text + at;
         if (strncmp(member, MEMBER_HEAD, strlen(MEMBER_HEAD)) == 0) continue;
-        snprintf(daemons->found, sizeof daemons->found, "the sorted set %s has a member that no daemon wrote, %.*s",
-                 key_of(daemons, key), SHOWN_MAX, member);
+        snprintf(daemons->found, sizeof daemons->found,
+                 "the sorted set %s has a member that no daemon wrote, %.*s; delete that key", key_of(daemons, key),
+                 SHOWN_MAX, member);
         return;
     }
 }
@@ -74,16 +81,22 @@ static void take_count(struct redis_daemons *daemons, const struct redis_reader 
     if (n > daemons->n) daemons->n = n;
 }
 
-static void take_error(struct redis_daemons *daemons, const struct redis_reader *reply)
+/* A fault says the way out. */
+static void take_error(struct redis_daemons *daemons, const char *command, const struct redis_reader *reply)
 {
-    char key[STORE_OWN_KEY_MAX];
+    char key[STORE_OWN_KEY_MAX], right[WORD_MAX] = "";
+    for (size_t i = 0; command[i] != '\0' && i < sizeof right - 1; i++) right[i] = (char)(command[i] | 0x20);
     struct slice text = redis_reader_text(reply);
     daemons->has_failed = true;
     if (text.len >= strlen("WRONGTYPE") && memcmp(text.data, "WRONGTYPE", strlen("WRONGTYPE")) == 0)
-        snprintf(daemons->found, sizeof daemons->found, "the key %s holds a value of another type",
+        snprintf(daemons->found, sizeof daemons->found, "the key %s holds a value of another type; delete that key",
                  key_of(daemons, key));
+    else if (redis_error_is_about_key(reply->text))
+        snprintf(daemons->found, sizeof daemons->found, "user %s may not use the key %s; run: ACL SETUSER %s ~%s:*",
+                 user_of(daemons), key_of(daemons, key), user_of(daemons), daemons->options->key_prefix);
     else if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM)
-        snprintf(daemons->found, sizeof daemons->found, "%.*s", (int)text.len, (const char *)text.data);
+        snprintf(daemons->found, sizeof daemons->found, "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
+                 user_of(daemons), command, key_of(daemons, key), user_of(daemons), right);
 }
 
 /* ---- steps ---- */
@@ -98,7 +111,7 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
     if (reply == NULL)
         daemons->has_failed = true;
     else if (redis_reader_is_error(reply))
-        take_error(daemons, reply);
+        take_error(daemons, step->command, reply);
     else if (!daemons->has_failed)
         step->take(daemons, reply);
 
@@ -120,7 +133,8 @@ static void send_step(struct redis_daemons *daemons, void (*take)(struct redis_d
     CHECK(daemons->n_waiting < DAEMONS_STEPS_MAX);
     for (; n < WORDS_MAX && words[n] != NULL; n++) args[n] = slice_of(words[n]);
 
-    *step = (struct daemons_step){.call = {.on_reply = on_reply}, .daemons = daemons, .take = take};
+    *step =
+        (struct daemons_step){.call = {.on_reply = on_reply}, .daemons = daemons, .take = take, .command = words[0]};
     if (redis_link_send(daemons->link, &step->call, args, n) < 0)
         daemons->has_failed = true; /* the others are answered */
     else

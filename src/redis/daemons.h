@@ -28,6 +28,7 @@ struct daemons_step {
     struct redis_call call;
     struct redis_daemons *daemons;
     void (*take)(struct redis_daemons *daemons, const struct redis_reader *reply);
+    const char *command; /* static */
 };
 
 enum daemons_phase { DAEMONS_IDLE, DAEMONS_LOOKING, DAEMONS_REFRESHING };
@@ -53,7 +54,7 @@ struct redis_daemons {
     bool is_leaving; /* `leave` is on its way */
 
     uint32_t n;                    /* as counted last; 0 = not yet */
-    char fault[DAEMONS_FAULT_MAX]; /* why they cannot be counted, any bytes; "" = they can */
+    char fault[DAEMONS_FAULT_MAX]; /* why they cannot be counted, and the way out, any bytes; "" = they can */
 };
 
 /* `link`, `clock` and `options` outlive it. */

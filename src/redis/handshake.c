@@ -87,6 +87,11 @@ enum redis_remedy redis_error_remedy(enum redis_error error)
     }
 }
 
+bool redis_error_is_about_key(const char *text)
+{
+    return strncmp(text, "NOPERM ", 7) == 0 && strstr(text, " to access ") != NULL;
+}
+
 size_t redis_script_canary(const struct redis_script *script, struct slice args[CANARY_ARGS_MAX])
 {
     const struct slice *of_batch;
@@ -216,7 +221,7 @@ static bool is_about_key(const struct redis_handshake *handshake, const struct r
 {
     static const char *const words[] = {"MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "};
     if (reply == NULL || !redis_reader_is_error(reply)) return false;
-    if (strncmp(reply->text, "NOPERM ", 7) == 0 && strstr(reply->text, " to access ") != NULL) return true;
+    if (redis_error_is_about_key(reply->text)) return true;
     for (size_t i = 0; handshake->is_cluster && i < N_OF(words); i++)
         if (strncmp(reply->text, words[i], strlen(words[i])) == 0) return true;
     return false;

@@ -43,6 +43,9 @@ enum redis_remedy {
 enum redis_error redis_error_of(const char *text, size_t len);
 enum redis_remedy redis_error_remedy(enum redis_error error);
 
+/* Of a NOPERM, is it the key that the user may not use? Else it is the command. */
+bool redis_error_is_about_key(const char *text);
+
 /* The script and the empty call that proves it. */
 struct redis_script {
     struct slice text;

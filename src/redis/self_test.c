@@ -83,7 +83,10 @@ static void take_reply(struct redis_self_test *test, const char *const *args, co
     bool is_info = strcmp(args[0], "INFO") == 0;
     if (redis_reader_is_error(reply)) {
         bool lacks_right = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM;
-        if (lacks_right && !is_info) add_missing(&test->facts, args[0]);
+        if (lacks_right && redis_error_is_about_key(reply->text))
+            snprintf(test->facts.keys, sizeof test->facts.keys, "~%s:*", test->key_prefix);
+        else if (lacks_right && !is_info)
+            add_missing(&test->facts, args[0]);
         return;
     }
 
@@ -149,7 +152,8 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
     char keys[3][STORE_OWN_KEY_MAX], until[24];
     static const char types[] = "slz", *const names[] = {"scratch:s", "scratch:l", "scratch:z"};
     if (test->n_answered < test->n_sent) return -1;
-    *test = (struct redis_self_test){.link = link, .clock = clock, .on_done = on_done, .arg = arg};
+    *test = (struct redis_self_test){
+        .link = link, .key_prefix = options->key_prefix, .clock = clock, .on_done = on_done, .arg = arg};
     snprintf(test->facts.user, sizeof test->facts.user, "%s",
              options->username != NULL ? options->username : "default");
     for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, shard, names[i], keys[i]);

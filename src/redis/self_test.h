@@ -11,11 +11,18 @@
 #include "redis/link.h"
 
 enum { SELF_TEST_ROUNDS = 5 };
-enum { SELF_TEST_CALLS_MAX = 40, SELF_TEST_MISSING_MAX = 512, SELF_TEST_WORD_MAX = 40, SELF_TEST_USER_MAX = 256 };
+enum {
+    SELF_TEST_CALLS_MAX = 40,
+    SELF_TEST_MISSING_MAX = 512,
+    SELF_TEST_WORD_MAX = 40,
+    SELF_TEST_KEYS_MAX = 80,
+    SELF_TEST_USER_MAX = 256
+};
 
 struct redis_facts {
     char user[SELF_TEST_USER_MAX];       /* who was asked as: "default" without a username */
-    char missing[SELF_TEST_MISSING_MAX]; /* "+zadd +zcount": rights that the user lacks; "" = none */
+    char missing[SELF_TEST_MISSING_MAX]; /* "+zadd +zcount": commands that the user may not use; "" = none */
+    char keys[SELF_TEST_KEYS_MAX];       /* "~rl:*": keys that the user may not use, or not write; "" = none */
     char version[SELF_TEST_WORD_MAX];    /* "7.0.15"; "" = unknown: the user may not ask (+info) */
     char eviction[SELF_TEST_WORD_MAX];   /* "noeviction"; "" = unknown, as above */
     int64_t ahead_us;                    /* the server's clock less this host's */
@@ -32,8 +39,9 @@ struct redis_self_test {
     unsigned n_rounds;
     size_t n_sent, n_answered; /* calls; equal: none runs */
     bool is_lost;              /* the connection ended before all answers came */
-    struct redis_link *link;   /* not owned */
-    struct clock *clock;       /* not owned */
+    struct redis_link *link;   /* not owned, as the next two */
+    const char *key_prefix;
+    struct clock *clock;
     struct redis_facts facts;
     /* NULL: the connection was lost. Called once for each test that has begun, never from within
      * redis_self_test_start(). */

@@ -1,9 +1,12 @@
 """test_self_test.py: at start and at each reload the daemon looks whether Redis lets it do what checks will need, and warns
 with the way out."""
 
+import re
+
 import pytest
 
 from harness import Redis, eventually, stored_keys
+from http_client import ask
 
 RIGHTS = ("+hello +auth +client|setname +select +script|load +evalsha +time +mget +get +set +setrange +incrby +decrby +exists "
           "+del +pexpireat +lindex +llen +lrange +lrem +ltrim +rpush +zadd +zcount +zrange +zrangebyscore +zrem "
@@ -105,3 +108,88 @@ def test_a_reload_that_names_another_store_leaves_the_user_of_the_look_that_is_d
     with redis.client() as admin:
         allow(admin, [right for right in RIGHTS if right != "+zadd"])
     daemon.wait_for_log("run: ACL SETUSER limiter \\+zadd$")
+
+
+# What a session met: key_prefix was changed to `shop`, and the user's pattern was not.
+ADMIN = 'admin: {listen: "127.0.0.1:0"}\n'
+TWO = POLICIES + "  q: {algorithm: fixed_window, limit: 9, window: 1d}\n"
+
+
+@pytest.fixture
+def start_shop(ratelimitd, redis, place):
+    (place / "password").write_text("secret")
+    (place / "password").chmod(0o600)
+    return lambda policies: ratelimitd(ADMIN + policies, redis=redis, redis_options={
+        "username": "limiter", "password_file": place / "password", "key_prefix": "shop"})
+
+
+def fails(client, policy="p"):
+    return client.check(policy, "k").get("reason") == "store_error"
+
+
+def test_an_acl_without_the_key_prefix_is_named_with_the_command_that_mends_it(start_shop, redis, connect):
+    """Earlier the advice was rights that the user had, and /readyz?store=1 was ready while all checks failed."""
+    with redis.client() as admin:
+        allow(admin, RIGHTS)
+        daemon = start_shop(TWO)
+        line = daemon.wait_for_log("warning: Redis: user limiter may not use the keys of this daemon")
+        assert line.endswith("which begin with store.redis.key_prefix; run: ACL SETUSER limiter ~shop:*")
+        daemons = daemon.wait_for_log("the daemons cannot be counted")
+        assert ("user limiter may not use the key shop:{b000}:daemons; run: ACL SETUSER limiter ~shop:*, or write local_share: N"
+                in daemons)
+        assert "delete that key" not in daemon.text()
+
+        client = connect(daemon)
+        eventually(lambda: fails(client) and ask(daemon, "/readyz?store=1").status == 503, "it is not ready")
+        text = ask(daemon, "/readyz?store=1").text
+        assert text.startswith("not ready; redis: down, answering by on_failure (for ") and "NOPERM" in text
+        assert text.endswith("; run: ACL SETUSER limiter ~shop:*)\n")
+        assert ask(daemon, "/readyz").status == 200
+        assert daemon.text().count("may not use the keys") == 1
+
+        for command in re.findall(r"run: ACL SETUSER (\S+) (~\S+)", line):
+            admin.execute_command("ACL", "SETUSER", *command)
+        eventually(lambda: not fails(client), "checks are decided")
+        assert ask(daemon, "/readyz?store=1").status == 503, "10 s without a failure answer are not over"
+        eventually(lambda: ask(daemon, "/readyz?store=1").text == "ready\n", "it is ready again", patience_s=30)
+        daemon.wait_for_log("Redis decides ")
+
+
+def test_missing_keys_and_commands_are_one_command(start_shop, redis):
+    with redis.client() as admin:
+        allow(admin, [right for right in RIGHTS if right != "+zadd"])
+        daemon = start_shop(POLICIES)
+        daemon.wait_for_log(r"run: ACL SETUSER limiter ~shop:\* \+zadd$")
+
+
+def test_one_policy_of_several_without_rights_takes_no_pod_out(start_shop, redis, connect):
+    with redis.client() as admin:
+        allow(admin, ["~shop:*", *RIGHTS, "+expire", "+pexpire", "+pttl"])
+        daemon = start_shop(TWO + "  old: {compat: window-start-millis, limit: 9, window: 1d}\n")
+        client = connect(daemon)
+        eventually(lambda: fails(client, "old") and not fails(client, "q") and
+                   "policy old: NOPERM" in ask(daemon, "/readyz?store=1").text, "it says so")
+        answer = ask(daemon, "/readyz?store=1")
+        assert answer.status == 200 and answer.text.startswith("ready; redis: does not decide some checks, answering by on_failure (for ")
+
+
+def test_a_right_that_counting_daemons_lacks_is_named_and_no_key_is_blamed(start, redis):
+    """Earlier: `delete that key`."""
+    with redis.client() as admin:
+        allow(admin, [right for right in RIGHTS if right != "+zadd"])
+        daemon = start()
+        line = daemon.wait_for_log("the daemons cannot be counted")
+        assert ("user limiter may not run ZADD on the key rl:{b000}:daemons; run: ACL SETUSER limiter +zadd, or write local_share: N"
+                in line)
+        assert "delete that key" not in daemon.text()
+
+
+def test_a_right_that_is_lost_later_is_named_when_checks_fail(start, redis, connect):
+    with redis.client() as admin:
+        allow(admin, RIGHTS)
+        daemon = start()
+        client = connect(daemon)
+        assert not fails(client)
+        admin.execute_command("ACL", "SETUSER", "limiter", "resetkeys", "~other:*")
+        eventually(lambda: fails(client) and "may not use the keys" in daemon.text(), "it is named")
+        assert "run: ACL SETUSER limiter ~rl:*" in daemon.text()

@@ -322,6 +322,7 @@ static int make_parts(struct daemon *daemon)
     engine_set_inline_policies(daemon->engine, &daemon->inline_policies);
     daemon->server = server_new(&daemon->loop, &daemon->clock, daemon->engine, &for_server);
     if (daemon->server == NULL) return -1;
+    server_set_store_trouble(daemon->server, status_trouble, daemon);
     server_set_metrics(daemon->server, admin_door_metrics, daemon);
     return admin_door_start(daemon);
 }

@@ -47,7 +47,7 @@ bool pages_ready(const struct admin_view *view, int64_t now_us, bool needs_store
     else
         snprintf(out, size, "%s; redis: %s, answering by on_failure (for %s: %s)\n", is_ready ? "ready" : "not ready",
                  view->is_store_up ? "does not decide some checks" : "down",
-                 units_print_wait(since, age_s(now_us, view->store_since_us) * INT64_C(1000)),
+                 units_print_wait(since, (age_s(now_us, view->store_since_us) + 1) * INT64_C(1000)),
                  log_escape(status, sizeof status, view->store_status, strlen(view->store_status)));
     return is_ready;
 }

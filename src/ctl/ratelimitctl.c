@@ -274,13 +274,26 @@ static enum exit_code ask_until_allowed(struct invocation *invocation)
     }
 }
 
+/* Below the policies: why all or some of them get their failure answer. Without the right to ask, nothing. */
+static void print_trouble(struct invocation *invocation)
+{
+    static const uint8_t no_parameters[] = {0x90};
+    const void *result;
+    size_t len;
+    if (ratelimit_call(invocation->client, "stats", no_parameters, sizeof no_parameters,
+                       (uint32_t)invocation->options.timeout_ms, &result, &len) == RATELIMIT_OK)
+        words_text(stdout, pull_of(result, len), "redis_trouble", "Redis is ", "\n");
+}
+
 static enum exit_code list(struct invocation *invocation)
 {
     const char *only = invocation->n > 0 ? invocation->arguments[0] : NULL;
     enum exit_code code =
         listing_ask(invocation->client, (uint32_t)invocation->options.timeout_ms, only, &invocation->listing);
     if (code != EXIT_DONE) return code;
-    return show(invocation, pull_of(buffer_data(&invocation->listing), buffer_len(&invocation->listing)));
+    code = show(invocation, pull_of(buffer_data(&invocation->listing), buffer_len(&invocation->listing)));
+    if (!invocation->options.json) print_trouble(invocation);
+    return code;
 }
 
 static enum exit_code show_page(struct invocation *invocation)

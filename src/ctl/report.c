@@ -200,7 +200,10 @@ int report_removed(FILE *out, struct pull answer, const struct asked *asked)
     struct pull value = words_member(answer, "removed");
     (void)asked;
     if (pull_bool(&value, &removed) != 0) return -1;
-    fputs(removed ? "removed\n" : "nothing to remove\n", out);
+    fputs(removed ? "removed" : "nothing to remove", out);
+    words_text(out, answer, "reason", " in this daemon; Redis did not answer (",
+               "): its own count stays, reset it later");
+    fputc('\n', out);
     return 0;
 }
 
@@ -295,10 +298,14 @@ int report_stats(FILE *out, struct pull answer, const struct asked *asked)
     if (words_number(answer, "redis_connects", 0) == 0) {
         fputs("redis            not used: memory store\n", out);
     } else {
-        fputs(words_number(answer, "redis_up", 0) > 0 ? "redis            up" : "redis            down", out);
+        bool is_up = words_number(answer, "redis_up", 0) > 0;
+        struct pull trouble = words_member(answer, "redis_trouble"); /* "down for 3m 12s: WRONGPASS ..." */
+        bool is_known = pull_type(&trouble) == PULL_TEXT;
+        fprintf(out, "redis            %s", is_up ? "up" : is_known ? "" : "down");
+        words_text(out, answer, "redis_trouble", is_up ? ", " : "", "");
         int64_t n_daemons = words_number(answer, "live_daemons", 0);
         if (n_daemons > 1) fprintf(out, ", shared by %" PRId64 " daemons", n_daemons);
-        if (words_number(answer, "breaker_open", 0) > 0) fputs(", not asked: its breaker is open", out);
+        if (words_number(answer, "breaker_open", 0) > 0 && !is_known) fputs(", not asked: its breaker is open", out);
         if (n_ended > 0) fprintf(out, ", lost %" PRId64 " times", n_ended);
         if (n_failed > 0) fprintf(out, ", %" PRId64 " attempts to connect failed", n_failed);
         fputc('\n', out);

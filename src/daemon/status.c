@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/units.h"
 
 enum { STATUS_MAX = 1024, REDIS_MAX = 512 };
 
@@ -49,6 +50,22 @@ bool status_redis(const struct daemon *daemon, char why[STATUS_WHY_MAX], int64_t
              lacks_rights && failure_watch_lacks_right(watch) ? "; run: " : "",
              lacks_rights && failure_watch_lacks_right(watch) ? advice : "");
     return is_up;
+}
+
+bool status_trouble(void *arg, char out[STORE_TROUBLE_MAX])
+{
+    const struct daemon *daemon = arg;
+    char why[STATUS_WHY_MAX], time[UNITS_TEXT_MAX];
+    int64_t since_us;
+    if (daemon->redis == NULL) return false;
+    bool is_up = status_redis(daemon, why, &since_us);
+    if (why[0] == '\0') return false;
+    snprintf(out, STORE_TROUBLE_MAX, "%s for %s: %s",
+             !redis_store_ready(daemon->redis) ? "down"
+             : is_up                           ? "not deciding some checks"
+                                               : "not deciding",
+             units_print_wait(time, ((daemon->clock.mono_us - since_us) / SECOND_US + 1) * 1000), why);
+    return true;
 }
 
 void status_report(const struct daemon *daemon, void (*report)(const char *status))

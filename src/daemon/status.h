@@ -12,6 +12,9 @@ enum { STATUS_WHY_MAX = 1536 };
  * then: CLOCK_MONOTONIC. */
 bool status_redis(const struct daemon *daemon, char why[STATUS_WHY_MAX], int64_t *ret_since_us);
 
+/* The daemon's store_trouble_fn (server.h). */
+bool status_trouble(void *daemon, char out[STORE_TROUBLE_MAX]);
+
 /* By service_ready(), once it has started or the last reload is over, or by service_status(). */
 void status_report(const struct daemon *daemon, void (*report)(const char *status));
 

@@ -228,6 +228,18 @@ int64_t failure_spent(struct failure *failure, const struct plan *plan, const st
     return local.members[at].limit->full - local.members[at].decision.remaining;
 }
 
+/* For `explain`: what the table has of each limit. */
+static void show_local(struct check *check, const struct local_op *local)
+{
+    check->op.now_us = local->op.now_us;
+    for (uint16_t i = 0; i < local->op.n_members; i++) {
+        struct op_member *member = &check->op.members[i];
+        member->used = local->members[i].used;
+        member->extra = local->members[i].extra;
+        member->decision = local->members[i].decision;
+    }
+}
+
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
     struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
@@ -242,6 +254,11 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     engine_counters.failure_local++;
     check_take_answer(check, &local.op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;
+    if (op.kind == OP_PEEK) show_local(check, &local);
+    if (op.kind == OP_RESET) {
+        check->decision.source = SOURCE_LOCAL;
+        unmerged_forget(&failure->unmerged, check);
+    }
     if (!check->is_part) note_unmerged(failure, check, &local.op, reason);
     return;
 
@@ -255,15 +272,26 @@ err_no_memory:
     check->error_message = "memory is short";
 }
 
+/* Of what `local` decides the table knows the count, and can forget it. What the store has refused is an error, which
+ * names the reason. A reset that was sent may be done. */
+static bool is_answered_locally(const struct check *check, enum reason reason)
+{
+    enum op_kind kind = check->op.kind;
+    bool is_away = reason == REASON_DOWN || reason == REASON_BREAKER || reason == REASON_DEADLINE;
+    if (!is_away || check->plan->on_failure != ON_FAILURE_LOCAL || check->is_split) return false;
+    if (kind == OP_PEEK) return !check->plan->policy->is_candidate; /* the table has no counts of candidates */
+    return kind == OP_RESET && !check->op.sent;
+}
+
 /* Of a check_all's plans the strictest decides: what one of them must not let through, none does. */
-static enum on_failure on_failure_of(const struct check *check)
+static enum on_failure on_failure_of(const struct check *check, enum reason reason)
 {
     static const int strictness[N_ON_FAILURE] = {
 #define ON_FAILURE(ID, word, strictness_, ...) [ON_FAILURE_##ID] = strictness_,
 #include "policy/on_failure.def"
 #undef ON_FAILURE
     };
-    if (!op_is_check(check->op.kind)) return ON_FAILURE_ERROR;
+    if (!op_is_check(check->op.kind)) return is_answered_locally(check, reason) ? ON_FAILURE_LOCAL : ON_FAILURE_ERROR;
 
     enum on_failure strictest = ON_FAILURE_ALLOW;
     CHECK_FOREACH (one, check)
@@ -303,7 +331,7 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
     default: engine_counters.failure_down++; break;
     }
 
-    switch (on_failure_of(check)) {
+    switch (on_failure_of(check, reason)) {
     case ON_FAILURE_ALLOW:
         engine_counters.failure_allow++;
         answer_fixed(check, SOURCE_ALLOW, reason);

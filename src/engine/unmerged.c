@@ -68,6 +68,12 @@ static struct wanted wanted_of(const struct check *first, const struct check *on
     };
 }
 
+/* A reset may be of one limit. */
+static uint16_t number_of(const struct check *check, const struct op_member *member)
+{
+    return (uint16_t)(member->limit - check->plan->limits);
+}
+
 static struct unmerged_counter *find(const struct unmerged *unmerged, const struct wanted *wanted)
 {
     const struct policy *policy = wanted->check->plan->policy;
@@ -170,5 +176,18 @@ void unmerged_settled(struct unmerged *unmerged, const struct check *check, int6
     for (uint16_t i = 0; check->plan->merges_back && i < check->n_limits; i++) {
         const struct wanted wanted = wanted_of(check, check, i, n_daemons);
         change(unmerged, &wanted, units);
+    }
+}
+
+void unmerged_forget(struct unmerged *unmerged, const struct check *check)
+{
+    for (uint16_t i = 0; i < check->n_limits; i++) {
+        const struct op_member *member = &check->op.members[i];
+        struct wanted wanted = {.check = check, .member = member, .limit_no = number_of(check, member)};
+        wanted.hash = hash_keyed(member->key.data, member->key.len) ^ check->plan->limits[wanted.limit_no].head_hash;
+        struct unmerged_counter *counter = find(unmerged, &wanted);
+        if (counter == NULL) continue;
+        counter->units = 0;
+        if (!list_empty(&counter->link)) unmerged_remove(unmerged, counter);
     }
 }

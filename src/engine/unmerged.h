@@ -43,6 +43,8 @@ void unmerged_fini(struct unmerged *unmerged);
 void unmerged_add(struct unmerged *unmerged, const struct check *check, uint32_t n_daemons);
 /* It has settled a reservation, and charged so many units more; below 0: given back. */
 void unmerged_settled(struct unmerged *unmerged, const struct check *check, int64_t units, uint32_t n_daemons);
+/* A reset: what the check's counters have admitted is charged nowhere; what is on its way to the store is. */
+void unmerged_forget(struct unmerged *unmerged, const struct check *check);
 /* Is it about what was admitted in another server's place? */
 bool unmerged_is_others(const struct unmerged *unmerged, const struct unmerged_counter *counter);
 void unmerged_remove(struct unmerged *unmerged, struct unmerged_counter *counter);

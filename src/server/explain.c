@@ -13,20 +13,34 @@
 #include "base/units.h"
 #include "limit/calendar.h"
 #include "server/policies.h"
+#include "server/server.h"
 #include "store/store_key.h"
 
 enum {
-    WHY_TEXT_MAX = 1024,
+    WHY_TEXT_MAX = 3072,
     NAME_SHOWN_MAX = NAME_MAX_LEN + 48,
     KEY_SHOWN_MAX = 120,
     STORE_ERROR_MAX = 512,
-    REFUSAL_MAX = EXPLAIN_FAILURE_MAX - 128,
+    REFUSAL_MAX = EXPLAIN_FAILURE_MAX - 128 - STORE_TROUBLE_MAX,
 };
 
-static void view_of(struct view *view, const struct check *check, const struct op_member *member)
+/* Of the limit, or of the share of it that `local` decides by. */
+struct shown {
+    struct view view;
+    struct limit share;
+};
+
+static struct view *view_of(struct shown *shown, const struct check *check, const struct op_member *member,
+                            int64_t share)
 {
-    limit_here(view, member->limit, member->key, member->max_wait_us, check->op.now_us);
-    limit_report(view, member->used, member->extra, 0);
+    const struct limit *limit = member->limit;
+    if (check->decision.source == SOURCE_LOCAL && share > 1) {
+        limit_share(&shown->share, limit, share);
+        limit = &shown->share;
+    }
+    limit_here(&shown->view, limit, member->key, member->max_wait_us, check->op.now_us);
+    limit_report(&shown->view, member->used, member->extra, 0);
+    return &shown->view;
 }
 
 /* ---- in words ---- */
@@ -35,6 +49,7 @@ static void view_of(struct view *view, const struct check *check, const struct o
 struct why {
     char *out;
     size_t len;
+    int64_t share; /* of struct explain_options */
 };
 
 static void add(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -78,10 +93,10 @@ static void add_limit(struct why *why, const struct limit *limit)
 
 static void add_free(struct why *why, const struct check *check, const struct op_member *member)
 {
-    struct view view; /* before the check */
-    view_of(&view, check, member);
-    int64_t is_free = limit_remaining(&view);
-    add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, member->limit->full,
+    struct shown shown; /* before the check */
+    const struct view *view = view_of(&shown, check, member, why->share);
+    int64_t is_free = limit_remaining(view);
+    add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, view->limit->full,
         has_slots(member->limit) ? "slots" : "units", check->cost);
 }
 
@@ -170,10 +185,11 @@ static void add_policy(struct why *why, const struct check *check)
 }
 
 /* Explains the answer of a peek, by its policy or its store, in `out`, which is returned. */
-static const char *why_text(const struct check *check, int64_t share, char out[WHY_TEXT_MAX])
+static const char *why_text(const struct check *check, const struct explain_options *options, char out[WHY_TEXT_MAX])
 {
     const struct policy *policy = check->plan->policy;
-    struct why why = {.out = out};
+    int64_t share = options->share;
+    struct why why = {.out = out, .share = share};
     char shown[KEY_SHOWN_MAX];
     unsigned n_deny;
     out[0] = '\0';
@@ -199,6 +215,12 @@ static const char *why_text(const struct check *check, int64_t share, char out[W
         add(&why, " Without Redis this daemon decides by its share, limit and burst divided by %" PRId64 ".", share);
     if (has_share && check->plan->merges_back)
         add(&why, " What it admits without Redis is charged in Redis afterwards (merge_back).");
+    if (check->decision.source == SOURCE_LOCAL) {
+        add(&why, " This is what the daemon has counted itself");
+        if (share > 1) add(&why, ", by its share, limit and burst divided by %" PRId64, share);
+        add(&why, ": Redis did not decide.");
+        if (options->trouble[0] != '\0') add(&why, " Redis is %s", options->trouble);
+    }
     return out;
 }
 
@@ -237,8 +259,8 @@ enum { N_REASONS = 4 };
 static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_options *options)
 {
     char text[WHY_TEXT_MAX];
-    struct view view;
-    pack_text_field(packer, "why", why_text(check, options->share, text));
+    struct shown shown;
+    pack_text_field(packer, "why", why_text(check, options, text));
     pack_limits(packer, check);
 
     pack_text(packer, "store_keys");
@@ -246,8 +268,8 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         struct store_key_space space;
         struct slice pieces[STORE_KEY_PIECES];
-        view_of(&view, check, &check->op.members[i]);
-        size_t n = store_key_pieces(&check->op.members[i], &view, &options->keys, &space, pieces);
+        const struct view *view = view_of(&shown, check, &check->op.members[i], options->share);
+        size_t n = store_key_pieces(&check->op.members[i], view, &options->keys, &space, pieces);
         (options->keys_are_bin ? pack_bin_of : pack_str_of)(packer, pieces, n);
     }
 
@@ -255,8 +277,8 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
     pack_array(packer, check->op.n_members);
     for (uint16_t i = 0; i < check->op.n_members; i++) {
         struct state_terms terms = {0};
-        view_of(&view, check, &check->op.members[i]);
-        limit_ops(check->op.members[i].limit)->describe(&view, &terms);
+        const struct view *view = view_of(&shown, check, &check->op.members[i], options->share);
+        limit_ops(view->limit)->describe(view, &terms);
         pack_map(packer, (uint32_t)terms.n);
         for (size_t j = 0; j < terms.n; j++) {
             pack_text(packer, terms.at[j].name);
@@ -296,13 +318,12 @@ static void say_foreign(const struct check *check, const struct op_member *membe
                         char *out)
 {
     enum { KEY_TEXT_MAX = 4200, LEAST = 8 }; /* a whole key of 1 KiB, escaped; what log_escape() writes at once */
-    struct view view;
+    struct shown shown;
     struct store_key_space space;
     struct slice pieces[STORE_KEY_PIECES];
     char key[KEY_TEXT_MAX];
     key[0] = '\0';
-    view_of(&view, check, member);
-    size_t n = store_key_pieces(member, &view, keys, &space, pieces), at = 0;
+    size_t n = store_key_pieces(member, view_of(&shown, check, member, 1), keys, &space, pieces), at = 0;
     for (size_t i = 0; i < n && sizeof key - at >= LEAST; i++) {
         log_escape(key + at, sizeof key - at, pieces[i].data, pieces[i].len);
         at += strlen(key + at);
@@ -338,5 +359,8 @@ const char *explain_failure(const struct check *check, const struct explain_opti
                        refusal(check, &options->keys, store_error, why), (int)name.len, (const char *)name.data);
     if (options->share > 1 && on_failure == ON_FAILURE_LOCAL)
         snprintf(out + len, EXPLAIN_FAILURE_MAX - (size_t)len, ", limit and burst divided by %" PRId64, options->share);
+    len = (int)strlen(out);
+    if (options->trouble[0] != '\0')
+        snprintf(out + len, EXPLAIN_FAILURE_MAX - (size_t)len, "; Redis is %s", options->trouble);
     return out;
 }

@@ -16,13 +16,14 @@ struct explain_options {
     struct store_key_scheme keys; /* in Redis */
     bool keys_are_bin;            /* as the client's was */
     int64_t share;                /* what the limits would be divided by without the store (failure_share) */
+    const char *trouble;          /* of the store (store_trouble_fn); "" = none */
 };
 
 /* `check` is a peek that was answered, `candidate` the one that asked the policy's candidate (NULL: none did). */
 void explain_reply(struct packer *packer, const struct check *check, const struct check *candidate,
                    const struct explain_options *options);
 
-enum { EXPLAIN_FAILURE_MAX = 4608 }; /* with a key's name in Redis */
+enum { EXPLAIN_FAILURE_MAX = 6400 }; /* with a key's name in Redis */
 
 /* The message about a peek that the store did not answer, in `out`, which is returned: why, and what a check would get.
  * `store_error`: engine_store_error(). */

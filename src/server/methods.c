@@ -325,10 +325,15 @@ static int run_stats(struct params *params)
     struct session *session = params->session;
     engine_update_counters(session->sessions->engine);
 
+    char trouble[STORE_TROUBLE_MAX];
+    const struct sessions *sessions = session->sessions;
+    bool has_trouble = sessions->store_trouble != NULL && sessions->store_trouble(sessions->store_trouble_arg, trouble);
     struct packer *packer = session_begin_answer(session, params->msgid);
     const char *trial = engine_store_trial(session->sessions->engine);
-    pack_map(packer, (uint32_t)counters_n() + N_LATENCY_STATS + (trial[0] != '\0'));
-    if (trial[0] != '\0') pack_text_field(packer, "redis_trial", trial);
+    bool has_trial = trial[0] != '\0';
+    pack_map(packer, (uint32_t)counters_n() + N_LATENCY_STATS + has_trouble + has_trial);
+    if (has_trouble) pack_text_field(packer, "redis_trouble", trouble);
+    if (has_trial) pack_text_field(packer, "redis_trial", trial);
     for (struct counter_group *const *group = counters_groups; *group != NULL; group++)
         for (size_t i = 0; i < (*group)->n; i++)
             pack_uint_field(packer, (*group)->rows[i].name, counters_value(*group, i));

@@ -243,6 +243,20 @@ void reply_flag(struct packer *packer, const char *name, bool value)
     pack_bool_field(packer, name, value);
 }
 
+void reply_reset(struct packer *packer, bool removed, const struct decision *decision)
+{
+    const char *reason = reason_name(decision->reason);
+    if (reason == NULL) {
+        reply_flag(packer, "removed", removed);
+        return;
+    }
+    pack_map(packer, 4);
+    pack_bool_field(packer, "removed", removed);
+    pack_text_field(packer, "source", source_name(decision->source));
+    pack_text_field(packer, "reason", reason);
+    pack_bool_field(packer, "stays_in_redis", true);
+}
+
 void reply_fields(struct packer *packer, bool describes)
 {
     pack_array(packer, describes ? N_ALL_FIELDS : N_FIELDS);

@@ -33,7 +33,9 @@ void reply_reservation(struct packer *packer, const struct check *check, struct 
 /* The answer of a settlement. */
 void reply_settled(struct packer *packer, const struct decision *decision, const struct op_reservation *reservation,
                    struct decision_form form);
-void reply_flag(struct packer *packer, const char *name, bool value); /* the answer of reset and of release */
-void reply_fields(struct packer *packer, bool describes);             /* the names of the array's places */
+void reply_flag(struct packer *packer, const char *name, bool value); /* the answer of release */
+/* The decision has only source and reason: those of a reset in this daemon alone. */
+void reply_reset(struct packer *packer, bool removed, const struct decision *decision);
+void reply_fields(struct packer *packer, bool describes); /* the names of the array's places */
 
 #endif

@@ -123,7 +123,7 @@ static inline void pack_check(struct packer *packer, const struct request *reque
         reply_decision(packer, decision, check->at_most > 0 ? -1 : check->cost, form, 0);
         break;
     case OP_RESET: /* of the policy, and then of its candidate */
-        reply_flag(packer, "removed", check->removed || (check->next != NULL && check->next->removed));
+        reply_reset(packer, check->removed || (check->next != NULL && check->next->removed), &check->decision);
         break;
     case OP_RELEASE: reply_flag(packer, "released", check->removed); break;
     case OP_RESERVE: reply_reservation(packer, check, form); break;
@@ -173,10 +173,12 @@ static void pack_all(struct packer *packer, const struct request *request)
     }
 }
 
-static struct explain_options explain_options_of(const struct request *request)
+static struct explain_options explain_options_of(const struct request *request, char trouble[STORE_TROUBLE_MAX])
 {
     const struct sessions *sessions = request->session->sessions;
+    bool has_trouble = sessions->store_trouble != NULL && sessions->store_trouble(sessions->store_trouble_arg, trouble);
     return (struct explain_options){
+        .trouble = has_trouble ? trouble : "",
         .decision = request->decisions,
         .keys = {sessions->options.key_prefix, sessions->options.n_shards},
         .keys_are_bin = request->key_is_bin,
@@ -205,7 +207,8 @@ static void pack_answer(struct packer *packer, const struct request *request)
         break;
     }
     case REQUEST_EXPLAIN: {
-        const struct explain_options options = explain_options_of(request);
+        char trouble[STORE_TROUBLE_MAX];
+        const struct explain_options options = explain_options_of(request, trouble);
         explain_reply(packer, first, first->next, &options);
         break;
     }
@@ -214,14 +217,14 @@ static void pack_answer(struct packer *packer, const struct request *request)
 
 static void answer_failed(const struct request *request, const struct check *failed)
 {
-    char text[EXPLAIN_FAILURE_MAX];
+    char text[EXPLAIN_FAILURE_MAX], trouble[STORE_TROUBLE_MAX];
     const char *message = failed->error_message;
 
     if (request->kind == REQUEST_MANY || request->kind == REQUEST_LONG) {
         snprintf(text, sizeof text, "checks[%u]: %s", failed->index, message);
         message = text;
     } else if (request->kind == REQUEST_EXPLAIN) {
-        const struct explain_options options = explain_options_of(request);
+        const struct explain_options options = explain_options_of(request, trouble);
         message = explain_failure(failed, &options, engine_store_error(request->session->sessions->engine), text);
     }
     session_answer_error(request->session, request->msgid, failed->error, message);

@@ -252,6 +252,12 @@ int server_listen(struct server *server, enum server_endpoint at, int fd)
     return rc;
 }
 
+void server_set_store_trouble(struct server *server, store_trouble_fn *trouble, void *arg)
+{
+    server->sessions.store_trouble = trouble;
+    server->sessions.store_trouble_arg = arg;
+}
+
 void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg)
 {
     server->sessions.metrics_part = part;

@@ -78,6 +78,12 @@ int server_listen(struct server *server, enum server_endpoint at, int fd);
 /* Reload. max_frame and max_depth hold for connections to come, everything else at once. */
 void server_set_options(struct server *server, const struct server_options *options);
 
+/* "down for 3m 12s: WRONGPASS ...", printable: why the store does not decide, if only some checks. False: it does. */
+enum { STORE_TROUBLE_MAX = 1664 };
+typedef bool store_trouble_fn(void *arg, char out[STORE_TROUBLE_MAX]);
+/* For `stats` and `explain`; without it they say nothing of it. */
+void server_set_store_trouble(struct server *server, store_trouble_fn *trouble, void *arg);
+
 /* Who makes the page of metrics; without it the method is not there. */
 void server_set_metrics(struct server *server, metrics_part_fn *part, void *arg);
 

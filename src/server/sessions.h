@@ -103,10 +103,12 @@ struct sessions {
     struct clock *clock;
     struct engine *engine;
     struct server_options options;
-    metrics_part_fn *metrics_part; /* NULL: the page is never made */
-    void *metrics_arg;             /* of it; not owned */
-    struct access *access;         /* one reference; the rules in force */
-    struct map users;              /* owned; struct access_user, by number */
+    store_trouble_fn *store_trouble; /* NULL: nothing is known of it */
+    void *store_trouble_arg;         /* of it; not owned */
+    metrics_part_fn *metrics_part;   /* NULL: the page is never made */
+    void *metrics_arg;               /* of it; not owned */
+    struct access *access;           /* one reference; the rules in force */
+    struct map users;                /* owned; struct access_user, by number */
     struct access_user control_user;
     uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
     struct buffer_pool buffer_pool;

@@ -191,7 +191,7 @@ def test_stats_show_the_state_of_redis_and_the_failures(ratelimitd):
     daemon.ctl("check", "p", "a")
     lines = daemon.ctl("stats").stdout.splitlines()
     assert lines[2] == "failure answers  1  (down 1)"
-    assert lines[3].startswith("redis            down, ") and lines[3].endswith(" attempts to connect failed")
+    assert lines[3].startswith("redis            down for ") and lines[3].endswith(" attempts to connect failed")
 
 
 # ---- bytes --------------------------------------------------------------------------------------------------------

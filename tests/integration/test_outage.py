@@ -420,3 +420,79 @@ def test_a_reload_compares_the_deadlines_with_the_round_trips_again(ratelimitd, 
     daemon.reload()
     line = daemon.wait_for_log("warning: Redis: the fastest of 5 round trips took ")
     assert "policy one has a deadline of 10 ms: checks of it get their failure answer" in line
+
+
+# The table of `local` is asked, too, while Redis is away. Earlier `explain` and `peek` were errors, `reset` freed nobody, and
+# `stats` said "down" and no more.
+LOCALLY = f"""
+defaults: {{deadline: {DEADLINE_MS}ms}}
+policies:
+  login: {{algorithm: fixed_window, limit: 4, window: 1d, on_failure: local, merge_back: true}}
+  open: {{algorithm: token_bucket, limit: 4, window: 1d, on_failure: allow}}
+"""
+
+
+@pytest.fixture
+def without_redis(ratelimitd, redis, connect):
+    """After two checks in Redis, four in the daemon alone."""
+    daemon = ratelimitd(LOCALLY, redis=redis)
+    client = connect(daemon)
+    for _ in range(2):
+        assert client.check("login", "alice")["source"] == "redis"
+    redis.stop()
+    eventually(lambda: source(client, "open") == "allow", "the loss is noticed")
+    assert [client.check("login", "alice")["allowed"] for _ in range(5)] == [True] * 4 + [False]
+    return daemon, client
+
+
+def test_in_an_outage_peek_and_explain_answer_from_the_local_table(without_redis):
+    daemon, client = without_redis
+    peeked = client.call("peek", "login", "alice", 1)
+    assert peeked == {**peeked, "allowed": False, "source": "local", "reason": "down", "limit": 4, "remaining": 0}
+    assert client.call("peek", "login", "bob")["remaining"] == 4
+    explained = client.call("explain", "login", "alice")
+    assert explained == {**explained, "allowed": False, "source": "local", "reason": "down"}
+    assert "0 of 4 units are free" in explained["why"] and "This is what the daemon has counted itself" in explained["why"]
+    assert re.search(r"Redis is down for \S+: \S", explained["why"])
+    assert explained["state"][0]["count"] == 4
+    with pytest.raises(RpcError) as fault:
+        client.call("explain", "open", "alice")
+    assert fault.value.code == "STORE_UNAVAILABLE" and "; Redis is down for " in str(fault.value)
+    assert "local" in daemon.ctl("explain", "login", "alice").stdout
+
+
+def test_in_an_outage_reset_frees_the_key_here_and_nothing_of_it_is_charged_afterwards(without_redis, redis):
+    daemon, client = without_redis
+    assert client.call("stats")["merge_back_waiting"] == 1
+    done = daemon.ctl("reset", "login", "alice")
+    assert done.stdout == "removed in this daemon; Redis did not answer (down): its own count stays, reset it later\n"
+    assert client.call("reset", "login", "alice") == {"removed": False, "source": "local", "reason": "down", "stays_in_redis": True}
+    assert client.call("stats")["merge_back_waiting"] == 0
+    assert client.call("peek", "login", "alice")["remaining"] == 4
+    redis.start()
+    eventually(lambda: source(client, "login", "probe") == "redis", "Redis is back")
+    assert client.call("stats")["merged_back"] == 0
+    assert client.call("reset", "login", "probe") == {"removed": True}
+
+
+def test_stats_says_why_and_since_when_redis_is_down(without_redis, redis):
+    daemon, client = without_redis
+    eventually(lambda: re.match(r"down for \S+: \S", client.call("stats").get("redis_trouble", "")), "stats has the reason")
+    assert re.search(r"^redis            down for \S+: \S", daemon.ctl("stats").stdout, re.M)
+    assert re.search(r"^Redis is down for \S+: \S", daemon.ctl("policies").stdout, re.M)
+    redis.start()
+    eventually(lambda: "redis_trouble" not in client.call("stats"), "there is no trouble any more", patience_s=30)
+    assert re.search(r"^redis            up", daemon.ctl("stats").stdout, re.M)
+
+
+@pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log", "sliding_counter", "token_bucket", "leaky_bucket"])
+def test_in_an_outage_a_share_of_the_limit_is_explained_and_reset(ratelimitd, redis, connect, algorithm):
+    redis.stop()
+    policy = f"policies:\n  p: {{algorithm: {algorithm}, limit: 8, window: 1d, local_share: 2, merge_back: true}}\n"
+    client = connect(ratelimitd(policy, redis=redis))
+    assert [client.check("p", "k")["allowed"] for _ in range(5)] == [True] * 4 + [False]
+    explained = client.call("explain", "p", "k")
+    assert (explained["allowed"], explained["source"], explained["limit"]) == (False, "local", 4)
+    assert "0 of 4 units are free" in explained["why"] and "divided by 2" in explained["why"]
+    assert client.call("reset", "p/", "k")["removed"] is True
+    assert client.call("explain", "p", "k")["allowed"] is True and client.call("stats")["merge_back_waiting"] == 0

@@ -322,13 +322,31 @@ static void peeks_and_resets_are_errors_without_the_store(void **state)
 {
     (void)state;
     fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
-    const char *const policies[] = {"allow", "deny", "error", "local"};
-    for (size_t i = 0; i < 4; i++) {
+    const char *const policies[] = {"allow", "deny", "error"};
+    for (size_t i = 0; i < 3; i++) {
         assert_int_equal(ask(OP_PEEK, policies[i], "alice", 1).error, ERROR_STORE_UNAVAILABLE);
         assert_int_equal(ask(OP_RESET, policies[i], "alice", 0).error, ERROR_STORE_UNAVAILABLE);
     }
-    assert_int_equal(engine_counters.failure_error, 8);
+    assert_int_equal(engine_counters.failure_error, 6);
     assert_int_equal(engine_counters.checks, 0);
+}
+
+static void peeks_and_resets_of_local_are_answered_by_the_table(void **state)
+{
+    (void)state;
+    fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+    int64_t whole = ask(OP_PEEK, "local", "alice", 0).decision.remaining;
+    assert_int_equal(ask(OP_CHECK, "local", "alice", 1).decision.source, SOURCE_LOCAL);
+    assert_int_equal(ask(OP_PEEK, "local", "alice", 0).decision.remaining, whole - 1);
+    assert_int_equal(ask(OP_RESET, "local", "alice", 0).error, ERROR_NONE);
+    struct decision freed = ask(OP_PEEK, "local", "alice", 0).decision;
+    assert_int_equal(freed.remaining, whole);
+    assert_int_equal(freed.reason, REASON_DOWN);
+
+    /* what the store has refused is an error, which names the reason */
+    fixture.scripted.mode = SCRIPTED_REFUSE_OVERLOAD;
+    assert_int_equal(ask(OP_PEEK, "local", "alice", 1).error, ERROR_STORE_UNAVAILABLE);
+    assert_int_equal(ask(OP_RESET, "local", "alice", 0).error, ERROR_STORE_UNAVAILABLE);
 }
 
 static void a_reset_says_what_the_store_said(void **state)
@@ -675,6 +693,7 @@ int main(void)
         SCRIPTED_TEST(the_third_failure_of_a_policy_in_a_row_counts_however_slow_they_come, &suite),
         SCRIPTED_TEST(a_refusal_is_answered_at_once, &suite),
         SCRIPTED_TEST(peeks_and_resets_are_errors_without_the_store, &suite),
+        SCRIPTED_TEST(peeks_and_resets_of_local_are_answered_by_the_table, &suite),
         SCRIPTED_TEST(a_reset_says_what_the_store_said, &suite),
         SCRIPTED_TEST(too_many_checks_are_refused, &suite),
         SCRIPTED_TEST(checks_nobody_waits_for_do_not_count_against_the_cap, &suite),

@@ -138,10 +138,10 @@ function Client:keep(connection, pool, features)
 end
 
 -- The result of METHOD, or nil and a failure: {kind, message, maybe_charged, code}. PARAMS is a list, or a function that gives
--- it by the features of the connection. TIMEOUT_S replaces the client's. The kind is "refused" for a mistake that the daemon
--- has found (`code` is its code), else why there is no answer: "unreachable", "timeout", "lost", "protocol", "overloaded",
--- "shutting_down", "store_unavailable" or "breaker".
-function Client:call(method, params, timeout_s)
+-- it by the features of the connection; WAITS: not before the daemon has listed them. TIMEOUT_S replaces the client's. The kind is
+-- "refused" for a mistake that the daemon has found (`code` is its code), else why there is no answer: "unreachable", "timeout",
+-- "lost", "protocol", "overloaded", "shutting_down", "store_unavailable" or "breaker".
+function Client:call(method, params, timeout_s, waits)
   timeout_s = timeout_s or self.timeout_s
   local platform, pool = self.platform, self.pool
   local now = platform.now()
@@ -153,14 +153,6 @@ function Client:call(method, params, timeout_s)
   if not connection then
     if message == "timeout" then self:timed_out() end
     return nil, self:not_reached(message)
-  end
-
-  local features = not connection.is_new and pool.features or "" -- of a new one they come with the answer to hello
-  local msgid = connection.calls + 1
-  if type(params) == "function" then params = params(features) end
-  local bytes = msgpack.pack(msgpack.array { 0, msgid, method, msgpack.array(params) })
-  if connection.is_new then
-    bytes = msgpack.pack(msgpack.array { 0, HELLO_MSGID, "hello", msgpack.array { { describe = true } } }) .. bytes
   end
 
   local reason, late_until
@@ -180,15 +172,28 @@ function Client:call(method, params, timeout_s)
     error(unavailable(kind, kind == "timeout" and "no answer in time" or "connection lost: " .. reason, true), 0)
   end
 
-  local is_sent, is_read, result
-  is_sent, reason = connection.send(bytes, timeout_s)
-  if is_sent then
-    is_read, result, failure = pcall(answer_to, msgid, read, function(answer) features = features_of(answer) end)
-    if not is_read then
-      result, failure = nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true)
+  local features = not connection.is_new and pool.features or "" -- of a new one they come with the answer to hello
+  local function exchange(bytes, msgid)
+    local is_sent, why = connection.send(bytes, timeout_s)
+    if not is_sent then return nil, unavailable(why == "timeout" and "timeout" or "lost", "sending failed: " .. why, true) end
+    local is_read, result, failed = pcall(answer_to, msgid, read, function(answer) features = features_of(answer) end)
+    if is_read then return result, failed end
+    return nil, type(result) == "table" and result or unavailable("protocol", tostring(result), true)
+  end
+
+  local bytes, result = "", nil
+  if connection.is_new then
+    bytes = msgpack.pack(msgpack.array { 0, HELLO_MSGID, "hello", msgpack.array { { describe = true } } })
+    if waits then
+      result, failure = exchange(bytes, HELLO_MSGID)
+      bytes = ""
+      if failure then failure.maybe_charged = false end
     end
-  else
-    failure = unavailable(reason == "timeout" and "timeout" or "lost", "sending failed: " .. reason, true)
+  end
+  if not failure or failure.kind == "refused" then -- an older daemon refuses hello
+    local msgid = connection.calls + 1
+    if type(params) == "function" then params = params(features) end
+    result, failure = exchange(bytes .. msgpack.pack(msgpack.array { 0, msgid, method, msgpack.array(params) }), msgid)
   end
 
   if failure and failure.kind == "timeout" then self:timed_out() else self:reached() end
@@ -196,26 +201,34 @@ function Client:call(method, params, timeout_s)
   return result, failure
 end
 
-local function without_name(policy)
+-- The policy as a daemon with these features takes it: one that does not know the name or the id of an inline policy gets neither.
+local function sent(policy, features)
   if type(policy) ~= "table" then return policy end
   local settings = {}
   for name, value in pairs(policy) do settings[name] = value end
-  settings.name = nil
+  for _, label in ipairs { "name", "id" } do
+    if not has(features, label) then settings[label] = nil end
+  end
   return settings
 end
 
--- METHOD is check, of one of MEMBERS, {policy, key, cost} each, or check_all. A daemon that does not know the name of an inline
--- policy does not get it.
+local function has_id(policy) return type(policy) == "table" and policy.id ~= nil end
+
+-- METHOD is check, of one of MEMBERS, {policy, key, cost} each, or check_all.
 function Client:check(method, members, timeout_s)
-  local function params(features)
-    local sent = {}
-    for i, member in ipairs(members) do
-      local policy = has(features, "name") and member[1] or without_name(member[1])
-      sent[i] = msgpack.array { policy, member[2], member[3] }
-    end
-    return method == "check" and sent[1] or { msgpack.array(sent) }
-  end
-  return self:call(method, params, timeout_s)
+  local waits = false
+  for _, member in ipairs(members) do waits = waits or has_id(member[1]) end
+  return self:call(method, function(features)
+    local params = {}
+    for i, member in ipairs(members) do params[i] = msgpack.array { sent(member[1], features), member[2], member[3] } end
+    return method == "check" and params[1] or { msgpack.array(params) }
+  end, timeout_s, waits)
 end
+
+function Client:refund(policy, key, units)
+  return self:call("refund", function(features) return { sent(policy, features), key, units } end, nil, has_id(policy))
+end
+
+function Client:policies() return self:call("policies", {}) end
 
 return M

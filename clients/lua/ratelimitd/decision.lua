@@ -6,7 +6,8 @@ local NUMBER_MAX = 2 ^ 53 - 1
 local NEEDED = { "limit", "remaining", "retry_after_ms", "reset_after_ms" }
 local NUMBERS = { "delay_ms", "granted", "policy_version", "quota", "window_ms", "of_reset_ms" } -- may be left out
 local TEXTS = { "bound_by", "reason", "of" }
-local GENERATED_NAME = "^inline%-" .. ("%x"):rep(16)
+local GENERATED_NAMES = { "^inline%-" .. ("%x"):rep(16), "^id%+" .. ("%x"):rep(16) }
+local UNCOUNTED = { allow = true, deny = true, unlimited = true } -- sources: failure answers, and no limit at all
 
 local function is_number(value, least)
   return type(value) == "number" and value >= least and value <= NUMBER_MAX
@@ -50,9 +51,9 @@ function M.read(value, method, members)
   return completed(value, sum)
 end
 
--- inline- and 16 digits, in front of what answers call a limit; nil: the name is not generated.
+-- inline- (or id+) and 16 digits, in front of what answers call a limit; nil: the name is not generated.
 local function generated_in(text)
-  local name = text and text:match(GENERATED_NAME)
+  local name = text and (text:match(GENERATED_NAMES[1]) or text:match(GENERATED_NAMES[2]))
   local next_one = name and text:sub(#name + 1, #name + 1)
   return (next_one == "" or next_one == "/") and name or nil
 end
@@ -84,15 +85,13 @@ function M.put_names(decision, members)
   for i, one in ipairs(decision.members or {}) do rename(one, own[i] or {}) end
 end
 
--- The one to show, of several limits: that which denied, or has least left.
-function M.tightest(decision)
-  local tightest
-  for _, one in ipairs(decision.members or { decision }) do
-    local is_tighter = not tightest or one.remaining < tightest.remaining
-    if not one.allowed and not decision.allowed then return one end
-    if is_tighter then tightest = one end
-  end
-  return tightest
+-- Was something charged, as far as it was allowed?
+function M.is_counted(decision) return not UNCOUNTED[decision.source] and not decision.shadow_denied end
+
+-- Has this one less left? A denial has least.
+function M.is_tighter(one, other)
+  if one.allowed ~= other.allowed then return not one.allowed end
+  return one.remaining < other.remaining
 end
 
 return M

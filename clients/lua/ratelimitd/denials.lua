@@ -44,18 +44,42 @@ local function to_keep(decision, since_ms, for_ms)
   return { decision = decision, since_ms = since_ms, until_ms = since_ms + for_ms }
 end
 
--- The denial that answers QUESTION, the bytes of its members, at the time NOW_MS; nil: ask the daemon.
-function Own:find(question, now_ms)
-  local decision = at_time(self.denials[question], now_ms)
-  if not decision then self.denials[question] = nil end
-  return decision
+-- What stands for a refund with this policy and key.
+local function refund_of(policy, key) return "refund" .. msgpack.pack(policy) .. msgpack.pack(key) end
+
+-- Did a refund with one of these members, {policy, key, cost} each, come after KEPT?
+local function is_forgotten(store, kept, members)
+  for _, member in ipairs(members) do
+    local refund = store:get(refund_of(member[1], member[2]))
+    if refund and refund.since_ms >= kept.since_ms then return true end
+  end
+  return false
 end
 
--- Each one takes the next place of a ring: the oldest goes.
-function Own:keep(question, decision, since_ms)
-  local kept = to_keep(decision, since_ms, self.for_ms)
-  if not kept then return end
+-- The denial that answers METHOD of MEMBERS at the time NOW_MS; nil: ask the daemon.
+local function find(store, method, members, now_ms)
+  local kept = store:get(method .. msgpack.pack(msgpack.array(members)))
+  local decision = at_time(kept, now_ms)
+  return decision and not is_forgotten(store, kept, members) and decision or nil
+end
 
+local function keep(store, method, members, decision, since_ms)
+  local kept = to_keep(decision, math.floor(since_ms), store.for_ms)
+  if kept and kept.until_ms > kept.since_ms then store:put(method .. msgpack.pack(msgpack.array(members)), kept) end
+end
+
+-- After a refund: denials with this policy and key are no longer true.
+local function forget(store, policy, key, now_ms)
+  now_ms = math.floor(now_ms)
+  store:put(refund_of(policy, key), { since_ms = now_ms, until_ms = now_ms + store.for_ms })
+end
+
+for _, store in ipairs { Own, Shared } do store.find, store.keep, store.forget = find, keep, forget end
+
+function Own:get(question) return self.denials[question] end
+
+-- Each one takes the next place of a ring: the oldest goes.
+function Own:put(question, kept)
   local oldest = self.ring[self.at]
   if oldest and self.denials[oldest] and self.denials[oldest].at == self.at then self.denials[oldest] = nil end
   kept.at, self.ring[self.at] = self.at, question
@@ -63,21 +87,17 @@ function Own:keep(question, decision, since_ms)
   self.at = self.at % DENIALS_MAX + 1
 end
 
-function Shared:find(question, now_ms)
+function Shared:get(question)
   local bytes, at = self.dict:get(question), 0
   if not bytes then return nil end
-  local kept = msgpack.unpack(function(n)
+  return msgpack.unpack(function(n)
     at = at + n
     return bytes:sub(at - n + 1, at)
   end)
-  return at_time(kept, now_ms)
 end
 
-function Shared:keep(question, decision, since_ms)
-  local kept = to_keep(decision, math.floor(since_ms), self.for_ms)
-  if kept and kept.until_ms > kept.since_ms then
-    self.dict:set(question, msgpack.pack(kept), (kept.until_ms - kept.since_ms) / 1000)
-  end
+function Shared:put(question, kept)
+  self.dict:set(question, msgpack.pack(kept), (kept.until_ms - kept.since_ms) / 1000)
 end
 
 return M

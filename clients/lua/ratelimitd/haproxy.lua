@@ -6,8 +6,9 @@
 -- HAProxy has no pool of connections for Lua, so each call connects anew; on a Unix socket that costs little.
 
 local limiter = require "ratelimitd.limiter"
+local msgpack = require "ratelimitd.msgpack"
 
-local platform = { OWN_SERVICE = "without a service" }
+local platform = {} -- HAProxy has no name that could be the service
 
 function platform.now()
   local time = core.now()
@@ -15,7 +16,12 @@ function platform.now()
 end
 
 function platform.log(text) core.Alert(text) end
+function platform.warn(text) core.log(core.warning, text) end
 function platform.notice(text) core.log(core.notice, text) end
+
+local SCOPES = { proc = true, sess = true, txn = true, req = true, res = true }
+function platform.is_variable(name) return SCOPES[name:match("^(%l+)%.[%w_.]+$")] ~= nil end
+
 function platform.shared_dict() error("ratelimitd: remember_in is for nginx; HAProxy remembers in its own memory", 0) end
 
 function platform.connect(path, timeout_s)
@@ -67,14 +73,14 @@ function request:value(word)
   local value
   if kind == "header" then value = header(txn, name)
   elseif kind == "var" then value = txn:get_var(name)
-  elseif FETCHES[word] then value = FETCHES[word](txn)
-  else error(("ratelimitd: no part of a key is called %q"):format(word), 0) end
+  else value = FETCHES[word](txn) end
   if value == nil or value == "" then return nil end
   return tostring(value)
 end
 
 -- For the functions of a limit: the same, and "ip" as in a key.
 function request:part(word) return self.limiter:part(word, self) end
+function request.composite(_, ...) return limiter.composite(...) end
 
 function request:own_service() return nil end
 
@@ -85,7 +91,8 @@ end
 
 function request:is_preflight()
   local txn = self.txn
-  return txn.f:method() == "OPTIONS" and txn.sf:req_hdr("access-control-request-method") ~= ""
+  return txn.f:method() == "OPTIONS" and txn.sf:req_hdr("origin") ~= ""
+    and txn.sf:req_hdr("access-control-request-method") ~= ""
 end
 
 local Limiter = setmetatable({}, { __index = limiter.Limiter })
@@ -97,15 +104,28 @@ local VARIABLES = {
   ["X-RateLimit-Limit"] = "txn.x_ratelimit_limit", ["X-RateLimit-Remaining"] = "txn.x_ratelimit_remaining",
   ["X-RateLimit-Reset"] = "txn.x_ratelimit_reset",
 }
-local LISTS = { ["RateLimit"] = true, ["RateLimit-Policy"] = true }
 
 -- What a rule or a log format may want of the decision: txn.ratelimit_remaining and the like.
 local DECISION_VARIABLES = { "allowed", "limit", "remaining", "retry_after_ms", "reset_after_ms", "source", "of" }
 
--- Of several limits of a request, the one that denied or has least left.
+-- The visit of a transaction lives in one of its variables, as MessagePack: it ends with the transaction.
+local VISIT = "txn.ratelimit_visit"
+
+local function visit_of(txn)
+  local bytes, at = txn:get_var(VISIT), 0
+  if not bytes then return { asked = {} } end
+  local asked = msgpack.unpack(function(n)
+    at = at + n
+    return bytes:sub(at - n + 1, at)
+  end)
+  return { asked = asked }
+end
+
+local function keep_visit(txn, visit)
+  if #visit.asked > 0 then txn:set_var(VISIT, msgpack.pack(msgpack.array(visit.asked))) end
+end
+
 local function show_decision(txn, decision)
-  local earlier = tonumber(txn:get_var("txn.ratelimit_remaining"))
-  if earlier and decision.allowed and earlier <= decision.remaining then return end
   for _, field in ipairs(DECISION_VARIABLES) do
     local variable = "txn.ratelimit_" .. field
     if decision[field] == nil then txn:unset_var(variable) else txn:set_var(variable, tostring(decision[field])) end
@@ -121,32 +141,34 @@ local function send(txn, answer, fields)
   txn:done(answer)
 end
 
+-- A mistake in the limits never lets a request through.
+function Limiter:end_mistaken(txn, message)
+  self:report_mistake(message)
+  send(txn, txn:reply { status = 500, body = "Internal server error\n" }, { { "Content-Type", "text/plain; charset=utf-8" } })
+end
+
+local function sleep(seconds) core.msleep(math.ceil(seconds * 1000)) end
+
 -- Limit the request of TXN, in an action of http-req: LIMITS is one limit, or a list of limits that are charged together or
 -- not at all. A request that goes on gets variables with the values for the answer's fields: txn.ratelimit, txn.ratelimit_policy
 -- and the like.
 function Limiter:limit(txn, limits)
-  local own = setmetatable({ txn = txn, limiter = self }, request)
-  local is_judged, outcome = pcall(self.judge, self, limits, own, txn.sf:req_hdr("accept"))
-  if not is_judged then
-    self:report_mistake(outcome)
-    local answer = txn:reply { status = 500, body = "Internal server error\n" }
-    return send(txn, answer, { { "Content-Type", "text/plain; charset=utf-8" } })
-  end
+  local own, visit = setmetatable({ txn = txn, limiter = self }, request), visit_of(txn)
+  local is_judged, outcome = pcall(self.judge, self, limits, own, txn.sf:req_hdr("accept"), visit)
+  if not is_judged then return self:end_mistaken(txn, outcome) end
 
   if outcome.decision then show_decision(txn, outcome.decision) end
   if outcome.respond then
     local answer = outcome.respond(txn, outcome.decision)
-    return answer and send(txn, answer, outcome.headers)
+    if answer then return send(txn, answer, outcome.headers) end
+    return self:end_mistaken(txn, "ratelimitd: respond gave no reply; return txn:reply{ ... }")
   end
   if outcome.status then
     return send(txn, txn:reply { status = outcome.status, body = outcome.body }, outcome.headers)
   end
-  for _, field in ipairs(outcome.headers) do
-    local variable = VARIABLES[field[1]]
-    local earlier = LISTS[field[1]] and txn:get_var(variable)
-    txn:set_var(variable, earlier and earlier .. ", " .. field[2] or field[2])
-  end
-  if outcome.delay_s and outcome.delay_s > 0 then core.msleep(math.ceil(outcome.delay_s * 1000)) end
+  keep_visit(txn, visit)
+  for _, field in ipairs(outcome.headers) do txn:set_var(VARIABLES[field[1]], field[2]) end
+  if outcome.delay_s then limiter.sleep_in_pieces(outcome.delay_s, sleep) end
   return outcome.decision
 end
 
@@ -155,7 +177,11 @@ function Limiter:verify(names, inline)
   core.register_task(function() limiter.Limiter.verify(self, names, inline) end)
 end
 
-local M = {}
+local M = { NOT_LIMITED = limiter.NOT_LIMITED }
+
+-- For `skip`: true for the preflights of browsers.
+function M.is_preflight(one) return one:is_preflight() end
+Limiter.is_preflight = M.is_preflight
 
 function M.new(options) return setmetatable(limiter.new(platform, options), Limiter) end
 

@@ -2,6 +2,9 @@
 
 local M = {}
 
+-- What a function of a limit gives in place of a key or a policy: this request is not limited.
+M.NOT_LIMITED = setmetatable({}, { __tostring = function() return "NOT_LIMITED" end })
+
 local COUNT_MAX = 2 ^ 53 - 1
 
 local function set_of(words)
@@ -34,7 +37,7 @@ local OPTIONS = {
 local SETTINGS = {
   "algorithm", "compat", "key_prefix", "timezone", "week_start", "slot_ttl", "burst", "max_wait", "start", "count_denied", "lease",
   "phase", "on_failure", "deadline", "idempotency_window", "debt", "shadow", "local_share", "merge_back", "on_change", "unlimited",
-  "key_format",
+  "key_format", "id",
 }
 for _, name in ipairs(SETTINGS) do OPTIONS[name] = "string number boolean" end
 OPTIONS = M.known(OPTIONS)
@@ -43,6 +46,15 @@ local FORMS = set_of "ietf legacy both none"
 local RESETS = set_of "delta epoch"
 local UNITS = { ms = "ms", s = "s", m = "m", h = "h", d = "d", second = "s", minute = "m", hour = "h", day = "d" }
 local WINDOW_UNITS = set_of "us ms s m h d"
+
+-- The words of a key.
+local WORDS = set_of "ip uri host method"
+local WORDS_SHOWN = "ip, uri, host, method, header:NAME or var:NAME"
+local HEADER_NAME = "^[%w!#$%%&'*+.^_`~-]+$"
+
+-- Settings that do not go with an id.
+local NO_ID_WITH = set_of "burst max_wait lease on_change merge_back debt candidate"
+local ID_BYTES_MAX = 256
 
 local function refuse(text, ...) error("ratelimitd: " .. text:format(...), 0) end
 
@@ -106,6 +118,19 @@ function M.parse_limit(text)
   return { algorithm = "fixed_window", limit = limit, window = (length == "" and "1" or length) .. unit, start = "first_hit" }
 end
 
+-- The words of a key such as "ip|header:X-Tenant". IS_VARIABLE: can this be the name of a variable here?
+function M.words_of(key, is_variable)
+  local words = {}
+  for word in (key .. "|"):gmatch("([^|]*)|") do
+    local kind, name = word:match("^(%l+):(.*)$")
+    if not (WORDS[word] or kind == "header" and name:find(HEADER_NAME) or kind == "var" and is_variable(name)) then
+      refuse("%q is no part of a key; write %s, joined by | without blanks", word, WORDS_SHOWN)
+    end
+    words[#words + 1] = word
+  end
+  return words
+end
+
 local function policy_in(text) return is_name(text) and text or M.parse_limit(text) end
 
 -- Raises where a limit is wrong, as far as its functions do not matter.
@@ -141,11 +166,12 @@ local function value_of(option, request)
   return option
 end
 
--- The policy of a limit for this request: a name, or the settings of an inline one; nil: the request is not limited.
+-- The policy of a limit for this request: a name, or the settings of an inline one; NOT_LIMITED; nil: it has none.
 function M.policy_of(limit, request)
   if limit.policy ~= nil then
     local policy = value_of(limit.policy, request)
-    if policy == nil then return nil end
+    if policy == nil or policy == "" then return nil end
+    if policy == M.NOT_LIMITED then return policy end
     if type(policy) ~= "string" then refuse("policy gave a %s, not the name of a policy or a limit", type(policy)) end
     policy = policy_in(policy)
     if type(policy) == "table" then policy.name = limit.name end
@@ -159,6 +185,22 @@ function M.policy_of(limit, request)
   if not settings.algorithm and not settings.compat then
     settings.algorithm, settings.start = "fixed_window", settings.start or "first_hit"
   end
+  return settings
+end
+
+-- Is the limit of these settings another one in each request?
+function M.is_moving(limit) return type(limit.limit) == "function" or type(limit.policy) == "function" end
+
+-- SETTINGS with the id that lets their limit move: the name of their endpoint; of the NUMBERth such limit with its number.
+function M.with_id(settings, endpoint, number, sha256_hex)
+  for name in pairs(settings) do
+    if NO_ID_WITH[name] or name == "id" then return settings end
+  end
+  local is_log_of_denials = settings.algorithm == "sliding_log" and settings.count_denied
+  if settings.algorithm == "leaky_bucket" or is_log_of_denials then return settings end
+  local id = number == 1 and endpoint or endpoint .. "#" .. number
+  local is_long = #id > ID_BYTES_MAX or id:find("%c")
+  settings.id = is_long and id:sub(1, 64):gsub("%c", "?") .. "#" .. sha256_hex(id) or id
   return settings
 end
 

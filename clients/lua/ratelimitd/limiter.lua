@@ -1,8 +1,11 @@
--- ratelimitd.limiter: the limits of an endpoint, from what its author wrote to what a request gets.
+-- ratelimitd.limiter: the limits of a request, from what their author wrote to what the request gets.
 --
 -- A request comes as an object of the platform's adapter: request:value(word) is what a word of a key stands for ("ip", "uri",
 -- "header:X-Tenant" ...), or nil where the request does not have it; request:own_service() the platform's name for the service,
 -- or nil; request:sha256_hex(text); request:is_preflight().
+--
+-- A request may come to limits at several places. Its visit, a table without functions that the adapter keeps for it, has what
+-- was asked so far: {id, policy, key, cost, socket, form, decision, is_returned} each.
 
 local client = require "ratelimitd.client"
 local decisions = require "ratelimitd.decision"
@@ -16,9 +19,14 @@ local M = {}
 local KEY_BYTES_MAX, KEY_BYTES_KEPT = 512, 64
 local LOG_EVERY_SECONDS = 10
 local PATH_BYTES_MAX = 107 -- of a Unix socket
+local TIMEOUT_MS_MAX, SLEEP_MAX_S = 2 ^ 31 - 1, 2 ^ 20
+local PLACES_MAX = 1000
+local SHARED_SERVICES = { [""] = true, _ = true, app = true, main = true, localhost = true }
 
-local Limiter = {}
+local Limiter = { NOT_LIMITED = limit_of.NOT_LIMITED }
 Limiter.__index = Limiter
+
+local limiters = {} -- of this worker, by socket: the newest one gives back what was charged there
 
 local OPTIONS = limit_of.known {
   socket = "string", timeout = "number", on_error = "string function", ipv6_prefix = "number", headers = "string",
@@ -58,11 +66,15 @@ function M.new(platform, options)
   if path == "" or #path > PATH_BYTES_MAX then
     error(("ratelimitd: the path of a socket has 1 to %d bytes"):format(PATH_BYTES_MAX), 0)
   end
+  local timeout_ms = options.timeout or 250
+  if not (timeout_ms > 0 and timeout_ms <= TIMEOUT_MS_MAX) then
+    error(("ratelimitd: timeout is above 0 and at most %d ms, not %s"):format(TIMEOUT_MS_MAX, tostring(timeout_ms)), 0)
+  end
 
   local service, service_from = M.service_of(options.service, os.getenv)
   local self = setmetatable({
     platform = platform,
-    client = client.new(platform, path, (options.timeout or 250) / 1000),
+    client = client.new(platform, path, timeout_ms / 1000),
     on_error = limit_of.checked_on_error(options.on_error) or "allow",
     ipv6_prefix = options.ipv6_prefix or 64,
     headers = limit_of.checked_form(options.headers) or "ietf",
@@ -73,18 +85,50 @@ function M.new(platform, options)
     denials = denials_of(platform, options),
     counters = { checks = 0, allowed = 0, denied = 0, remembered = 0, refused = 0, unavailable = {} },
     log_at = {}, -- by kind of line
+    said = { n = 0 }, -- what is said once
+    counting = {}, -- by policy and version: does it count denials?
   }, Limiter)
+  limiters[path] = self
 
   if not self.is_enabled then
-    platform.notice("ratelimitd: limits are switched off: every request passes without being asked for")
-  elseif service then
-    platform.notice(("ratelimitd: limits that are written here count %s (from %s)"):format(
-      service == "" and "without a service" or "for the service " .. service, service_from))
+    platform.warn(("ratelimitd: %s: limits are switched off: every request passes without being asked for"):format(
+      options.enabled == false and "enabled = false" or "RATELIMIT_ENABLED=0"))
+  elseif service or not platform.OWN_SERVICE then
+    self:say_service(service or "", service_from)
   else
     platform.notice("ratelimitd: limits that are written here count " .. platform.OWN_SERVICE)
   end
   return self
 end
+
+-- Once for each service.
+function Limiter:say_service(service, from)
+  local is_shared = SHARED_SERVICES[service]
+  self:say_once(is_shared and self.platform.warn or self.platform.notice, "service " .. service, function()
+    return ("ratelimitd: limits that are written here count %s%s%s"):format(
+      service == "" and "without a service" or "for the service " .. service, from and " (from " .. from .. ")" or "",
+      is_shared and ": all who do so share their counters; write RATELIMIT_SERVICE, or service = in new" or "")
+  end)
+end
+
+-- TEXT is a function that gives the line.
+function Limiter:say_once(write, what, text)
+  local said = self.said
+  if said[what] or said.n >= PLACES_MAX then return end
+  said[what], said.n = true, said.n + 1
+  write(text())
+end
+
+-- For a wait that may be longer than a timer of the platform takes.
+function M.sleep_in_pieces(seconds, sleep)
+  while seconds > 0 do
+    sleep(math.min(seconds, SLEEP_MAX_S))
+    seconds = seconds - SLEEP_MAX_S
+  end
+end
+
+M.NOT_LIMITED = limit_of.NOT_LIMITED
+local unpack = table.unpack or unpack -- luacheck: ignore
 
 function M.shorten(key, request)
   if #key <= KEY_BYTES_MAX then return key end
@@ -101,54 +145,143 @@ function Limiter:part(word, request)
   return address
 end
 
--- The key of a limit for this request, under a policy of its own or not; nil: do not limit it.
-function Limiter:key_of(limit, is_inline, request)
+-- Parts of a key in one text; nil: one of them is nil or empty. They are arguments, because a list cannot show a nil at its end.
+function M.composite(...)
+  local parts = { ... }
+  for i = 1, select("#", ...) do
+    if parts[i] == nil or parts[i] == "" then return nil end
+  end
+  return http.join(parts)
+end
+
+-- A list of parts that a function gave; nil: it has none, an empty one, or a hole.
+local function joined(parts)
+  local n = 0
+  for _ in pairs(parts) do n = n + 1 end
+  if n == 0 or n ~= #parts then return nil end
+  return M.composite(unpack(parts, 1, n))
+end
+
+-- The key of a limit for this request as its author means it; NOT_LIMITED; nil: it has none.
+function Limiter:key_of(limit, request)
   local key
   if type(limit.key) == "function" then
     key = limit.key(request)
-    if key == nil then return nil end
-    if type(key) == "table" then key = http.join(key) end
-  else
-    local parts = {}
-    for word in (limit.key or "ip"):gmatch("[^|]+") do
-      local part = self:part(word, request)
-      if part == nil then return nil end
-      parts[#parts + 1] = part
-    end
-    key = #parts == 1 and parts[1] or http.join(parts)
+    if key == nil or key == "" or key == M.NOT_LIMITED then return key ~= "" and key or nil end
+    if type(key) == "table" then key = joined(key) end
+    if key ~= nil and type(key) ~= "string" then error(("ratelimitd: the key of a limit is a %s, not a text"):format(type(key)), 0) end
+    return key
   end
-  if type(key) ~= "string" then error(("ratelimitd: the key of a limit is a %s, not a text"):format(type(key)), 0) end
-  if key == "" then error("ratelimitd: the key of a limit is empty", 0) end
-  return M.shorten(is_inline and self:front_of(limit, request) .. key or key, request)
+
+  local parts = {}
+  for i, word in ipairs(limit_of.words_of(limit.key or "ip", self.platform.is_variable)) do
+    parts[i] = self:part(word, request)
+    if parts[i] == nil then return nil end
+  end
+  return #parts == 1 and parts[1] or http.join(parts)
 end
 
--- "SERVICE|ENDPOINT|": equal settings share their counters. Neither nginx nor HAProxy tells which place of the configuration runs.
-function Limiter:front_of(limit, request)
+-- The name in front of the keys of a limit that is written here. Neither nginx nor HAProxy tells which place of the configuration
+-- runs, so it is always written.
+local function endpoint_of(limit)
   local endpoint = limit.endpoint or limit.name
-  if not endpoint then
-    error('ratelimitd: a limit that is written here needs a name for its counters: endpoint = "export", or name = "export"', 0)
+  if endpoint then return endpoint end
+  error('ratelimitd: a limit that is written here needs a name for its counters: endpoint = "export", or name = "export"', 0)
+end
+
+-- "SERVICE|ENDPOINT|": equal settings share their counters.
+function Limiter:front_of(endpoint, request)
+  local service = self.service
+  if not service then
+    service = request:own_service() or ""
+    self:say_service(service)
   end
-  local service = self.service or request:own_service() or ""
   return http.join(service == "" and { endpoint } or { service, endpoint }) .. "|"
 end
 
--- What is asked for a request: members {policy, key, cost}, each policy and key once, and the limit of each member.
-function Limiter:members_of(limits, request)
-  local members, asked, seen = {}, {}, {}
+-- Where in the configuration a limit is asked: "rewrite_by_lua(nginx.conf:12):1".
+local function place()
+  local level = 2
+  while true do
+    local frame = debug.getinfo(level, "Sl")
+    if not frame then return "an unknown place" end
+    if frame.what ~= "C" and not frame.source:find("ratelimitd/%l+%.lua$") then
+      return ("%s:%d"):format(frame.short_src, frame.currentline)
+    end
+    level = level + 1
+  end
+end
+
+-- WHAT is "no key" or "no policy".
+function Limiter:say_nothing_given(what, limit)
+  local name = limit.endpoint or limit.name
+  local where = (name and name .. " at " or "") .. place()
+  self:say_once(self.platform.warn, what .. where, function()
+    return ("ratelimitd: %s for the limit of %s: %s (NOT_LIMITED switches a limit off)"):format(
+      what, where, limit.on_error == "allow" and "it is left out" or "such requests are answered 503")
+  end)
+end
+
+-- The same counter: it is charged once a request. What moves does not matter.
+function Limiter:id_of(policy, key)
+  if type(policy) == "table" and policy.id then
+    local moving = {}
+    for name, value in pairs(policy) do moving[name] = name ~= "limit" and value or nil end
+    policy = moving
+  end
+  return self.client.path .. "\n" .. msgpack.pack(policy) .. msgpack.pack(key)
+end
+
+-- The units that earlier places of this request have charged to a counter.
+local function charged_before(visit, id)
+  local units = 0
+  for _, one in ipairs(visit.asked) do
+    if one.id == id and not one.is_returned and one.decision and one.decision.allowed then units = units + one.cost end
+  end
+  return units
+end
+
+-- What is asked at this place of a request, as a visit has it, and the limit of each; nil: a limit has no key.
+function Limiter:questions_of(limits, request, visit)
+  local asked, limit_at, at, n_moving, lacks_key = {}, {}, {}, {}, false
   for _, limit in ipairs(limits) do
     limit_of.check(limit)
+    if type(limit.key) == "string" then limit_of.words_of(limit.key, self.platform.is_variable) end
     local is_asked = limit.enabled ~= false and not (limit.skip and limit.skip(request))
-    local policy = is_asked and limit_of.policy_of(limit, request) or nil
-    local key = policy and self:key_of(limit, type(policy) == "table", request)
+    local policy = M.NOT_LIMITED
+    if is_asked then policy = limit_of.policy_of(limit, request) end
+    local key = policy
+    if policy and policy ~= M.NOT_LIMITED then key = self:key_of(limit, request) end
 
-    local id = key and (#limits == 1 or msgpack.pack(policy) .. key)
-    if key and not seen[id] then
-      seen[id] = true
-      members[#members + 1] = msgpack.array { policy, key, limit_of.cost_of(limit, request) }
-      asked[#asked + 1] = limit
+    if not key then
+      self:say_nothing_given(policy and "no key" or "no policy", limit)
+      lacks_key = lacks_key or limit.on_error ~= "allow"
+    elseif key ~= M.NOT_LIMITED then
+      if type(policy) == "table" then
+        local endpoint = endpoint_of(limit)
+        if limit_of.is_moving(limit) then
+          n_moving[endpoint] = (n_moving[endpoint] or 0) + 1
+          limit_of.with_id(policy, endpoint, n_moving[endpoint], function(text) return request:sha256_hex(text) end)
+        end
+        key = self:front_of(endpoint, request) .. key
+      end
+      key = M.shorten(key, request)
+
+      local id, cost = self:id_of(policy, key), limit_of.cost_of(limit, request)
+      local before = charged_before(visit, id)
+      if at[id] then
+        local same = asked[at[id]]
+        same.cost = math.max(same.cost, cost - before)
+      elseif before == 0 or cost > before then -- of several costs the highest one counts
+        at[id] = #asked + 1
+        limit_at[#asked + 1] = limit
+        asked[#asked + 1] = {
+          id = id, policy = policy, key = key, cost = cost - before, socket = self.client.path, form = limit.headers or self.headers,
+        }
+      end
     end
   end
-  return members, asked
+  return not lacks_key and asked or nil, limit_at
 end
 
 -- One line of each KIND in ten seconds.
@@ -186,15 +319,14 @@ function Limiter:decide(method, members, timeout_s)
 
   local counters = self.counters
   counters.checks = counters.checks + 1
-  local question = self.denials and method .. msgpack.pack(msgpack.array(members))
   local asked_at_ms = self.platform.now() * 1000
-  local decision, failure = question and self.denials:find(question, asked_at_ms), nil
+  local decision, failure = self.denials and self.denials:find(method, members, asked_at_ms), nil
   if decision then
     counters.remembered = counters.remembered + 1
   else
     decision, failure = self:ask_daemon(method, members, timeout_s)
     if failure then return nil, failure end
-    if question then self.denials:keep(question, decision, asked_at_ms) end
+    if self.denials then self.denials:keep(method, members, decision, asked_at_ms) end
   end
 
   local verdict = decision.allowed and "allowed" or "denied"
@@ -207,9 +339,9 @@ function Limiter:decide(method, members, timeout_s)
 end
 
 -- Without an answer: does one of these limits deny?
-function Limiter:is_denied(failure, asked)
+function Limiter:is_denied(failure, limit_at)
   local is_denied = false
-  for _, limit in ipairs(asked) do
+  for _, limit in ipairs(limit_at) do
     local rule = limit.on_error or self.on_error
     if type(rule) == "function" then
       rule = rule(failure)
@@ -219,56 +351,143 @@ function Limiter:is_denied(failure, asked)
     end
     is_denied = is_denied or rule == "deny"
   end
+  self:report("unavailable", ("ratelimitd: no decision, %s: %s: %s"):format(
+    is_denied and "requests are answered 503" or "requests pass", failure.kind, failure.message))
   return is_denied
 end
 
-function Limiter:without_answer(failure, asked, accept)
-  local is_denied = self:is_denied(failure, asked)
-  self:report("unavailable", ("ratelimitd: no decision, %s: %s: %s"):format(
-    is_denied and "requests are answered 503" or "requests pass", failure.kind, failure.message))
-  if not is_denied then return { headers = {} } end
-  local status, headers, body = http.denial(nil, accept)
-  return { status = status, headers = headers, body = body }
+-- Does this policy count denied requests? The daemon lists it; what it said holds for that version of the policy.
+function Limiter:counts_denials(one)
+  if type(one.policy) == "table" then return one.policy.count_denied == true end
+  local version = ("%s@%s"):format(one.policy, tostring(one.decision.policy_version))
+  if self.counting[version] == nil then
+    local policies = self.client:policies()
+    if not policies then return false end
+    self.counting[version] = #M.counting_denials(policies, { [one.policy] = true }) > 0
+  end
+  return self.counting[version]
 end
 
--- The limit that denied: the first one, if the daemon denied for all of them.
-local function denying(decision, asked)
-  for i, member in ipairs(decision.members or {}) do
-    if not member.allowed then return asked[i] end
+-- What was charged to the counter of ONE, a member of a visit, goes back, if its policy can.
+function Limiter:refund(one, units)
+  if units == 0 or self:counts_denials(one) then return end
+  local decision, failure = self.client:refund(one.policy, one.key, units)
+  if self.denials then self.denials:forget(one.policy, one.key, self.platform.now() * 1000) end
+  if failure and failure.kind ~= "refused" then
+    local unavailable = self.counters.unavailable
+    unavailable[failure.kind] = (unavailable[failure.kind] or 0) + 1
+    self:report("refund", ("ratelimitd: an earlier limit of a denied request stays charged: %s: %s"):format(failure.kind, failure.message))
+  elseif failure and failure.code ~= "UNSUPPORTED" then -- of a policy that has no units to give back
+    error("ratelimitd: " .. failure.message, 0)
+  elseif decision and decision.of then
+    decisions.put_names(decision, { { one.policy } })
+    one.decision = decision
   end
-  return asked[1]
 end
 
--- What a request gets under LIMITS (one, or a list of which all or none is charged): {headers} to go on, with headers for the
--- answer; {status, headers, body} to end it. `decision` is there where somebody decided, of several limits that which denied or
--- has least left; `delay_s` where the daemon asks to wait. A mistake in the configuration raises.
-function Limiter:judge(limits, request, accept)
-  if type(limits) == "string" then limits = { policy = limits } end
-  if #limits == 0 then limits = { limits } end
-  if not self.is_enabled or request:is_preflight() then return { headers = {} } end
-
-  local members, asked = self:members_of(limits, request)
-  if #members == 0 then return { headers = {} } end
-
-  local whole, failure = self:decide(#members == 1 and "check" or "check_all", members)
-  if failure and failure.kind == "refused" then error("ratelimitd: " .. failure.message, 0) end
-  if failure then return self:without_answer(failure, asked, accept) end
-
-  local form, decision, now_ms = {}, decisions.tightest(whole), os.time() * 1000
-  for i, limit in ipairs(asked) do form[i] = limit.headers or self.headers end
-  if whole.allowed then
-    local headers = http.headers(whole, form, self.reset, now_ms)
-    return { decision = decision, headers = headers, delay_s = whole.delay_ms / 1000 }
+-- A place refuses the request: earlier ones charge nothing either.
+local function give_back(visit)
+  for i, one in ipairs(visit.asked) do
+    local units, newest = 0, one
+    for j = i, #visit.asked do
+      local same = visit.asked[j]
+      if same.id == one.id and not same.is_returned then
+        local decision = same.decision
+        if decision and decision.allowed and decisions.is_counted(decision) then units = units + same.cost end
+        if decision then newest = same end
+        same.is_returned = true
+      end
+    end
+    if newest.decision then limiters[newest.socket]:refund(newest, units) end
   end
+end
 
-  local status, headers, body = http.denial(whole, accept, form, self.reset, now_ms)
-  local respond = denying(whole, asked).respond
+-- The newest decision about each counter of a visit, and the form of its fields; of those with one name the tightest.
+local function shown(visit)
+  local newest = {}
+  for _, one in ipairs(visit.asked) do
+    if one.decision then newest[one.id] = one end
+  end
+  local found, forms, at = {}, {}, {}
+  for _, one in ipairs(visit.asked) do
+    local decision = one.decision
+    if newest[one.id] == one then
+      local i = decision.of and at[decision.of] or #found + 1
+      if not found[i] or decisions.is_tighter(decision, found[i]) then found[i], forms[i] = decision, one.form end
+      if decision.of then at[decision.of] = i end
+    end
+  end
+  return found, forms
+end
+
+-- FIRST as one decision about all MEMBERS.
+local function as_one(first, members)
+  local whole = {}
+  for name, value in pairs(first) do whole[name] = value end
+  whole.members = members
+  return whole
+end
+
+-- What a request gets that goes on.
+function Limiter:go_on(visit, delay_ms)
+  local found, forms = shown(visit)
+  local tightest
+  for _, one in ipairs(found) do
+    if not tightest or decisions.is_tighter(one, tightest) then tightest = one end
+  end
+  visit.decision = tightest
+  local headers = tightest and http.headers(as_one(tightest, found), forms, self.reset, os.time() * 1000) or {}
+  return { decision = tightest, headers = headers, delay_s = (delay_ms or 0) / 1000 }
+end
+
+-- What a request gets that ends here: 429, or 503 without a DECISION.
+function Limiter:refuse(visit, accept, decision, respond)
+  local found, forms = shown(visit)
+  visit.decision = decision or visit.decision
+  local now_ms = os.time() * 1000
+  local status, headers, body = http.denial(decision and as_one(decision, found), accept, forms, self.reset, now_ms)
+  if not decision and found[1] then
+    for i, field in ipairs(http.headers(as_one(found[1], found), forms, self.reset, now_ms)) do table.insert(headers, i, field) end
+  end
   if respond then table.remove(headers) end -- the Content-Type, of the body that is not used
   return { decision = decision, status = status, headers = headers, body = body, respond = respond }
 end
 
+-- What a request gets under LIMITS (one, or a list of which all or none is charged), at one place of its VISIT: {headers} to go on,
+-- with headers for the answer; {status, headers, body} to end it. `decision` is there where somebody decided, of several limits
+-- that which denied or has least left; `delay_s` where the daemon asks to wait. A mistake in the configuration raises.
+function Limiter:judge(limits, request, accept, visit)
+  if type(limits) == "string" then limits = { policy = limits } end
+  if #limits == 0 then limits = { limits } end
+  if not self.is_enabled then return { headers = {} } end
+
+  local asked, limit_at = self:questions_of(limits, request, visit)
+  if not asked then
+    give_back(visit)
+    return self:refuse(visit, accept)
+  end
+  if #asked == 0 then return self:go_on(visit) end
+
+  local members = {}
+  for i, one in ipairs(asked) do members[i] = msgpack.array { one.policy, one.key, one.cost } end
+  local whole, failure = self:decide(#members == 1 and "check" or "check_all", members)
+  if failure and failure.kind == "refused" then error("ratelimitd: " .. failure.message, 0) end
+  local is_refused
+  if failure then is_refused = self:is_denied(failure, limit_at) else is_refused = not whole.allowed end
+  if is_refused then give_back(visit) end
+
+  local denying = 1
+  for i, one in ipairs(asked) do
+    one.decision, one.is_returned = whole and (whole.members and whole.members[i] or whole), is_refused
+    if is_refused and whole and whole.members and not one.decision.allowed and asked[denying].decision.allowed then denying = i end
+    visit.asked[#visit.asked + 1] = one
+  end
+  if not is_refused then return self:go_on(visit, whole and whole.delay_ms) end
+  return self:refuse(visit, accept, whole, whole and limit_at[denying].respond)
+end
+
 -- The policies among NAMES that count denials, which a remembered denial does not reach.
-local function counting_denials(policies, is_wanted)
+function M.counting_denials(policies, is_wanted)
   local found = {}
   for _, policy in ipairs(policies) do
     for _, limit in ipairs(is_wanted[policy.name] and policy.limits or {}) do
@@ -285,7 +504,7 @@ end
 -- missing is logged as an error. Returns the missing names, or nil and a failure.
 function Limiter:verify(names, inline)
   if not self.is_enabled then return {} end
-  local policies, failure = self.client:call("policies", {})
+  local policies, failure = self.client:policies()
   if not failure and inline then
     _, failure = self.client:check("check", { { limit_of.parse_limit("1/s"), "verify", 0 } })
   end
@@ -304,7 +523,7 @@ function Limiter:verify(names, inline)
     end
   end
 
-  local counting = self.denials and counting_denials(policies, wanted) or {}
+  local counting = self.denials and M.counting_denials(policies, wanted) or {}
   if #counting > 0 then
     self.platform.log("ratelimitd: denials are remembered, so these policies with count_denied do not count them: "
       .. table.concat(counting, ", "))

@@ -1,7 +1,7 @@
 -- ratelimitd.nginx: the limiter in nginx with its Lua module, and in OpenResty.
 --
 --   init_by_lua_block { limiter = require("ratelimitd").new() }
---   location /api/ { access_by_lua_block { limiter:limit{ policy = "web" } } proxy_pass http://app; }
+--   location /api/ { rewrite_by_lua_block { limiter:limit{ policy = "web" } } proxy_pass http://app; }
 
 local limiter = require "ratelimitd.limiter"
 
@@ -15,7 +15,9 @@ function platform.now()
 end
 
 function platform.log(text) ngx.log(ngx.ERR, text) end
+function platform.warn(text) ngx.log(ngx.WARN, text) end
 function platform.notice(text) ngx.log(ngx.NOTICE, text) end
+function platform.is_variable(name) return name:find("^[%w_]+$") ~= nil end
 
 function platform.shared_dict(name)
   return ngx.shared[name] or error(("ratelimitd: there is no lua_shared_dict %s"):format(name), 0)
@@ -40,7 +42,7 @@ function platform.connect(path, timeout_s, pool)
   return connection
 end
 
--- What a word of a key stands for. Any other word is a variable of nginx: "remote_user", "http_x_tenant", "arg_user".
+-- What a word of a key stands for. "var:NAME" is any variable of nginx: "var:remote_user", "var:arg_user".
 local VARIABLES = { ip = "remote_addr", uri = "uri", host = "host", method = "request_method" }
 
 local request = {}
@@ -54,15 +56,16 @@ local function header(name)
 end
 
 function request:value(word)
-  local name = word:match("^header:(.+)$")
+  local kind, name = word:match("^(%a+):(.+)$")
   local value
-  if name then value = header(name) else value = ngx.var[VARIABLES[word] or word] end
+  if kind == "header" then value = header(name) else value = ngx.var[name or VARIABLES[word]] end
   if value == "" then return nil end
   return value
 end
 
 -- For the functions of a limit: the same, and "ip" as in a key.
 function request:part(word) return self.limiter:part(word, self) end
+function request.composite(_, ...) return limiter.composite(...) end
 
 function request:own_service() return ngx.var.server_name end
 
@@ -79,29 +82,44 @@ function request:sha256_hex(text)
 end
 
 function request:is_preflight()
-  return ngx.req.get_method() == "OPTIONS" and ngx.var.http_access_control_request_method ~= nil
+  local variable = ngx.var
+  return ngx.req.get_method() == "OPTIONS" and variable.http_origin ~= nil and variable.http_access_control_request_method ~= nil
 end
 
 local Limiter = setmetatable({}, { __index = limiter.Limiter })
 Limiter.__index = Limiter
 
--- A list that is there already, from another limiter of this request, goes on.
-local LISTS = { ["RateLimit"] = true, ["RateLimit-Policy"] = true }
+-- The visits of this worker, by connection and its request number: ngx.ctx is emptied when a request is redirected inside the
+-- server. What ngx.ctx had stays until the end of the request, so nothing else holds a visit, and it goes with its request.
+local visits = setmetatable({}, { __mode = "v" })
 
-local function set_headers(fields)
-  local replacing = ngx.ctx.ratelimit_fields or {}
-  ngx.ctx.ratelimit_fields = replacing
-  for _, field in ipairs(fields) do
-    local name, value = field[1], field[2]
-    local earlier = LISTS[name] and ngx.header[name]
-    ngx.header[name] = earlier and earlier .. ", " .. value or value
-    if not LISTS[name] and name ~= "Content-Type" then replacing[name] = value end
-  end
+-- A subrequest has one of its own.
+local function visit_here()
+  local context = ngx.ctx
+  if context.ratelimit_visit then return context.ratelimit_visit end
+  local id = not ngx.is_subrequest and ngx.var.connection .. " " .. ngx.var.connection_requests
+  local visit = id and visits[id] or { asked = {}, fields = {}, lists = {} }
+  if id then visits[id] = visit end
+  context.ratelimit_visit = visit
+  return visit
 end
 
--- In header_filter_by_lua: Retry-After and the X-RateLimit fields of a limit replace those that the application has set.
-function Limiter:header_filter()
-  for name, value in pairs(ngx.ctx.ratelimit_fields or {}) do ngx.header[name] = value end
+-- Lists, which go on with what somebody else has put there.
+local LISTS = { ["RateLimit"] = true, ["RateLimit-Policy"] = true }
+
+local function set_headers(visit, fields)
+  for _, field in ipairs(fields) do
+    local name, value = field[1], field[2]
+    if LISTS[name] then
+      if visit.lists[name] == nil then visit.lists[name] = ngx.header[name] or "" end
+      local others = visit.lists[name]
+      if type(others) == "table" then others = table.concat(others, ", ") end
+      ngx.header[name] = others ~= "" and others .. ", " .. value or value
+    else
+      ngx.header[name] = value
+      if name ~= "Content-Type" then visit.fields[name] = value end
+    end
+  end
 end
 
 -- The variables that a configuration may declare, for its log or for the application: set $ratelimit_remaining "";
@@ -112,35 +130,61 @@ local function set_variable(name, value) ngx.var[name] = value end
 local function text_of(value) return value == nil and "" or tostring(value) end
 
 -- Of several limits of a request, the one that denied or has least left.
-local function show_decision(decision)
-  local earlier = ngx.ctx.ratelimit
-  if earlier and decision.allowed and earlier.remaining <= decision.remaining then return end
+local function show_decision(visit)
+  local decision = visit.decision
+  if not decision then return end
   ngx.ctx.ratelimit = decision
   for _, field in ipairs(DECISION_VARIABLES) do
     pcall(set_variable, "ratelimit_" .. field, text_of(decision[field])) -- raises where it is not declared
   end
 end
 
--- Limit the present request, in access_by_lua: LIMITS is one limit, or a list of limits that are charged together or not at
--- all. Returns the decision (nil where no decision was made) when the request goes on; ends it otherwise.
-function Limiter:limit(limits)
-  local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({ limiter = self }, request), ngx.var.http_accept)
+-- The decision about the present request, nil where none was made; also after a redirect inside the server, unlike ngx.ctx.ratelimit.
+function Limiter:decision() return visit_here().decision end
+
+-- In header_filter_by_lua: Retry-After and the X-RateLimit fields of a limit replace those that the application has set. After a
+-- redirect inside the server, the variables have the decision again.
+function Limiter:header_filter()
+  local visit = visit_here()
+  for name, value in pairs(visit.fields) do ngx.header[name] = value end
+  show_decision(visit)
+end
+
+local function sleep(seconds) ngx.sleep(seconds) end
+
+-- Ends a request that LIMITS refuse. Returns the decision (nil where no decision was made) when it goes on.
+local function enforce(self, limits)
+  local visit = visit_here()
+  local is_judged, outcome = pcall(self.judge, self, limits, setmetatable({ limiter = self }, request), ngx.var.http_accept, visit)
   if not is_judged then
     self:report_mistake(outcome)
     return ngx.exit(500)
   end
 
-  if outcome.decision then show_decision(outcome.decision) end
-  set_headers(outcome.headers)
-  if outcome.respond then return outcome.respond(outcome.decision) end
+  show_decision(visit)
+  set_headers(visit, outcome.headers)
+  if outcome.respond then
+    outcome.respond(outcome.decision)
+    return ngx.exit(ngx.headers_sent and ngx.HTTP_OK or outcome.status) -- whatever it has done, the request does not go on
+  end
   if outcome.status then
     ngx.status = outcome.status
     ngx.header["Content-Length"] = #outcome.body
     ngx.print(outcome.body)
     return ngx.exit(outcome.status)
   end
-  if outcome.delay_s and outcome.delay_s > 0 then ngx.sleep(outcome.delay_s) end
+  if outcome.delay_s then limiter.sleep_in_pieces(outcome.delay_s, sleep) end
   return outcome.decision
+end
+
+-- Limit the present request, in rewrite_by_lua: LIMITS is one limit, or a list of limits that are charged together or not at
+-- all. Returns the decision (nil where no decision was made) when the request goes on; ends it otherwise.
+--
+-- In access_by_lua it never returns: a block that ends by itself would grant access under `satisfy any`, without a password.
+function Limiter:limit(limits)
+  local decision = enforce(self, limits)
+  if ngx.get_phase() == "access" then return ngx.exit(ngx.DECLINED) end
+  return decision
 end
 
 -- In init_worker_by_lua: log the policies that the daemon does not have.
@@ -148,7 +192,11 @@ function Limiter:verify(names, inline)
   ngx.timer.at(0, function() limiter.Limiter.verify(self, names, inline) end)
 end
 
-local M = { request = request }
+local M = { request = request, NOT_LIMITED = limiter.NOT_LIMITED }
+
+-- For `skip`: true for the preflights of browsers.
+function M.is_preflight(one) return one:is_preflight() end
+Limiter.is_preflight = M.is_preflight
 
 function M.new(options) return setmetatable(limiter.new(platform, options), Limiter) end
 

@@ -15,7 +15,7 @@ Fake.__index = Fake
 -- From now on LIMITER asks the fake. It allows everything until the test changes that, and keeps in `calls` what it was
 -- asked: {method, policy, key, cost}. nginx has one fake in each worker.
 function M.fake(limiter)
-  local fake = setmetatable({ calls = {} }, Fake)
+  local fake = setmetatable({ calls = {}, path = limiter.client.path }, Fake)
   fake:allow_all()
   limiter.client = fake
   limiter.verify = function() return {} end -- it has every policy
@@ -66,6 +66,15 @@ function Fake:check(method, members)
   decision.members = answers
   return decision
 end
+
+function Fake:refund(policy, key, units)
+  if self.failure then return nil, self.failure end
+  local decision = self:decide_one("refund", policy, key, units)
+  decision.allowed, decision.refunded = true, units
+  return decision
+end
+
+function Fake:policies() return {} end
 
 local Daemon = {}
 Daemon.__index = Daemon

@@ -41,8 +41,9 @@ def test_several_limits_and_parts_of_keys(haproxy):
     assert gateway.get("/", X_Tenant="acme")[1]["ratelimit"] == '"web";r=2;t=60, "tenant";r=1;t=60'
     assert gateway.get("/", X_Tenant="acme")[0] == 200
     assert gateway.get("/", X_Tenant="acme")[0] == 429
-    assert gateway.get("/")[1]["ratelimit"] == '"web";r=0;t=60'
-    assert gateway.get("/other")[1]["ratelimit"] == '"web";r=2;t=60'
+    status, headers, body = gateway.get("/")
+    assert (status, json.loads(body)["status"], "ratelimit" in headers) == (503, 503, False), "no tenant: no key"
+    assert gateway.get("/other", X_Tenant="other")[1]["ratelimit"] == '"web";r=2;t=60, "tenant";r=1;t=60'
 
 
 def test_two_lines_of_a_header_are_one_key(haproxy):
@@ -51,7 +52,7 @@ def test_two_lines_of_a_header_are_one_key(haproxy):
     assert [gateway.get("/", lines=lines)[0] for _ in range(3)] == [200, 200, 429]
     assert gateway.get("/", X_Tenant="a, b")[0] == 429, "the lines are joined by a comma"
     assert gateway.get("/", X_Tenant="b")[0] == 200
-    assert "ratelimit" not in gateway.get("/", lines=[("X-Tenant", "")])[1], "an empty header is as a missing one"
+    assert gateway.get("/", lines=[("X-Tenant", "")])[0] == 503, "an empty header is as a missing one"
 
 
 def test_a_key_from_a_variable_and_from_a_function(haproxy):
@@ -60,7 +61,7 @@ def test_a_key_from_a_variable_and_from_a_function(haproxy):
     gateway = haproxy(limited('{ policy = "login", key = "var:txn.user" }'), frontend)
     assert [gateway.get("/?user=a")[0] for _ in range(3)] == [200, 200, 429]
     assert gateway.get("/?user=b")[0] == 200
-    assert "ratelimit" not in gateway.get("/")[1], "no key: not limited"
+    assert gateway.get("/")[0] == 503, "no key"
 
 
 def test_services_have_counters_of_their_own(haproxy):
@@ -101,15 +102,24 @@ def test_a_limit_written_at_the_endpoint_and_a_long_key(haproxy):
     assert gateway.get("/", X_User=long + "b")[0] == 200
 
 
-def test_a_preflight_is_not_limited(haproxy):
+def test_a_forged_preflight_is_counted(haproxy):
     gateway = haproxy(limited('{ policy = "login" }'), FRONTEND)
+    asked = [gateway.get("/", method="OPTIONS", Origin="https://a", Access_Control_Request_Method="GET")[0] for _ in range(3)]
+    assert asked == [200, 200, 429]
+
+
+def test_is_preflight_leaves_preflights_alone(haproxy):
+    gateway = haproxy(limited('{ policy = "login", skip = require("ratelimitd").is_preflight }'), FRONTEND)
     for _ in range(3):
-        assert "ratelimit" not in gateway.get("/", method="OPTIONS", Access_Control_Request_Method="GET")[1]
-    assert gateway.get("/", method="OPTIONS")[1]["ratelimit"] == '"login";r=1;t=60'
+        assert "ratelimit" not in gateway.get("/", method="OPTIONS", Origin="https://a", Access_Control_Request_Method="GET")[1]
+    assert gateway.get("/", method="OPTIONS", Access_Control_Request_Method="GET")[1]["ratelimit"] == '"login";r=1;t=60'
 
 
 @pytest.mark.parametrize("limit, message", [('{ policy = "wbe" }', "UNKNOWN_POLICY"),
-                                            ('{ policy = "web", key = "nonsense" }', 'no part of a key is called "nonsense"'),
+                                            ('{ policy = "web", key = "nonsense" }', '"nonsense" is no part of a key'),
+                                            ('{ policy = "web", key = "ip | uri" }', '"ip " is no part of a key'),
+                                            ('{ policy = "web", key = "var:txm.user" }', '"var:txm.user" is no part of a key'),
+                                            ('{ policy = "web", cost = 4, respond = function() end }', "respond gave no reply"),
                                             ('{ policy = "web", costs = 2 }', 'does not know the option "costs"')])
 def test_a_mistake_is_500_and_explained(haproxy, limit, message):
     gateway = haproxy(limited(limit), FRONTEND)

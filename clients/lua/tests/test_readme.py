@@ -49,14 +49,14 @@ def test_a_limit_by_the_request_and_the_decision_in_the_handler_of_nginx(nginx):
 
 def test_the_decision_in_a_variable_of_nginx(nginx):
     limited = """location / {
-        access_by_lua_block { limiter:limit{ policy = "web" } }
+        rewrite_by_lua_block { limiter:limit{ policy = "web" } }
         content_by_lua_block { ngx.say(ngx.var.ratelimit_remaining) } }"""
     assert nginx(server(blocks("nginx")[2] + limited)).get("/")[2] == "99\n"
 
 
 def test_fields_of_an_application_behind_nginx(nginx):
     limited = """location / {
-        access_by_lua_block { limiter:limit{ policy = "login", headers = "legacy" } } proxy_pass http://app; }"""
+        rewrite_by_lua_block { limiter:limit{ policy = "login", headers = "legacy" } } proxy_pass http://app; }"""
     assert nginx(blocks("nginx")[3] + server(limited)).get("/own")[1]["x-ratelimit-limit"] == "5"
 
 
@@ -81,7 +81,7 @@ def test_nginx_with_a_fake(nginx):
     gateway = nginx(blocks("nginx")[4] + site[site.index("server {"):].replace("listen 80", "listen 127.0.0.1:PORT"))
     status, headers, _ = gateway.get("/login")
     assert (status, headers["retry-after"], headers["ratelimit"]) == (429, "3", '"login";r=0;t=3')
-    assert [gateway.get(path)[0] for path in ("/api/x", "/export", "/tenant/")] == [200] * 3
+    assert [gateway.get(path, X_Tenant="acme")[0] for path in ("/api/x", "/export", "/tenant/")] == [200] * 3
 
 
 def test_haproxy_with_a_daemon_and_its_clock(haproxy, monkeypatch):

@@ -110,7 +110,7 @@ local COMMANDS = {
     local limit = options_of(c.limit)
     limit.endpoint, limit.key = c.endpoint, function() return c.key end
     c.service = c.service or ""
-    return { key = new(c):members_of({ limit }, nginx.request)[1][2] }
+    return { key = new(c):questions_of({ limit }, nginx.request, { asked = {} })[1].key }
   end,
   service_name = function(c)
     return { service = limiter.service_of(c.option, function(variable) return c.env[variable] end) or c.own or "" }

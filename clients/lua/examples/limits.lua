@@ -1,8 +1,11 @@
 -- The limits of haproxy.cfg.
 
-local limiter = require("ratelimitd").new{ timeout = tonumber(os.getenv("TIMEOUT_MS")) }
+limiter = require("ratelimitd").new{ timeout = tonumber(os.getenv("TIMEOUT_MS")) }
 
-local function parameter(name) return function(request) return request.txn.f:url_param(name) end end
+local function tenant(request)
+  local name = request.txn.sf:req_hdr("x-tenant")
+  return name ~= "" and name or limiter.NOT_LIMITED
+end
 local function cost(request) return tonumber(request.txn.f:url_param("n")) end
 local function is_gold(request) return request.txn.sf:req_hdr("x-plan") == "gold" end
 
@@ -16,7 +19,7 @@ local LIMITS = {
   limit_ok = { policy = "web" },
   limit_down = { policy = "web", on_error = "deny" },
   limit_inline = { limit = 2, window = "5s", endpoint = "GET /inline" },
-  limit_two = { { policy = "web" }, { policy = "tenant", key = "header:X-Tenant" } },
+  limit_two = { { policy = "web" }, { policy = "tenant", key = tenant } },
   limit_cost = { policy = "budget", cost = cost },
   limit_skip = { policy = "login", skip = function(request) return request.txn.sf:req_hdr("x-probe") == "yes" end },
   limit_login = {
@@ -28,7 +31,12 @@ local LIMITS = {
     limit = function(request) return is_gold(request) and 3 or 1 end,
     window = function(request) return is_gold(request) and "30s" or "60s" end,
   },
-  limit_choose = { policy = parameter("policy") },
+  limit_choose = {
+    policy = function(request)
+      local policy = request.txn.f:url_param("policy")
+      return policy == "free" and limiter.NOT_LIMITED or policy
+    end,
+  },
   limit_own = {
     policy = "budget", headers = "both", cost = cost,
     respond = function(txn)

@@ -50,14 +50,14 @@ $app->singleton(ExceptionHandler::class, get_class(new class ($app) extends Hand
 }));
 Facade::setFacadeApplication($app);
 $app->singleton(Client::class, static fn () => new Client(timeout: (int) (getenv('TIMEOUT_MS') ?: 250) / 1000));
-$app->register(ServiceProvider::class); // Composer's package discovery does this
+getenv('MISTAKE') === 'misplaced' || $app->register(ServiceProvider::class); // Composer's package discovery does this
 $app->boot();
 
 // ---- App\Providers\AppServiceProvider::boot()
 
 $number = static fn (Request $request) => max(0, (int) $request->query('n', 1));
 $isGold = static fn (Request $request) => $request->header('X-Plan') === 'gold';
-RateLimit::for('two', 'web', new Limit('tenant', key: static fn (Request $request) => $request->header('X-Tenant')));
+RateLimit::for('two', 'web', new Limit('tenant', key: static fn (Request $request) => $request->header('X-Tenant') ?? Limit::NOT_LIMITED));
 RateLimit::for('logins', new Limit(
     'login',
     key: Key::composite(Key::field('user'), Key::ip()),
@@ -74,7 +74,9 @@ RateLimit::for('by-plan', new Limit(
     window: static fn (Request $request) => $isGold($request) ? '30s' : '60s',
     name: 'plan',
 ));
-RateLimit::for('chosen', new Limit(static fn (Request $request) => $request->query('policy')));
+RateLimit::for('chosen', new Limit(
+    static fn (Request $request) => $request->query('policy') === 'free' ? Limit::NOT_LIMITED : $request->query('policy'),
+));
 RateLimit::for('guesses', new Limit('2/m', name: 'guess', chargeWhen: static fn ($response) => $response->getStatusCode() === 403));
 RateLimit::for('own-answer', new Limit(
     'budget',
@@ -113,6 +115,8 @@ Route::get('/left', static function (Request $request) {
 Route::get('/guess', static fn (Request $request) => $request->query('right') === 'yes' ? text("right\n") : text("wrong\n", 403))
     ->middleware('ratelimitd:guesses');
 Route::get('/own', static fn () => text("own\n", 200, ['X-RateLimit-Limit' => '99']))->middleware('ratelimitd:own-answer');
+
+require __DIR__ . '/attacks_laravel.php';
 
 Route::any('{path}', static fn () => text("no such page\n", 404))->where('path', '.*');
 

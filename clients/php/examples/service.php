@@ -59,7 +59,7 @@ $routes = [
     ],
     'GET /inline' => [['2/5s'], static fn () => text(200, "inline\n")],
     'GET /two' => [
-        ['web', new Limit('tenant', key: static fn ($request) => $request->getHeader('X-Tenant')[0] ?? null)],
+        ['web', new Limit('tenant', key: static fn ($request) => $request->getHeader('X-Tenant')[0] ?? Limit::NOT_LIMITED)],
         static fn () => text(200, "two\n"),
     ],
     'GET /slow' => [[new Limit('slow', slot: true)], static function ($request) {
@@ -82,7 +82,10 @@ $routes = [
         static fn () => text(200, "plan\n"),
     ],
     'GET /choose' => [
-        [new Limit(static fn ($request) => $request->getQueryParams()['policy'] ?? null)],
+        [new Limit(static function ($request) {
+            $policy = $request->getQueryParams()['policy'] ?? null;
+            return $policy === 'free' ? Limit::NOT_LIMITED : $policy;
+        })],
         static fn () => text(200, "choose\n"),
     ],
     'GET /left' => [['web'], static function ($request) {
@@ -111,6 +114,7 @@ $route = ($method === 'HEAD' ? 'GET' : $method) . ' ' . $request->getUri()->getP
 [$limits, $work] = $routes[$route] ?? [[], null];
 $response = match (true) {
     $work !== null => (new Middleware($limiter, $limits, endpoint: $route))->process($request, new Handler($work)),
+    str_starts_with($request->getUri()->getPath(), '/attack/') => (require __DIR__ . '/attacks_psr15.php')($limiter, $request),
     default => text(404, "not found\n"),
 };
 

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Ratelimitd;
 
-/** What became of a request. @internal for the middlewares */
+/** What became of a request at one place. @internal for the middlewares */
 final class Admission
 {
     /** @var list<Asked> in the order of the limits */
@@ -14,42 +14,16 @@ final class Admission
     public ?Decision $denial = null;
     /** no decision was made, and a limit denies then */
     public bool $isUnavailable = false;
+    /** a limit got no key, or no policy, and does not let such requests through */
+    public bool $lacksKey = false;
 
-    public function __construct(private readonly Limiter $limiter)
+    public function __construct(public readonly Limiter $limiter)
     {
     }
 
     public function isRefused(): bool
     {
-        return $this->denied !== null || $this->isUnavailable;
-    }
-
-    /** For the handler: of several limits the one that has least left; null if no decision was made. */
-    public function decision(?Decision $earlier = null): ?Decision
-    {
-        $found = $earlier;
-        foreach ($this->asked as $asked) {
-            if ($asked->decision !== null && ($found === null || $asked->decision->remaining < $found->remaining)) {
-                $found = $asked->decision;
-            }
-        }
-        return $found;
-    }
-
-    /** @return list<array{string, string}> the header fields about the limits */
-    public function fields(): array
-    {
-        $fields = [];
-        foreach (['ietf', 'legacy'] as $form) {
-            $shown = [];
-            foreach ($this->asked as $asked) {
-                if ($asked->decision !== null && in_array($asked->limit->headers ?? $this->limiter->headers, [$form, 'both'], true)) {
-                    $shown[] = $asked->decision;
-                }
-            }
-            array_push($fields, ...Http::headers($shown, $form, $this->limiter->reset));
-        }
-        return $this->isRefused() ? [...$fields, ...Http::retryAfter($this->denial)] : $fields;
+        return $this->denied !== null || $this->isUnavailable || $this->lacksKey;
     }
 
     /** @return array{int, string, string} status, Content-Type and body of the answer to a refused request */
@@ -86,16 +60,28 @@ final class Admission
         }
     }
 
-    private function settleOne(Asked $asked, mixed $isMeant): void
+    private function settleOne(Asked $asked, mixed $given): void
     {
-        $reservation = $asked->reservation;
-        if (!$isMeant) {
+        $units = $asked->isCertain ? $asked->cost : Limit::units($given, $asked->cost);
+        if ($units === 0) {
             $this->giveBack($asked);
-        } elseif ($reservation !== null) {
-            $asked->reservation = null;
-            $this->limiter->quietly(static fn () => $reservation->settle($asked->cost));
+            return;
         }
-        $asked->isCharged = false;
+        [$reservation, $asked->reservation, $asked->isCharged] = [$asked->reservation, null, false];
+        $more = $units - $asked->cost;
+        $this->limiter->quietly(function () use ($reservation, $asked, $units, $more): void {
+            $client = $this->limiter->client;
+            if ($reservation !== null) {
+                $charged = $reservation->settle($units)->charged;
+            } elseif ($more < 0) {
+                $client->refund($asked->policy, $asked->key, -$more);
+            } elseif ($more > 0) {
+                $charged = $client->check($asked->policy, $asked->key, atMost: $more)->granted;
+            }
+            if ($more > 0 && $charged < $more) {
+                $this->limiter->sayUncharged($units);
+            }
+        });
     }
 
     /** The answer has ended, or there is none: give back what is held. */

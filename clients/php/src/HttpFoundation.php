@@ -12,10 +12,19 @@ final class HttpFoundation
 {
     public const ATTRIBUTE = 'ratelimit';
 
-    /** The handler finds the decision in the attributes of the request; null: no decision was made. */
-    public static function tell(Request $request, Admission $admission): void
+    /** A request that is handed on inside the server, with its attributes, is the same visit. */
+    public static function visit(Request $request): Visit
     {
-        $request->attributes->set(self::ATTRIBUTE, $admission->decision($request->attributes->get(self::ATTRIBUTE)));
+        if (!$request->attributes->has(Visit::ATTRIBUTE)) {
+            $request->attributes->set(Visit::ATTRIBUTE, new Visit());
+        }
+        return $request->attributes->get(Visit::ATTRIBUTE);
+    }
+
+    /** The handler finds the decision in the attributes of the request; null: no decision was made. */
+    public static function tell(Request $request): void
+    {
+        $request->attributes->set(self::ATTRIBUTE, self::visit($request)->decision());
     }
 
     public static function refusal(Request $request, Admission $admission): Response
@@ -25,13 +34,14 @@ final class HttpFoundation
             [$status, $type, $body] = $admission->answer($request);
             $own = new Response($body, $status, ['Content-Type' => $type]);
         }
-        return self::withFields($own, $admission);
+        return self::withFields($own, $request);
     }
 
-    public static function withFields(Response $response, Admission $admission): Response
+    public static function withFields(Response $response, Request $request): Response
     {
-        foreach ($admission->fields() as [$name, $value]) {
-            $response->headers->set($name, Http::merged($name, (string) $response->headers->get($name), $value));
+        $visit = self::visit($request);
+        foreach ($visit->fields() as [$name, $value]) {
+            $response->headers->set($name, $visit->merged($name, (string) $response->headers->get($name), $value));
         }
         return $response;
     }

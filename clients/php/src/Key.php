@@ -44,23 +44,23 @@ final class Key
     }
 
     /**
-     * Several keys as one. If one of them is null, the request is not limited.
+     * Several keys as one. If one of them is null or empty, there is no key; if one is NOT_LIMITED, the request is not limited.
      *
-     * @param string|callable(object): ?string ...$parts texts, and functions of the request
-     * @return callable(object): ?string
+     * @param string|callable(object): (string|NotLimited|null) ...$parts texts, and functions of the request
+     * @return callable(object): (string|NotLimited|null)
      */
     public static function composite(string|callable ...$parts): callable
     {
-        return static function (object $request) use ($parts): ?string {
-            $texts = [];
-            foreach ($parts as $part) {
-                $text = is_string($part) ? $part : $part($request);
-                if ($text === null) {
-                    return null;
-                }
-                $texts[] = (string) $text;
+        if ($parts === [] || in_array('', $parts, true)) {
+            throw new \InvalidArgumentException('a part of a key is empty');
+        }
+        return static function (object $request) use ($parts): string|NotLimited|null {
+            $texts = array_map(static fn (mixed $part): mixed => is_string($part) ? $part : $part($request), array_values($parts));
+            if (in_array(Limit::NOT_LIMITED, $texts, true)) {
+                return Limit::NOT_LIMITED;
             }
-            return self::join(...$texts);
+            $texts = array_map(static fn (mixed $text): string => (string) $text, $texts);
+            return in_array('', $texts, true) ? null : self::join(...$texts);
         };
     }
 
@@ -101,9 +101,12 @@ final class Key
         return self::text($found, $prefix);
     }
 
-    /** The user, or the address if there is no user; the two never meet. */
+    /** The user, or the address if there is no user; the two never meet. An empty user is no key. */
     public static function user(?string $user, string $address): string
     {
+        if ($user === '') {
+            return '';
+        }
         return $user === null ? self::join('i', $address) : self::join('u', $user);
     }
 

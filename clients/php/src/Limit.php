@@ -7,6 +7,9 @@ namespace Ratelimitd;
 /** What one endpoint is limited by: a policy by name, or a limit of its own. What is wrong is refused when it is made. */
 final class Limit
 {
+    /** What a function for a key or a policy gives for a request that is not to be limited. */
+    public const NOT_LIMITED = NotLimited::NotLimited;
+
     private const UNITS = [
         'ms' => 'ms', 's' => 's', 'm' => 'm', 'h' => 'h', 'd' => 'd',
         'second' => 's', 'minute' => 'm', 'hour' => 'h', 'day' => 'd',
@@ -14,15 +17,18 @@ final class Limit
     private const UNIT = '(ms|[smhd]|(?:second|minute|hour|day)s?)';
     private const NAME = '/^[A-Za-z0-9._-]{1,64}$/D';
     private const OPTIONS = [
-        'policy', 'limit', 'window', 'name', 'key', 'cost', 'skip', 'onError', 'chargeWhen', 'slot', 'headers', 'respond',
+        'policy', 'limit', 'window', 'name', 'endpoint', 'key', 'cost', 'skip', 'onError', 'chargeWhen', 'slot', 'headers', 'respond',
         'enabled',
     ];
     /** the other settings of an inline policy, as in ratelimitd's configuration */
     private const SETTINGS = [
         'algorithm', 'limits', 'burst', 'start', 'phase', 'count_denied', 'lease', 'timezone', 'week_start', 'max_wait', 'slot_ttl', 'by',
         'key_format', 'deadline', 'on_failure', 'idempotency_window', 'debt', 'shadow', 'local_share', 'merge_back', 'on_change', 'unlimited',
-        'candidate', 'overrides',
+        'candidate', 'overrides', 'id',
     ];
+    /** settings that do not go with an id */
+    private const NO_ID_WITH = ['burst', 'max_wait', 'lease', 'on_change', 'merge_back', 'debt', 'candidate', 'id'];
+    private const ID_BYTES_MAX = 256;
 
     /** @var string|array<string, mixed>|null as it is sent; null: it depends on the request */
     public readonly string|array|null $policy;
@@ -32,20 +38,24 @@ final class Limit
 
     /**
      * @param mixed $policy the name of a policy, a limit such as "10/5s" or "5000/day", the settings of an inline policy, or a
-     *     function of the request that gives one of these; it gives null: do not limit
+     *     function of the request that gives one of these, or NOT_LIMITED; null is answered 503, as a missing key
      * @param mixed $limit instead: so many (a number, or a function of the request) ...
      * @param mixed $window ... in each of these ("5s" or "1 day", or a function of the request), from the first request on
      * @param ?string $name of a limit of its own: what header fields, bodies and logs call it
-     * @param ?callable $key of the request; it gives null: do not limit; default: the limiter's
+     * @param ?callable $key of the request; default: the limiter's. It gives a text or NOT_LIMITED; null and an empty text are no key:
+     *     the answer is 503, unless onError: 'allow' stands at this limit
      * @param int|callable $cost a number, or a function of the request
      * @param ?callable $skip of the request: true lets it through without asking
      * @param string|callable|null $onError 'allow', 'deny', or a function of the failure; default: the limiter's
-     * @param ?callable $chargeWhen of the answer and the request: false gives the cost back, to count only failed logins
+     * @param ?callable $chargeWhen of the answer and the request: false gives the cost back, to count only failed logins; a
+     *     number is charged in place of the cost
      * @param bool $slot the policy is a concurrency limit: hold a slot to the end of the request
      * @param ?string $headers ietf, legacy, both or none, for this limit; default: the limiter's
      * @param ?callable $respond of the request and the decision: the answer to a request that this limit denies; default: the
      *     limiter's
      * @param bool $enabled false: as if it were not there
+     * @param ?string $endpoint of a limit of its own: the name of the endpoint, in place of its route; with one name, endpoints share
+     *     their counters
      * @param mixed ...$settings other settings of an inline policy, such as algorithm: 'token_bucket', burst: 20
      */
     public function __construct(
@@ -62,6 +72,7 @@ final class Limit
         public readonly mixed $headers = null,
         public readonly mixed $respond = null,
         public readonly mixed $enabled = true,
+        public readonly mixed $endpoint = null,
         mixed ...$settings,
     ) {
         $this->given = $policy;
@@ -90,16 +101,31 @@ final class Limit
         return is_array($this->policy) || ($this->policy === null && !self::isFunction($this->given));
     }
 
-    /** @return string|array<string, mixed>|null the policy for this request; null: do not limit it */
-    public function policyFor(object $request): string|array|null
+    /** May its number be another one in the next request? */
+    public function isMoving(): bool
+    {
+        return self::isFunction($this->limit) || self::isFunction($this->given);
+    }
+
+    /** For `skip`: OPTIONS with Origin and Access-Control-Request-Method. Safe only where no handler answers OPTIONS. */
+    public static function isPreflight(object $request): bool
+    {
+        return $request->getMethod() === 'OPTIONS' && Requests::lines($request, 'Origin') !== []
+            && Requests::lines($request, 'Access-Control-Request-Method') !== [];
+    }
+
+    /** @return string|array<string, mixed>|NotLimited|null the policy for this request; null: its function gave none */
+    public function policyFor(object $request): string|array|NotLimited|null
     {
         if ($this->policy !== null) {
             return $this->policy;
         }
         $value = static fn (mixed $part): mixed => self::isFunction($part) ? $part($request) : $part;
         $policy = $value($this->given);
-        $isNone = self::isFunction($this->given) && $policy === null;
-        return $isNone ? null : $this->made($policy, $value($this->limit), $value($this->window));
+        if (self::isFunction($this->given) && in_array($policy, [null, '', self::NOT_LIMITED], true)) {
+            return $policy === self::NOT_LIMITED ? $policy : null;
+        }
+        return $this->made($policy, $value($this->limit), $value($this->window));
     }
 
     public function costFor(object $request): int
@@ -114,6 +140,40 @@ final class Limit
             throw new \InvalidArgumentException(self::shown($text) . ' is not a limit such as "10/5s", "100/minute" or "5000/day"');
         }
         return self::fixedWindow((int) $found[1], ($found[2] === '' ? '1' : $found[2]) . $found[3]);
+    }
+
+    /**
+     * Settings with the id that lets their limit move: the name of the endpoint; of its second such limit with #2.
+     *
+     * @param array<string, mixed> $settings
+     * @return array<string, mixed>
+     * @internal
+     */
+    public static function withId(array $settings, string $endpoint, int $number): array
+    {
+        if (!self::takesId($settings)) {
+            return $settings;
+        }
+        $id = $number === 1 ? $endpoint : "$endpoint#$number";
+        if (strlen($id) > self::ID_BYTES_MAX || preg_match('/[\x00-\x1f\x7f]/', $id)) {
+            $id = preg_replace('/[^ -~]/', '?', substr($id, 0, 64)) . '#' . hash('sha256', $id);
+        }
+        return $settings + ['id' => $id];
+    }
+
+    private static function takesId(array $settings): bool
+    {
+        $isLogOfDenials = ($settings['algorithm'] ?? null) === 'sliding_log' && ($settings['count_denied'] ?? false);
+        return ($settings['algorithm'] ?? null) !== 'leaky_bucket' && !$isLogOfDenials
+            && array_intersect_key($settings, array_flip(self::NO_ID_WITH)) === []
+            && !in_array(false, array_map(self::takesId(...), $settings['limits'] ?? []), true);
+    }
+
+    /** The units that chargeWhen gave, of a limit of this cost. @internal */
+    public static function units(mixed $given, int $cost): int
+    {
+        return is_int($given) || is_float($given)
+            ? self::whole('what chargeWhen gives', is_float($given) && floor($given) === $given ? (int) $given : $given) : ($given ? $cost : 0);
     }
 
     /** @internal */
@@ -175,6 +235,9 @@ final class Limit
             if (!is_bool($this->$name)) {
                 throw new \InvalidArgumentException("$name is true or false, not " . self::shown($this->$name));
             }
+        }
+        if ($this->endpoint !== null && (!is_string($this->endpoint) || $this->endpoint === '')) {
+            throw new \InvalidArgumentException('endpoint is a text, not ' . self::shown($this->endpoint));
         }
         self::checkForm($this->headers);
         self::checkRule($this->onError);

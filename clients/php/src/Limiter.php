@@ -7,13 +7,14 @@ namespace Ratelimitd;
 /**
  * What counts for all limits of an application, and how a request is admitted: the same for every middleware.
  *
- * All plain limits of a request are one check_all, so nothing is charged when one denies. Limits that hold something until
+ * All plain limits of one place are one check_all, so nothing is charged when one denies. Limits that hold something until
  * later come first, because they can be given back.
  */
 final class Limiter
 {
     private const LOG_EVERY_MS = 10_000;
     private const ONCE_MS = 86_400_000; // PHP-FPM has no start to write a line at: once a day
+    private const SHARED_SERVICES = ['', 'app', 'main', '__main__', 'Laravel', 'laravel/laravel', 'symfony/skeleton'];
 
     private readonly bool $isEnabled;
     /** @var array<string, string> services by the framework's name for the application */
@@ -51,8 +52,8 @@ final class Limiter
         }
         $isOff = getenv('RATELIMIT_ENABLED') === '0';
         $this->isEnabled = $enabled && !$isOff;
-        if ($isOff && Shared::isTime('said.disabled', self::ONCE_MS)) {
-            $this->write('RATELIMIT_ENABLED=0: no request is limited');
+        if (!$this->isEnabled && Shared::isTime('said.disabled', self::ONCE_MS)) {
+            $this->write(($isOff ? 'RATELIMIT_ENABLED=0' : 'enabled: false') . ': no request is limited');
         }
     }
 
@@ -70,23 +71,22 @@ final class Limiter
      * @param ?string $own the framework's name for the application
      * @internal for the middlewares
      */
-    public function admit(array $limits, object $request, ?string $endpoint, ?string $own = null): Admission
+    public function admit(array $limits, object $request, ?string $endpoint, Visit $visit, ?string $own = null): Admission
     {
         $admission = new Admission($this);
-        $isPreflight = $request->getMethod() === 'OPTIONS' && Requests::lines($request, 'Access-Control-Request-Method') !== [];
-        if (!$this->isEnabled || $isPreflight) {
+        if (!$this->isEnabled) {
             return $admission;
         }
         foreach ($limits as $limit) {
-            $asked = $this->asked($limit, $request, $endpoint, $own);
-            if ($asked !== null) { // each policy and key once
-                $admission->asked[Denials::same(Denials::frozen($asked->policy), $asked->key)] ??= $asked;
-            }
+            $admission->lacksKey || $this->prepare($limit, $request, $endpoint, $own, $visit, $admission);
         }
-        $admission->asked = array_values($admission->asked);
+        if ($admission->lacksKey) {
+            $admission->asked = [];
+        }
+        $visit->admissions[] = $admission;
 
         try {
-            $this->decide($admission);
+            $admission->lacksKey || $this->decide($admission);
         } catch (Unavailable $failure) {
             $admission->end();
             $this->judge($failure, $admission);
@@ -96,7 +96,12 @@ final class Limiter
         }
         if ($admission->isRefused()) {
             $admission->end();
+            foreach ($admission->asked as $asked) {
+                $asked->isReturned = true;
+            }
+            $this->giveBackEarlier($visit);
         }
+        self::tellTracer($visit);
         return $admission;
     }
 
@@ -147,23 +152,161 @@ final class Limiter
         return ['', 'nothing gives it a name'];
     }
 
-    private function asked(Limit $limit, object $request, ?string $endpoint, ?string $own): ?Asked
+    /** What this limit comes to for this request: a member of $admission->asked, or nothing. */
+    private function prepare(Limit $limit, object $request, ?string $endpoint, ?string $own, Visit $visit, Admission $admission): void
     {
         if (!$limit->enabled || ($limit->skip !== null && ($limit->skip)($request))) {
-            return null;
+            return;
         }
         $policy = $limit->policyFor($request);
-        $key = $policy === null ? null : ($limit->key ?? $this->key ?? Key::ip())($request);
-        if ($key === null) {
-            return null;
+        $key = is_string($policy) || is_array($policy) ? ($limit->key ?? $this->key ?? Key::ip())($request) : $policy;
+        if ($key === Limit::NOT_LIMITED) {
+            return;
         }
-        $key = is_string($key) || is_int($key) ? (string) $key
-            : throw new \UnexpectedValueException('the key of a limit is a text or null, not ' . get_debug_type($key));
+        if ($key !== null && !is_string($key) && !is_int($key)) {
+            throw new \UnexpectedValueException('the key of a limit is a text, NOT_LIMITED or null, not ' . get_debug_type($key));
+        }
+        $key = (string) $key;
+        $name = $limit->endpoint ?? $endpoint;
         if ($key === '') {
-            throw new \UnexpectedValueException('the key of a limit is empty: give null where a request is not to be limited');
+            $this->sayNothingGiven($policy === null ? 'no policy' : 'no key', $limit, $name);
+            $admission->lacksKey = $limit->onError !== 'allow';
+            return;
         }
-        $sent = is_string($policy) ? $key : self::keyFor($policy, $this->serviceFor($own), $endpoint, $key);
-        return new Asked($limit, $policy, $sent, $limit->costFor($request));
+        if (is_array($policy)) {
+            $key = self::keyFor($policy, $this->serviceFor($own), $name, $key);
+            $policy = $limit->isMoving() ? Limit::withId($policy, $name, $visit->countMoving($name)) : $policy;
+        }
+        $this->add(new Asked($limit, $policy, $key, $limit->costFor($request), $this), $visit, $admission);
+    }
+
+    /** Ask for it, unless this request is charged for it already. The highest cost counts. */
+    private function add(Asked $asked, Visit $visit, Admission $admission): void
+    {
+        foreach ($admission->asked as $one) {
+            if ($one->id === $asked->id) {
+                $one->cost = max($one->cost, $asked->cost);
+                if ($asked->limit->slot || ($one->limit->chargeWhen !== null && $asked->limit->chargeWhen === null)) {
+                    $one->limit = $asked->limit;
+                }
+                return;
+            }
+        }
+        $charged = 0;
+        foreach ($visit->asked() as $one) {
+            if ($one->id === $asked->id) {
+                if ($one->slot !== null && $asked->limit->slot) {
+                    return;
+                }
+                $charged += $one->charged();
+                $one->isCertain = $one->isCertain || $asked->limit->chargeWhen === null;
+            }
+        }
+        if ($charged > 0 && !$asked->limit->slot) {
+            $asked->cost -= $charged;
+        }
+        if ($asked->cost > 0 || $charged === 0) {
+            $admission->asked[] = $asked;
+        }
+    }
+
+    /** @param string $what "no key" or "no policy" */
+    private function sayNothingGiven(string $what, Limit $limit, ?string $endpoint): void
+    {
+        $name = $endpoint ?? (is_string($limit->policy) ? $limit->policy : 'an endpoint');
+        if (Shared::isTime('said.nothing.' . md5("$what $name"), self::ONCE_MS)) {
+            $follows = $limit->onError === 'allow' ? 'this limit is left out' : 'such requests are answered 503';
+            $this->write("$what for a limit of $name: $follows (NOT_LIMITED switches a limit off)");
+        }
+    }
+
+    /** @internal */
+    public function sayUncharged(int $units): void
+    {
+        if (Shared::isTime('said.uncharged', self::ONCE_MS)) {
+            $this->write("chargeWhen of a limit gave $units units, of which not all were left; only a policy with debt charges more");
+        }
+    }
+
+    // ---- what earlier places charged
+
+    /** This place refuses, so earlier ones charge nothing either, where their policies can give back. */
+    private function giveBackEarlier(Visit $visit): void
+    {
+        $charged = [];
+        foreach ($visit->admissions as $admission) {
+            foreach ($admission->asked as $asked) {
+                if (!$asked->isReturned && $asked->reservation === null && !$asked->isCharged && $asked->slot === null) {
+                    $charged[$asked->id][] = $asked;
+                }
+            }
+            $admission->end();
+            foreach ($admission->asked as $asked) {
+                $asked->isReturned = $asked->isReturned || $asked->reservation === null && !isset($charged[$asked->id]);
+            }
+        }
+        foreach ($charged as $same) {
+            self::refund($same);
+        }
+    }
+
+    /** @param non-empty-list<Asked> $same what several places charged to one counter */
+    private static function refund(array $same): void
+    {
+        $units = 0;
+        foreach ($same as $asked) {
+            $units += $asked->decision?->isCounted() ? $asked->charged() : 0;
+            $asked->isReturned = true;
+        }
+        $limiter = $asked->limiter;
+        $limiter->quietly(static function () use ($units, $asked, $limiter): void {
+            if ($units === 0 || $limiter->countsDenials($asked)) {
+                return;
+            }
+            try {
+                $decision = $limiter->client->refund($asked->policy, $asked->key, $units);
+                $asked->decision = $decision->of === null ? $asked->decision : $decision;
+            } catch (Refused $refusal) {
+                if ($refusal->rpcCode !== 'UNSUPPORTED') { // of a policy that has no units to give back
+                    throw $refusal;
+                }
+            }
+        });
+    }
+
+    /** Does the policy count denied requests? The daemon lists it; what it said holds for that version of the policy. */
+    private function countsDenials(Asked $asked): bool
+    {
+        if (is_array($asked->policy)) {
+            return in_array(true, array_column([$asked->policy, ...$asked->policy['limits'] ?? []], 'count_denied'), true);
+        }
+        $name = 'counts.' . md5("{$this->client->path} {$asked->policy} {$asked->decision->policyVersion}");
+        $known = Shared::get($name);
+        if ($known === 0) {
+            $policies = array_column($this->client->policies(), null, 'name');
+            $known = in_array(true, array_column($policies[$asked->policy]['limits'] ?? [], 'count_denied'), true) ? 2 : 1;
+            Shared::replace($name, 0, $known);
+        }
+        return $known === 2;
+    }
+
+    /** Where OpenTelemetry is loaded, the request's span gets the decision that the handler gets. */
+    private static function tellTracer(Visit $visit): void
+    {
+        $span = 'OpenTelemetry\API\Trace\Span';
+        $decision = class_exists($span, false) ? $visit->decision() : null;
+        if ($decision === null) {
+            return;
+        }
+        foreach ($visit->asked() as $asked) {
+            if (is_string($asked->policy) && ($asked->decision === $decision || strtok((string) $decision->of, '/') === $asked->policy)) {
+                $policy = $asked->policy;
+            }
+        }
+        $current = $span::getCurrent();
+        $current->setAttribute('ratelimit.policy', $policy ?? (string) strtok((string) $decision->of, '/'));
+        $current->setAttribute('ratelimit.result', $decision->allowed ? 'allowed' : 'denied');
+        $current->setAttribute('ratelimit.source', $decision->source);
     }
 
     private function decide(Admission $admission): void
@@ -232,7 +375,9 @@ final class Limiter
             [$service, $source] = self::serviceName($this->service, $own ?? self::nameOfComposer());
             $this->services[$known] = $service;
             if (Shared::isTime('said.service.' . md5($service), self::ONCE_MS)) {
-                $this->write("limits at endpoints count for the service \"$service\" ($source)");
+                $isShared = in_array($service, self::SHARED_SERVICES, true);
+                $this->write(($isShared ? 'WARNING: ' : '') . "limits at endpoints count for the service \"$service\" ($source)"
+                    . ($isShared ? ': programs with the same name share their counters; set RATELIMIT_SERVICE' : ''));
             }
         }
         return $this->services[$known];

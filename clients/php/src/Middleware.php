@@ -15,7 +15,7 @@ use Psr\Http\Server\RequestHandlerInterface;
  * finds the decision in the attribute `ratelimit` of the request.
  *
  * The limits of one middleware are charged together or not at all. A mistake in the configuration (an unknown policy, an
- * empty key) throws.
+ * mistake in a key) throws; without a key the answer is 503.
  */
 final class Middleware implements MiddlewareInterface
 {
@@ -58,14 +58,15 @@ final class Middleware implements MiddlewareInterface
 
     public function process(ServerRequestInterface $request, RequestHandlerInterface $handler): ResponseInterface
     {
-        $admission = $this->limiter->admit($this->limits, $request, $this->endpoint);
+        $visit = $request->getAttribute(Visit::ATTRIBUTE) ?? new Visit();
+        $admission = $this->limiter->admit($this->limits, $request, $this->endpoint, $visit);
         if ($admission->isRefused()) {
-            return self::withFields($this->refusal($admission, $request), $admission);
+            return self::withFields($this->refusal($admission, $request), $visit);
         }
 
-        $decision = $admission->decision($request->getAttribute(self::ATTRIBUTE));
         try {
-            $response = $handler->handle($request->withAttribute(self::ATTRIBUTE, $decision));
+            $request = $request->withAttribute(Visit::ATTRIBUTE, $visit)->withAttribute(self::ATTRIBUTE, $visit->decision());
+            $response = $handler->handle($request);
             $admission->settle($request, $response);
         } catch (\Throwable $failure) {
             $admission->end();
@@ -77,7 +78,7 @@ final class Middleware implements MiddlewareInterface
         } else {
             $admission->end();
         }
-        return self::withFields($response, $admission);
+        return self::withFields($response, $visit);
     }
 
     private function refusal(Admission $admission, ServerRequestInterface $request): ResponseInterface
@@ -92,10 +93,10 @@ final class Middleware implements MiddlewareInterface
         return $response;
     }
 
-    private static function withFields(ResponseInterface $response, Admission $admission): ResponseInterface
+    private static function withFields(ResponseInterface $response, Visit $visit): ResponseInterface
     {
-        foreach ($admission->fields() as [$name, $value]) {
-            $response = $response->withHeader($name, Http::merged($name, $response->getHeaderLine($name), $value));
+        foreach ($visit->fields() as [$name, $value]) {
+            $response = $response->withHeader($name, $visit->merged($name, $response->getHeaderLine($name), $value));
         }
         return $response;
     }

@@ -4,7 +4,6 @@
 
 declare(strict_types=1);
 
-require_once __DIR__ . '/Ratelimitd.php';
 spl_autoload_register(static function (string $class): void {
     if (str_starts_with($class, 'Ratelimitd\\')) {
         $path = __DIR__ . '/' . strtr(substr($class, strlen('Ratelimitd\\')), '\\', '/') . '.php';

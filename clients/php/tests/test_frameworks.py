@@ -47,7 +47,7 @@ keys();
 """).split("any 200 any ")[-1] == ", ".join([
         "check inline shop|GET /search/{q}|192.0.2.7", "check inline shop|GET /search/{q}|192.0.2.7",
         "check inline shop|GET {tenant}.example.org/search|192.0.2.7",
-        *["check inline shop|GET%7CPOST%7CPUT%7CPATCH%7CDELETE%7COPTIONS /any|192.0.2.7"] * 2]).replace("any 200 ", "")
+        *["check inline shop|/any|192.0.2.7"] * 2]).replace("any 200 ", "")
 
 
 @laravel
@@ -143,10 +143,10 @@ route('closure', '/closure', #[RateLimit('10/5s')] fn () => new Response('closur
 
 @symfony
 @pytest.mark.parametrize("path, asked", [
-    ("/search", "check_all web 192.0.2.7, check_all inline shop|Base::search|192.0.2.7"),
+    ("/search", "check_all web 192.0.2.7, check_all inline shop|search|192.0.2.7"),
     ("/other", "check web 192.0.2.7"),
-    ("/derived", "check_all web 192.0.2.7, check_all inline shop|Derived::search|192.0.2.7"),
-    ("/one", "check inline shop|One|192.0.2.7"),
+    ("/derived", "check_all web 192.0.2.7, check_all inline shop|derived|192.0.2.7"),
+    ("/one", "check inline shop|one|192.0.2.7"),
     ("/closure", "check inline shop|closure|192.0.2.7")])
 def test_limits_of_symfony_stand_at_classes_and_methods_also_of_a_base_class(path, asked):
     assert in_symfony(CONTROLLERS + f"ask('GET', '{path}'); echo '| '; keys();").split("| ")[1] == asked
@@ -162,7 +162,7 @@ $fake->deny('login', 3000);
 ask('POST', '/login'); ask('GET', '/other'); ask('GET', '/unknown'); keys();
 """, """
 require_once 'src/autoload.php';
-$always = [new Ratelimitd\\Limit(fn ($request) => $request->attributes->get('_route') === 'login' ? 'login' : null), '10/5s'];
+$always = [new Ratelimitd\\Limit(fn ($request) => $request->attributes->get('_route') === 'login' ? 'login' : Ratelimitd\\Limit::NOT_LIMITED), '10/5s'];
 """) == \
         "429 200 firewall Symfony\\Component\\HttpKernel\\Exception\\NotFoundHttpException 500 " \
         "check_all login 192.0.2.7, check_all inline shop|login|192.0.2.7, check inline shop|other|192.0.2.7"

@@ -55,7 +55,8 @@ echo statuses(
     ("new Middleware($fake, []);", "limits nothing"),
     ("new Middleware($fake, '10/5s');", "endpoint"),
     ("statuses(new Middleware($fake, new Limit(fn () => '10/5s', key: $any)));", "endpoint"),
-    ("statuses(with('allow', new Limit('web', key: fn () => '')));", "key of a limit is empty"),
+    ("new Limit('web', key: 'misspelt');", 'key is a function, not "misspelt"'),
+    ("new Limit('10/5s', endpoint: '');", "endpoint is a text"),
     ("statuses(with('allow', new Limit('web', key: fn () => ['x'])));", "not array"),
     ("statuses(with('allow', new Limit('web', key: $any, cost: fn () => -1)));", "cost is a whole number")])
 def test_a_mistake_is_an_exception(code, message):
@@ -157,7 +158,7 @@ caught(with('allow', $slot, $login));
 
 def test_the_same_policy_and_key_are_sent_once():
     assert php("statuses(with('allow', new Limit('web', key: $any), new Limit('web', key: $any, cost: 3))); echo json_encode($fake->calls);") == \
-        '[["check","web","k",1]]'
+        '[["check","web","k",3]]', "the highest cost counts"
 
 
 def test_the_handler_has_the_decision_with_least_left_also_of_two_middlewares():

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Ratelimitd\Laravel;
 
 use Illuminate\Http\Request;
+use Illuminate\Routing\Route;
 use Illuminate\Routing\Router;
 use Ratelimitd\HttpFoundation;
 use Ratelimitd\Limit;
@@ -54,12 +55,14 @@ final class RateLimit
     public function handle(Request $request, \Closure $next, string ...$names): Response
     {
         $limits = self::limitsOf($names);
-        $admission = $this->limiter->admit($limits, $request, self::endpoint($request), config('app.name'));
+        $endpoint = self::endpointOf($request->route());
+        self::refuseEqualNames($limits, $request->route());
+        $admission = $this->limiter->admit($limits, $request, $endpoint, HttpFoundation::visit($request), config('app.name'));
         if ($admission->isRefused()) {
             return HttpFoundation::refusal($request, $admission);
         }
 
-        HttpFoundation::tell($request, $admission);
+        HttpFoundation::tell($request);
         try {
             $response = $next($request);
             $admission->settle($request, $response);
@@ -68,7 +71,7 @@ final class RateLimit
             throw $failure;
         }
         $request->attributes->set(self::HELD, [...$request->attributes->get(self::HELD, []), $admission]);
-        return HttpFoundation::withFields($response, $admission);
+        return HttpFoundation::withFields($response, $request);
     }
 
     /** The answer has been sent. */
@@ -88,14 +91,32 @@ final class RateLimit
         return array_merge(...array_map(static fn (string $name): array => self::$sets[$name] ?? [new Limit($name)], $names));
     }
 
-    /** The route's methods and its pattern, never what the client wrote. */
-    private static function endpoint(Request $request): ?string
+    /** The route's methods and its pattern, never what the client wrote. null: a global middleware, for policies by name only. */
+    private static function endpointOf(?Route $route): ?string
     {
-        $route = $request->route();
         if ($route === null) {
-            return null; // a global middleware: for policies by name only
+            return null;
         }
-        $methods = implode('|', array_diff($route->methods(), ['HEAD']));
-        return "$methods {$route->getDomain()}/" . ltrim($route->uri(), '/');
+        $methods = array_diff($route->methods(), ['HEAD']);
+        sort($methods);
+        $isForAll = array_diff(Router::$verbs, $route->methods()) === [];
+        return ($isForAll ? '' : implode(',', $methods) . ' ') . $route->getDomain() . '/' . ltrim($route->uri(), '/');
+    }
+
+    /**
+     * A name that is written at one route must not be the one that another route has by itself: they would share a counter.
+     *
+     * @param list<Limit> $limits
+     */
+    private static function refuseEqualNames(array $limits, ?Route $route): void
+    {
+        $written = array_filter(array_map(static fn (Limit $limit): ?string => $limit->endpoint, $limits));
+        foreach ($written === [] ? [] : app('router')->getRoutes() as $other) {
+            $name = self::endpointOf($other);
+            if ($other !== $route && in_array($name, $written, true)) {
+                throw new \LogicException("the endpoint \"$name\" is written at a limit of " . self::endpointOf($route)
+                    . ', and another route has this name: they would share a counter; write another one');
+            }
+        }
     }
 }

@@ -8,33 +8,44 @@ use Ratelimitd\Admission;
 use Ratelimitd\HttpFoundation;
 use Ratelimitd\Limit;
 use Ratelimitd\Limiter;
+use Ratelimitd\Visit;
 use Symfony\Component\EventDispatcher\EventSubscriberInterface;
 use Symfony\Component\HttpFoundation\Request;
-use Symfony\Component\HttpKernel\Event\ControllerEvent;
+use Symfony\Component\HttpKernel\Event\ControllerArgumentsEvent;
 use Symfony\Component\HttpKernel\Event\FinishRequestEvent;
 use Symfony\Component\HttpKernel\Event\RequestEvent;
 use Symfony\Component\HttpKernel\Event\ResponseEvent;
 use Symfony\Component\HttpKernel\KernelEvents;
+use Symfony\Component\Routing\Exception\RouteNotFoundException;
+use Symfony\Component\Routing\Generator\UrlGeneratorInterface;
 
 /**
- * Symfony's part: asks for the limits at a controller before it runs. The controller finds the decision in
- * $request->attributes->get('ratelimit'), or as its argument `?Decision $ratelimit`.
+ * Symfony's part: asks for the limits at a controller when it is called, behind the firewall and #[IsGranted]. The controller finds
+ * the decision in $request->attributes->get('ratelimit'), or as its argument `?Decision $ratelimit`. What it forwards to, or
+ * renders, belongs to the same request.
  */
 final class RateLimitListener implements EventSubscriberInterface
 {
     /** After the router (32), so that the route is known; before the firewall (8), which answers logins by itself. */
     private const PRIORITY = 16;
+    /** Behind all that may refuse the request before its controller is called. */
+    private const LAST = -512;
 
     /** @var list<Limit> */
     private readonly array $always;
     /** @var \WeakMap<Request, list<Admission>> those whose answer does not exist yet */
     private \WeakMap $open;
+    /** of the main request, for its sub-requests */
+    private ?\WeakReference $main = null;
     /** @var list<Admission> those whose answer has not been sent yet */
     private array $answered = [];
 
     /** @param list<Limit|string> $always limits of every request that has a route; their endpoint is the route's name */
-    public function __construct(private readonly Limiter $limiter, array $always = [])
-    {
+    public function __construct(
+        private readonly Limiter $limiter,
+        array $always = [],
+        private readonly ?UrlGeneratorInterface $routes = null,
+    ) {
         $this->always = array_map(Limit::of(...), array_values($always));
         $this->open = new \WeakMap();
     }
@@ -43,7 +54,7 @@ final class RateLimitListener implements EventSubscriberInterface
     {
         return [
             KernelEvents::REQUEST => ['onRequest', self::PRIORITY],
-            KernelEvents::CONTROLLER => 'onController',
+            KernelEvents::CONTROLLER_ARGUMENTS => ['onController', self::LAST],
             KernelEvents::RESPONSE => 'onResponse',
             KernelEvents::FINISH_REQUEST => 'onFinish',
             KernelEvents::TERMINATE => 'onTerminate',
@@ -53,21 +64,40 @@ final class RateLimitListener implements EventSubscriberInterface
     public function onRequest(RequestEvent $event): void
     {
         $request = $event->getRequest();
-        if ($event->isMainRequest() && $this->always !== []) {
-            $admission = $this->admit($request, $this->always, $request->attributes->get('_route'));
+        if (!$event->isMainRequest()) {
+            $visit = $this->main?->get();
+            $visit === null || $request->attributes->set(Visit::ATTRIBUTE, $visit);
+            return;
+        }
+        $this->main = \WeakReference::create(HttpFoundation::visit($request));
+        if ($this->always !== []) {
+            $admission = $this->admit($request, $this->always, self::routeOf($request));
             $admission->isRefused() && $event->setResponse(HttpFoundation::refusal($request, $admission));
         }
     }
 
-    public function onController(ControllerEvent $event): void
+    public function onController(ControllerArgumentsEvent $event): void
     {
         $request = $event->getRequest();
         $controller = $event->getController();
         $limits = self::limitsOf($controller);
-        if ($limits !== []) {
-            $admission = $this->admit($request, $limits, self::nameOf($controller) ?? $request->attributes->get('_route'));
-            $admission->isRefused() && $event->setController(static fn () => HttpFoundation::refusal($request, $admission));
+        if ($limits === []) {
+            return;
         }
+        $route = self::routeOf($request);
+        $this->refuseEqualNames($limits, $route);
+        $admission = $this->admit($request, $limits, $route ?? self::nameOf($controller));
+        if ($admission->isRefused()) {
+            $event->setController(static fn () => HttpFoundation::refusal($request, $admission));
+            return;
+        }
+        $arguments = $event->getArguments(); // which Symfony has found before
+        foreach ((new \ReflectionFunction(\Closure::fromCallable($controller)))->getParameters() as $i => $parameter) {
+            if ($parameter->getName() === HttpFoundation::ATTRIBUTE && array_key_exists($i, $arguments)) {
+                $arguments[$i] = $request->attributes->get(HttpFoundation::ATTRIBUTE);
+            }
+        }
+        $event->setArguments($arguments);
     }
 
     public function onResponse(ResponseEvent $event): void
@@ -78,7 +108,9 @@ final class RateLimitListener implements EventSubscriberInterface
         array_push($this->answered, ...$admissions);
         foreach ($admissions as $admission) {
             $admission->settle($request, $event->getResponse());
-            HttpFoundation::withFields($event->getResponse(), $admission);
+        }
+        if ($request->attributes->has(Visit::ATTRIBUTE)) {
+            HttpFoundation::withFields($event->getResponse(), $request);
         }
     }
 
@@ -102,12 +134,41 @@ final class RateLimitListener implements EventSubscriberInterface
     /** @param list<Limit> $limits */
     private function admit(Request $request, array $limits, ?string $endpoint): Admission
     {
-        $admission = $this->limiter->admit($limits, $request, $endpoint);
+        $admission = $this->limiter->admit($limits, $request, $endpoint, HttpFoundation::visit($request));
         if (!$admission->isRefused()) {
-            HttpFoundation::tell($request, $admission);
+            HttpFoundation::tell($request);
             $this->open[$request] = [...$this->open[$request] ?? [], $admission];
         }
         return $admission;
+    }
+
+    /** One name for all languages of a route. */
+    private static function routeOf(Request $request): ?string
+    {
+        return $request->attributes->get('_canonical_route') ?? $request->attributes->get('_route');
+    }
+
+    /**
+     * A name that is written at one controller must not be that of another one's route: they would share a counter.
+     *
+     * @param list<Limit> $limits
+     */
+    private function refuseEqualNames(array $limits, ?string $route): void
+    {
+        foreach ($limits as $limit) {
+            if ($limit->endpoint === null || $limit->endpoint === $route || $this->routes === null) {
+                continue;
+            }
+            try {
+                $this->routes->generate($limit->endpoint);
+            } catch (RouteNotFoundException) {
+                continue;
+            } catch (\InvalidArgumentException) {
+                // there is such a route, and it has parameters
+            }
+            throw new \LogicException("the endpoint \"{$limit->endpoint}\" is written at a limit of the route \"$route\", and another route"
+                . ' has this name: they would share a counter; write another one');
+        }
     }
 
     /** @return list<Limit> those of the class, and of the method or function */

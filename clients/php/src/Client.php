@@ -1,420 +1,14 @@
 <?php
 
-/**
- * Ratelimitd: asks the ratelimitd of this host. No extension, PHP 8.1 or newer; see README.md.
- *
- * A client connects when it is first asked, and keeps that connection until it is destroyed: under PHP-FPM, to the end of
- * the request. Durations are whole milliseconds in names that end in Ms, and seconds elsewhere.
- */
-
 declare(strict_types=1);
 
 namespace Ratelimitd;
 
-/** No answer. The program goes on by its own rule. */
-final class Unavailable extends \RuntimeException
-{
-    /**
-     * @param string $kind unreachable, timeout, lost, protocol, overloaded, shutting_down, store_unavailable or breaker
-     * @param bool $maybeCharged false: certainly nothing was charged
-     * @param ?string $rpcCode the daemon's code, if it sent one
-     */
-    public function __construct(
-        public readonly string $kind,
-        string $message,
-        public readonly bool $maybeCharged = false,
-        public readonly ?string $rpcCode = null,
-    ) {
-        parent::__construct($message);
-    }
-}
-
-/** The daemon refused the call: a mistake in the program or in the configuration. */
-final class Refused extends \LogicException
-{
-    /** @param string[] $missing after verify(): the policies that are not configured */
-    public function __construct(public readonly string $rpcCode, string $message, public readonly array $missing = [])
-    {
-        parent::__construct($message);
-    }
-}
-
-/** Thrown by withSlot() and withReservation() where they were denied. */
-final class Denied extends \RuntimeException
-{
-    public function __construct(public readonly Decision $decision)
-    {
-        parent::__construct('denied' . ($decision->boundBy === null ? '' : " by {$decision->boundBy}"));
-    }
-}
-
-/** What the daemon decided; PROTOCOL.md describes every field. A denial is an answer like any other. */
-final class Decision
-{
-    private function __construct(
-        public readonly bool $allowed,
-        public readonly int $limit,
-        public readonly int $remaining,
-        /** -1: never */
-        public readonly int $retryAfterMs,
-        public readonly int $resetAfterMs,
-        public readonly int $delayMs,
-        public readonly int $granted,
-        public readonly ?string $boundBy,
-        public readonly string $source,
-        public readonly ?string $reason,
-        public readonly int $policyVersion,
-        public readonly bool $shadowDenied,
-        /** the limit that the figures speak of; null for failure answers, unlimited policies and older daemons */
-        public readonly ?string $of,
-        public readonly ?int $quota,
-        public readonly ?int $windowMs,
-        public readonly ?int $ofResetMs,
-        /** @var Decision[] after checkAll() */
-        public readonly array $members,
-        public readonly int $refunded,
-        public readonly int $charged,
-        public readonly bool $ended,
-    ) {
-    }
-
-    private const NUMBER_MAX = (1 << 53) - 1;
-    private const REQUIRED = ['allowed', 'limit', 'remaining', 'retry_after_ms', 'reset_after_ms', 'source'];
-    /** what a field is, in place of a number from 0 on */
-    private const TYPES = [
-        'allowed' => 'bool', 'shadow_denied' => 'bool', 'ended' => 'bool',
-        'bound_by' => 'string', 'source' => 'string', 'reason' => 'string', 'of' => 'string',
-    ];
-    private const NUMBERS = [
-        'limit', 'remaining', 'retry_after_ms', 'reset_after_ms', 'delay_ms', 'granted', 'policy_version', 'quota', 'window_ms',
-        'of_reset_ms', 'refunded', 'charged',
-    ];
-
-    /**
-     * @param array<string, mixed> $map as the protocol has it
-     * @param int $cost what was asked for: granted, if the daemon leaves it out
-     * @param ?int[] $costs of the members, for checkAll()
-     */
-    public static function of(array $map, int $cost = 1, ?array $costs = null): self
-    {
-        foreach (self::REQUIRED as $name) {
-            if (!isset($map[$name])) {
-                throw new Unavailable('protocol', "a decision without $name", true);
-            }
-        }
-        foreach (self::TYPES as $name => $type) {
-            if (isset($map[$name]) && get_debug_type($map[$name]) !== $type) {
-                throw new Unavailable('protocol', "$name of a decision has the wrong type", true);
-            }
-        }
-        foreach (self::NUMBERS as $name) {
-            $number = $map[$name] ?? 0;
-            if (!is_int($number) || $number < ($name === 'retry_after_ms' ? -1 : 0) || $number > self::NUMBER_MAX) {
-                throw new Unavailable('protocol', "$name of a decision is " . json_encode($number), true);
-            }
-        }
-
-        $isDescribed = isset($map['of'], $map['quota'], $map['window_ms'], $map['of_reset_ms']);
-        return new self(
-            allowed: $map['allowed'],
-            limit: $map['limit'],
-            remaining: $map['remaining'],
-            retryAfterMs: $map['retry_after_ms'],
-            resetAfterMs: $map['reset_after_ms'],
-            delayMs: $map['delay_ms'] ?? 0,
-            granted: $map['granted'] ?? ($map['allowed'] ? $cost : 0),
-            boundBy: $map['bound_by'] ?? null,
-            source: $map['source'],
-            reason: $map['reason'] ?? null,
-            policyVersion: $map['policy_version'] ?? 0,
-            shadowDenied: $map['shadow_denied'] ?? false,
-            of: $map['of'] ?? null,
-            quota: $isDescribed ? $map['quota'] : null,
-            windowMs: $isDescribed ? $map['window_ms'] : null,
-            ofResetMs: $isDescribed ? $map['of_reset_ms'] : null,
-            members: self::membersOf($map['members'] ?? null, $costs),
-            refunded: $map['refunded'] ?? 0,
-            charged: $map['charged'] ?? 0,
-            ended: $map['ended'] ?? false,
-        );
-    }
-
-    /** @return self[] */
-    private static function membersOf(mixed $members, ?array $costs): array
-    {
-        if ($costs === null) {
-            return [];
-        }
-        if (!is_array($members) || count($members) !== count($costs)) {
-            throw new Unavailable('protocol', 'not one decision for each member', true);
-        }
-        return array_map(
-            static fn (mixed $member, int $cost): self => self::of(is_array($member) ? $member : [], $cost),
-            array_values($members),
-            $costs,
-        );
-    }
-
-    /** This denial, as a client repeats it so many milliseconds later. @internal */
-    public function repeated(int $afterMs): self
-    {
-        return new self(...[
-            ...get_object_vars($this),
-            'source' => $this->allowed ? $this->source : 'deny_cache',
-            'retryAfterMs' => $this->retryAfterMs > 0 ? max(1, $this->retryAfterMs - $afterMs) : $this->retryAfterMs,
-            'resetAfterMs' => max(0, $this->resetAfterMs - $afterMs),
-            'ofResetMs' => $this->ofResetMs === null ? null : max(0, $this->ofResetMs - $afterMs),
-            'members' => array_map(static fn (self $member): self => $member->repeated($afterMs), $this->members),
-        ]);
-    }
-
-    // ---- names of inline policies
-
-    private const GENERATED = '/^inline-[0-9a-f]{16}(?=\/|$)/D';
-
-    /**
-     * The map of a decision with the names of inline policies in place of those that the daemon generates.
-     *
-     * @param list<?string> $names of the members of a checkAll(); else one
-     * @internal
-     */
-    public static function named(array $map, array $names): array
-    {
-        if (!isset($map['members']) || !is_array($map['members'])) {
-            return self::renamed($map, fn (string $generated): string => $names[0] ?? $generated);
-        }
-        $known = [];
-        foreach (array_values($map['members']) as $i => $member) {
-            $name = $names[$i] ?? null;
-            if ($name === null || !is_array($member)) {
-                continue;
-            }
-            foreach (['of', 'bound_by'] as $field) {
-                if (is_string($member[$field] ?? null) && preg_match(self::GENERATED, $member[$field], $found)) {
-                    $known[$found[0]] = $name;
-                }
-            }
-            $map['members'][$i] = self::renamed($member, fn (): string => $name);
-        }
-        return self::renamed($map, fn (string $generated): string => $known[$generated] ?? $generated);
-    }
-
-    private static function renamed(array $map, callable $nameOf): array
-    {
-        foreach (['of', 'bound_by'] as $field) {
-            if (is_string($map[$field] ?? null)) {
-                $map[$field] = preg_replace_callback(self::GENERATED, fn (array $found): string => $nameOf($found[0]), $map[$field]);
-            }
-        }
-        return $map;
-    }
-}
-
-/** The part of MessagePack that the protocol uses. Own code, because it must distinguish an unfinished answer from a broken one. */
-final class MessagePack
-{
-    public const BYTES_MAX = 4 << 20;
-    public const DEPTH_MAX = 16;
-    public const MEMBERS_MAX = 65536;
-
-    /** Lists become arrays, other arrays and objects maps. */
-    public static function pack(mixed $value): string
-    {
-        return match (true) {
-            $value === null => "\xc0",
-            is_bool($value) => $value ? "\xc3" : "\xc2",
-            is_int($value) => self::packInteger($value),
-            is_string($value) => match (true) {
-                strlen($value) < 32 => chr(0xa0 | strlen($value)),
-                strlen($value) < 256 => "\xd9" . chr(strlen($value)),
-                strlen($value) < 65536 => "\xda" . pack('n', strlen($value)),
-                default => "\xdb" . pack('N', strlen($value)),
-            } . $value,
-            is_array($value) && array_is_list($value) =>
-                self::packSize(count($value), 0x90, "\xdc", "\xdd") . implode('', array_map(self::pack(...), $value)),
-            is_array($value), is_object($value) => self::packMap((array) $value),
-            default => throw new \InvalidArgumentException('a ' . get_debug_type($value) . ' cannot be sent'),
-        };
-    }
-
-    private static function packInteger(int $value): string
-    {
-        return match (true) {
-            $value >= 0 && $value < 128 => chr($value),
-            $value >= 0 => "\xcf" . pack('J', $value),
-            default => "\xd3" . pack('J', $value),
-        };
-    }
-
-    private static function packSize(int $size, int $small, string $wide, string $wider): string
-    {
-        return $size < 16 ? chr($small | $size) : ($size < 65536 ? $wide . pack('n', $size) : $wider . pack('N', $size));
-    }
-
-    private static function packMap(array $map): string
-    {
-        $bytes = self::packSize(count($map), 0x80, "\xde", "\xdf");
-        foreach ($map as $name => $value) {
-            $bytes .= self::pack((string) $name) . self::pack($value);
-        }
-        return $bytes;
-    }
-
-    /**
-     * One value. $read(n) returns exactly n bytes, or throws.
-     *
-     * @param callable(int): string $read
-     */
-    public static function unpack(callable $read): mixed
-    {
-        $budget = self::BYTES_MAX;
-        return self::unpackValue($read, $budget, 1);
-    }
-
-    private static function unpackValue(callable $read, int &$budget, int $depth): mixed
-    {
-        if ($depth > self::DEPTH_MAX) {
-            throw new Unavailable('protocol', 'an answer is nested too deeply', true);
-        }
-        $tag = ord($read(1));
-        $budget--;
-        if ($tag < 0x80) {
-            return $tag;
-        }
-        if ($tag >= 0xe0) {
-            return $tag - 256;
-        }
-
-        [$kind, $size] = match (true) {
-            $tag < 0x90 => ['map', $tag & 15],
-            $tag < 0xa0 => ['array', $tag & 15],
-            $tag < 0xc0 => ['text', $tag & 31],
-            $tag === 0xc0 => ['nil', 0],
-            $tag === 0xc2, $tag === 0xc3 => ['bool', $tag & 1],
-            $tag >= 0xc4 && $tag <= 0xc6 => ['text', self::number($read, 1 << ($tag - 0xc4))],
-            $tag >= 0xcc && $tag <= 0xcf => ['number', self::number($read, 1 << ($tag - 0xcc))],
-            $tag >= 0xd0 && $tag <= 0xd3 => ['number', self::signed($read, 1 << ($tag - 0xd0))],
-            $tag >= 0xd9 && $tag <= 0xdb => ['text', self::number($read, 1 << ($tag - 0xd9))],
-            $tag === 0xdc, $tag === 0xdd => ['array', self::number($read, 2 << ($tag - 0xdc))],
-            $tag === 0xde, $tag === 0xdf => ['map', self::number($read, 2 << ($tag - 0xde))],
-            default => throw new Unavailable('protocol', sprintf('an answer has the byte 0x%02x', $tag), true),
-        };
-        if ($kind === 'number') {
-            return $size;
-        }
-        if ($kind === 'nil' || $kind === 'bool') {
-            return $kind === 'nil' ? null : $size === 1;
-        }
-
-        // Each member has at least a byte, so a size that cannot arrive is refused before anything is kept for it.
-        if ($size > $budget) {
-            throw new Unavailable('protocol', 'an answer is longer than 4 MiB', true);
-        }
-        if ($kind === 'text') {
-            $budget -= $size;
-            return $size === 0 ? '' : $read($size);
-        }
-        if ($size > self::MEMBERS_MAX) {
-            throw new Unavailable('protocol', 'an answer has more than 65536 members', true);
-        }
-        $result = [];
-        for ($i = 0; $i < $size; $i++) {
-            $name = $kind === 'map' ? self::unpackValue($read, $budget, $depth + 1) : $i;
-            $member = self::unpackValue($read, $budget, $depth + 1);
-            if (is_int($name) || is_string($name)) {
-                $result[$name] = $member;
-            }
-        }
-        return $result;
-    }
-
-    private static function number(callable $read, int $width): int
-    {
-        $number = 0;
-        foreach (str_split($read($width)) as $byte) {
-            $number = ($number << 8) | ord($byte);
-        }
-        if ($number < 0) {
-            throw new Unavailable('protocol', 'an answer has a number above 2^63', true);
-        }
-        return $number;
-    }
-
-    private static function signed(callable $read, int $width): int
-    {
-        $number = 0;
-        foreach (str_split($read($width)) as $byte) {
-            $number = ($number << 8) | ord($byte);
-        }
-        return $width < 8 && $number >> (8 * $width - 1) ? $number - (1 << (8 * $width)) : $number;
-    }
-}
-
-/** A slot of a concurrency limit; it ends with release(), with the client, or with the process. */
-final class Slot
-{
-    private bool $isReleased = false;
-
-    /** @internal */
-    public function __construct(private Client $client, private int $connection, private string $id)
-    {
-    }
-
-    /**
-     * Gives the slot back. It throws nothing: a slot whose release cannot be written in time ends with its connection.
-     *
-     * @return bool true: the daemon freed it now; false: it was released before, or lost
-     */
-    public function release(?float $timeout = null): bool
-    {
-        if ($this->isReleased || $this->isLost()) {
-            return false;
-        }
-        $isFreed = $this->client->release($this->id, $timeout);
-        $this->isReleased = $this->connection === $this->client->connectionNumber();
-        return $isFreed;
-    }
-
-    /** Its connection has ended, and the slot with it. */
-    public function isLost(): bool
-    {
-        return !$this->isReleased && $this->connection !== $this->client->connectionNumber();
-    }
-
-    public function isHeld(): bool
-    {
-        return !$this->isReleased && !$this->isLost();
-    }
-}
-
-/** A reservation: settle() or cancel() it once; otherwise its units come back at the end of its time limit. */
-final class Reservation
-{
-    /** @internal */
-    public function __construct(private Client $client, public readonly string $token)
-    {
-    }
-
-    public function settle(int $actual, ?float $timeout = null): Decision
-    {
-        return $this->client->settle($this->token, $actual, $timeout);
-    }
-
-    public function cancel(?float $timeout = null): Decision
-    {
-        return $this->client->cancel($this->token, $timeout);
-    }
-}
-
-/** A request did not leave this process as a whole, so nothing was charged. @internal */
-final class NeverSent extends \RuntimeException
-{
-}
-
 /**
- * One connection to the daemon, with one call under way at a time.
+ * Asks the ratelimitd of this host: one connection, with one call under way at a time. No extension, PHP 8.1 or newer.
  *
- * A policy is a name, or the settings of an inline one. Every method may throw Unavailable and Refused.
+ * It connects when it is first asked, and keeps that connection until it is destroyed: under PHP-FPM, to the end of the request.
+ * Durations are whole milliseconds in names that end in Ms, and seconds elsewhere. A policy is a name, or the settings of an inline one. Every method may throw Unavailable and Refused.
  */
 class Client
 {
@@ -426,18 +20,22 @@ class Client
     private const NAME = '/^(?!inline-)[A-Za-z0-9._-]{1,64}$/D';
     private const READS_MAX = 1024;
     private const LATE_READS_MAX = 4; // of 64 KiB each
+    private const LATE_S = 0.05; // for an answer that arrived in time, and is still being read
+    private const READS_BY_CLOCK = 1024; // parts of an answer between two looks at the clock
     private const SELECTS_MAX = 100;
     private const ENDING = ['release', 'settle', 'cancel']; // always tried: what gives back is never held back
     private const KINDS = [
         'OVERLOADED' => 'overloaded', 'SHUTTING_DOWN' => 'shutting_down', 'STORE_UNAVAILABLE' => 'store_unavailable',
     ];
 
-    private readonly string $path;
+    /** @internal */
+    public readonly string $path;
     /** @var resource|null owned */
     private $stream = null;
     private int $pid = 0;
     private int $connection = 0;
     private int $msgid = 0;
+    private int $partsRead = 0;
     /** bytes that have arrived and belong to no answer yet */
     private string $buffer = '';
     /** @var string[] what the daemon can do, by its answer to hello on this connection */
@@ -471,9 +69,7 @@ class Client
         private readonly mixed $onDecision = null,
         private readonly mixed $log = null,
     ) {
-        if ($timeout <= 0) {
-            throw new \InvalidArgumentException('timeout must be above 0 seconds');
-        }
+        self::checkTimeout($timeout);
         if (!($rememberDenials >= 0)) {
             throw new \InvalidArgumentException('rememberDenials is 0 or a number of seconds');
         }
@@ -488,6 +84,13 @@ class Client
         }
         $this->breaker = new Breaker($this->path);
         $this->denials = $rememberDenials > 0 ? new Denials((int) ceil($rememberDenials * 1000), $this->path) : null;
+    }
+
+    private static function checkTimeout(float $timeout): void
+    {
+        if (!($timeout > 0 && $timeout < \INF)) {
+            throw new \InvalidArgumentException("timeout is a number of seconds above 0, and not endless: $timeout");
+        }
     }
 
     public function __destruct()
@@ -875,6 +478,7 @@ class Client
     /** The result of a method of the protocol. @internal */
     public function call(string $method, array $params, ?float $timeout = null, bool $resend = false): array
     {
+        $timeout === null || self::checkTimeout($timeout);
         $this->counters['checks'] += match ($method) {
             'check', 'acquire', 'reserve' => 1,
             'check_many', 'check_all' => count($params[0]),
@@ -912,7 +516,7 @@ class Client
         $this->leaveParent();
         $isEnding = in_array($method, self::ENDING, true);
         $isEnding || $this->refuseWhileClosed();
-        $this->dropIfEnded();
+        $this->dropIfEnded($until);
         $wasUsed = $this->stream !== null;
         if ($method === 'release' && !$wasUsed) {
             throw new Unavailable('lost', 'the slot has ended with its connection', true);
@@ -922,6 +526,11 @@ class Client
         $msgid = ++$this->msgid;
         $isSent = false;
         try {
+            if ($hello !== '' && self::hasId($params)) { // it may only be sent to a daemon that has listed it
+                $this->send($hello, $until);
+                $this->receive(0, $until);
+                $hello = '';
+            }
             $this->send($hello . MessagePack::pack([0, $msgid, $method, $this->known($params)]), $until);
             $isSent = true;
             [$error, $result] = $this->receive($msgid, $until);
@@ -980,16 +589,31 @@ class Client
         }
     }
 
-    /** The parameters for this daemon: an older one does not know names of inline policies. */
+    /** Does one of the policies have an id? */
+    private static function hasId(array $params): bool
+    {
+        $policy = $params[0] ?? null;
+        if (!is_array($policy)) {
+            return false;
+        }
+        return array_is_list($policy) ? in_array(true, array_map(self::hasId(...), array_filter($policy, is_array(...))), true)
+            : isset($policy['id']);
+    }
+
+    /** The parameters for this daemon: an older one does not know names and ids of inline policies. */
     private function known(array $params): array
     {
-        if ($this->has('name') || $params === [] || !is_array($params[0])) {
+        if ($params === [] || !is_array($params[0])) {
             return $params;
         }
         if (array_is_list($params[0])) { // the members of check_all and check_many
             $params[0] = array_map($this->known(...), $params[0]);
-        } else {
-            unset($params[0]['name']);
+            return $params;
+        }
+        foreach (['name', 'id'] as $label) {
+            if (!$this->has($label)) {
+                unset($params[0][$label]);
+            }
         }
         return $params;
     }
@@ -1022,19 +646,24 @@ class Client
     }
 
     /** A connection that the daemon has closed while it was idle is not used; what has come late is read. */
-    private function dropIfEnded(): void
+    private function dropIfEnded(float $until): void
     {
         for ($reads = 0; $reads < self::READS_MAX && $this->stream !== null && self::isReady($this->stream, false, 0); $reads++) {
             try {
+                self::refuseIfOver($until, false);
                 $this->fill();
                 while ($this->buffer !== '') {
-                    [$of] = $this->next(static fn (int $more): never => throw new \UnderflowException());
+                    [$of] = $this->next(static fn (int $more): never => throw new \UnderflowException(), $until, false);
                     $of ?? throw new Unavailable('lost', 'the daemon closes the connection', true);
                 }
             } catch (\UnderflowException) {
                 // the rest of an answer is still on its way
-            } catch (Unavailable) {
+            } catch (Unavailable $failure) {
                 $this->close();
+                if ($failure->kind === 'timeout') { // late bytes that do not end take the time of this call
+                    $this->breaker->timedOut();
+                    throw $failure;
+                }
             }
         }
     }
@@ -1076,7 +705,7 @@ class Client
             $this->fill();
         };
         do {
-            [$of, $error, $result] = $this->next($wait);
+            [$of, $error, $result] = $this->next($wait, $until + self::LATE_S, true);
             if ($of === null) {
                 $code = is_string($error) ? strstr($error, ': ', true) ?: null : null;
                 throw new Unavailable('lost', 'the daemon closed the connection: ' . (is_string($error) ? $error : ''), true, $code);
@@ -1091,10 +720,13 @@ class Client
      * @param callable(int): mixed $wait called for more bytes; throws where there are none
      * @return array{?int, mixed, mixed}
      */
-    private function next(callable $wait): array
+    private function next(callable $wait, float $until, bool $isSent): array
     {
         $at = 0;
-        $message = MessagePack::unpack(function (int $n) use (&$at, $wait): string {
+        $message = MessagePack::unpack(function (int $n) use (&$at, $wait, $until, $isSent): string {
+            if (++$this->partsRead % self::READS_BY_CLOCK === 0) {
+                self::refuseIfOver($until, $isSent);
+            }
             while (strlen($this->buffer) < $at + $n) {
                 $wait($n);
             }
@@ -1132,6 +764,11 @@ class Client
         if ($params !== null && is_string($params[1][0])) {
             $this->post([0, ++$this->msgid, ...$params]);
         }
+    }
+
+    private static function refuseIfOver(float $until, bool $isSent): void
+    {
+        self::now() < $until || throw new Unavailable('timeout', 'bytes keep coming, and no answer in time', $isSent);
     }
 
     private function fill(): void

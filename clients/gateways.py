@@ -8,6 +8,7 @@ import http.client
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,29 @@ class Gateway(Server):
     def errors(self):
         log = self.folder / "error.log"
         return (log.read_text() if log.exists() else "") + self.text()
+
+
+@contextlib.contextmanager
+def copying_log(gateway):
+    """What a gateway logs also goes to standard error. Lines of nginx and PHP are in a file, those of HAProxy in what it writes."""
+    is_over = threading.Event()
+
+    def copy():
+        log, n_copied, last = gateway.folder / "error.log", 0, False
+        while not last:
+            last = is_over.wait(0.05)
+            lines = log.read_text(errors="replace") if log.exists() else gateway.text()
+            sys.stderr.write(lines[n_copied:])
+            sys.stderr.flush()
+            n_copied = len(lines)
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        copying.join()
 
 
 NGINX = """

@@ -5,12 +5,11 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
-from gateways import LUA, Gateway, needs, start_nginx  # noqa: E402
+from gateways import LUA, Gateway, copying_log, needs, start_nginx  # noqa: E402
 
 
 def nginx(folder, port):
@@ -40,29 +39,12 @@ def haproxy(folder, port):
     return Gateway([needs("haproxy"), "-db", "-f", str(path)], port, folder)
 
 
-def copy_log(gateway, is_over):
-    """Lines of nginx are in its file, those of HAProxy in what it writes."""
-    log = gateway.folder / "error.log"
-    n_copied = 0
-    while True:
-        last = is_over.wait(0.05)
-        lines = log.read_text(errors="replace") if log.exists() else gateway.text()
-        sys.stderr.write(lines[n_copied:])
-        sys.stderr.flush()
-        n_copied = len(lines)
-        if last:
-            return
-
-
 with tempfile.TemporaryDirectory(prefix="rl-lua-") as folder:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    gateway, is_over = {"nginx": nginx, "haproxy": haproxy}[sys.argv[1]](Path(folder), int(os.environ["PORT"])), threading.Event()
-    copying = threading.Thread(target=copy_log, args=(gateway, is_over))
-    try:
-        copying.start()
-        print("ready", flush=True)
-        signal.sigwait({signal.SIGTERM, signal.SIGINT})
-    finally:
-        gateway.close()
-        is_over.set()
-        copying.join()
+    gateway = {"nginx": nginx, "haproxy": haproxy}[sys.argv[1]](Path(folder), int(os.environ["PORT"]))
+    with copying_log(gateway):
+        try:
+            print("ready", flush=True)
+            signal.sigwait({signal.SIGTERM, signal.SIGINT})
+        finally:
+            gateway.close()

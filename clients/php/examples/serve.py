@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
-from gateways import EXTENSIONS, PHP_LIBRARIES, start_php  # noqa: E402
+from gateways import EXTENSIONS, PHP_LIBRARIES, copying_log, start_php  # noqa: E402
 
 name = sys.argv[1]
 NEEDS = {"service": [], "laravel": ["Illuminate/autoload.php"], "symfony": ["Symfony/Bundle/FrameworkBundle/autoload.php"]}
@@ -21,9 +21,10 @@ with tempfile.TemporaryDirectory(prefix="rl-php-") as folder:
     extensions = EXTENSIONS if NEEDS[name] else ()  # the client itself needs none
     env = {"CACHE_DIR": f"{folder}/cache", "TMPDIR": folder, "XDG_RUNTIME_DIR": ""}
     nginx, fpm = start_php(Path(folder), HERE / f"{name}.php", env, port=int(os.environ["PORT"]), extensions=extensions)
-    try:
-        print("ready", flush=True)
-        signal.sigwait({signal.SIGTERM, signal.SIGINT})
-    finally:
-        nginx.close()
-        fpm.close()
+    with copying_log(nginx):
+        try:
+            print("ready", flush=True)
+            signal.sigwait({signal.SIGTERM, signal.SIGINT})
+        finally:
+            nginx.close()
+            fpm.close()

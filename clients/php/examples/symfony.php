@@ -6,12 +6,12 @@ declare(strict_types=1);
 
 namespace App;
 
-use Ratelimitd\Client;
 use Ratelimitd\Decision;
 use Ratelimitd\Key;
-use Ratelimitd\Limiter;
+use Ratelimitd\Limit;
+use Ratelimitd\NotLimited;
 use Ratelimitd\Symfony\RateLimit;
-use Ratelimitd\Symfony\RateLimitListener;
+use Ratelimitd\Symfony\RatelimitdBundle;
 use Symfony\Bundle\FrameworkBundle\FrameworkBundle;
 use Symfony\Bundle\FrameworkBundle\Kernel\MicroKernelTrait;
 use Symfony\Component\DependencyInjection\Loader\Configurator\ContainerConfigurator;
@@ -23,6 +23,7 @@ use Symfony\Component\Routing\Loader\Configurator\RoutingConfigurator;
 
 require 'Symfony/Bundle/FrameworkBundle/autoload.php'; // with Composer: vendor/autoload.php, and not the next one
 require __DIR__ . '/../src/autoload.php';
+require __DIR__ . '/attacks_symfony.php';
 
 // ---- src/Controller
 
@@ -63,9 +64,9 @@ final class Service
         return self::text("two\n");
     }
 
-    public static function tenant(Request $request): ?string
+    public static function tenant(Request $request): string|NotLimited
     {
-        return $request->headers->get('X-Tenant');
+        return $request->headers->get('X-Tenant') ?? Limit::NOT_LIMITED;
     }
 
     #[RateLimit('slow', slot: true)]
@@ -137,9 +138,9 @@ final class Service
         return self::text("choose\n");
     }
 
-    public static function chosen(Request $request): ?string
+    public static function chosen(Request $request): string|NotLimited|null
     {
-        return $request->query->get('policy');
+        return $request->query->get('policy') === 'free' ? Limit::NOT_LIMITED : $request->query->get('policy');
     }
 
     #[RateLimit('web')]
@@ -184,17 +185,16 @@ final class ServiceKernel extends Kernel
 
     public function registerBundles(): iterable
     {
-        return [new FrameworkBundle()];
+        return [new FrameworkBundle(), new RatelimitdBundle()];
     }
 
     private function configureContainer(ContainerConfigurator $container): void
     {
         $container->extension('framework', ['secret' => 'none', 'router' => ['utf8' => true], 'http_method_override' => false]);
+        $container->extension('ratelimitd', ['timeout' => (int) (getenv('TIMEOUT_MS') ?: 250) / 1000]);
         $services = $container->services()->defaults()->autowire()->autoconfigure();
-        $services->set(Client::class)->arg('$timeout', (int) (getenv('TIMEOUT_MS') ?: 250) / 1000);
-        $services->set(Limiter::class);
-        $services->set(RateLimitListener::class);
         $services->set(Service::class)->tag('controller.service_arguments');
+        Attacks::configure($services);
     }
 
     private function configureRoutes(RoutingConfigurator $routes): void
@@ -205,6 +205,7 @@ final class ServiceKernel extends Kernel
                 $routes->add($name, "/$name")->controller([Service::class, $name])->methods([$name === 'login' ? 'POST' : 'GET']);
             }
         }
+        Attacks::addRoutes($routes);
     }
 
     public function getCacheDir(): string

@@ -34,7 +34,7 @@ RateLimit::for('never-param', new Limit('never', key: static fn (Request $reques
 RateLimit::for('never-exempt', new Limit('never', key: static fn (Request $request) => $request->header('X-Exempt') === 'yes'
     ? Limit::NOT_LIMITED : Key::ip()($request)));
 RateLimit::for('pair-user', new Limit('pair', key: $byUser(static fn (Request $request) => $request->header('X-User'))));
-RateLimit::for('never-broken', new Limit('never', key: $byUser(static fn (Request $request) => $request->user('none')->name)));
+RateLimit::for('never-broken', new Limit('never', key: $byUser(static fn (Request $request) => $request->user('none')->getAuthIdentifier())));
 RateLimit::for('pair-found', new Limit('pair', key: $foundUser));
 RateLimit::for('web-cost', new Limit('web', cost: 5));
 RateLimit::for('web-number', new Limit('web', chargeWhen: static fn () => 5));

@@ -10,7 +10,7 @@ use Ratelimitd\Key;
 use Ratelimitd\Limit;
 use Ratelimitd\NotLimited;
 use Ratelimitd\Symfony\RateLimit;
-use Symfony\Component\DependencyInjection\Loader\Configurator\ServicesConfigurator;
+use Symfony\Component\DependencyInjection\Loader\Configurator\DefaultsConfigurator;
 use Symfony\Component\EventDispatcher\EventSubscriberInterface;
 use Symfony\Component\HttpFoundation\Request;
 use Symfony\Component\HttpFoundation\Response;
@@ -237,7 +237,7 @@ class Attacks
         return 'moves';
     }
 
-    public static function configure(ServicesConfigurator $services): void
+    public static function configure(DefaultsConfigurator $services): void
     {
         $services->set(FindUser::class);
         foreach ([self::class, Outer::class, Strict::class, Raw::class] as $controller) {

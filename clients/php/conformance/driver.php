@@ -188,7 +188,8 @@ function carry_out(array $c): array
         case 'ip_key':
             return ['key' => Key::ofAddress(...hops($c))];
         case 'user_key':
-            return ['key' => Key::user($c['user'] ?? null, ($c['user'] ?? null) === null ? Key::ofAddress(...hops($c)) : '')];
+            $key = Key::user($c['user'] ?? null, ($c['user'] ?? null) === null ? Key::ofAddress(...hops($c)) : '');
+            return $key === '' ? throw new InvalidArgumentException('an empty user gives no key') : ['key' => $key];
         case 'join_key':
             return ['key' => Key::join(...plain($c['parts']))];
         case 'hashed_key':

@@ -145,9 +145,12 @@ function Limiter:part(word, request)
   return address
 end
 
--- Parts of a key in one text; nil: one of them is nil or empty. They are arguments, because a list cannot show a nil at its end.
+-- Parts of a key in one text; NOT_LIMITED if one is that; nil: one of them is nil or empty. They are arguments, because a list cannot show a nil at its end.
 function M.composite(...)
   local parts = { ... }
+  for i = 1, select("#", ...) do
+    if parts[i] == M.NOT_LIMITED then return M.NOT_LIMITED end
+  end
   for i = 1, select("#", ...) do
     if parts[i] == nil or parts[i] == "" then return nil end
   end
@@ -167,9 +170,11 @@ function Limiter:key_of(limit, request)
   local key
   if type(limit.key) == "function" then
     key = limit.key(request)
+    if type(key) == "table" and key ~= M.NOT_LIMITED then key = joined(key) end
     if key == nil or key == "" or key == M.NOT_LIMITED then return key ~= "" and key or nil end
-    if type(key) == "table" then key = joined(key) end
-    if key ~= nil and type(key) ~= "string" then error(("ratelimitd: the key of a limit is a %s, not a text"):format(type(key)), 0) end
+    if type(key) ~= "string" then
+      error(("ratelimitd: the key of a limit is a %s, not a text"):format(type(key)), 0)
+    end
     return key
   end
 
@@ -276,7 +281,8 @@ function Limiter:questions_of(limits, request, visit)
         at[id] = #asked + 1
         limit_at[#asked + 1] = limit
         asked[#asked + 1] = {
-          id = id, policy = policy, key = key, cost = cost - before, socket = self.client.path, form = limit.headers or self.headers,
+          id = id, policy = policy, key = key, cost = cost - before,
+          socket = self.client.path, form = limit.headers or self.headers,
         }
       end
     end
@@ -376,7 +382,8 @@ function Limiter:refund(one, units)
   if failure and failure.kind ~= "refused" then
     local unavailable = self.counters.unavailable
     unavailable[failure.kind] = (unavailable[failure.kind] or 0) + 1
-    self:report("refund", ("ratelimitd: an earlier limit of a denied request stays charged: %s: %s"):format(failure.kind, failure.message))
+    self:report("refund", ("ratelimitd: an earlier limit of a denied request stays charged: %s: %s"):format(
+      failure.kind, failure.message))
   elseif failure and failure.code ~= "UNSUPPORTED" then -- of a policy that has no units to give back
     error("ratelimitd: " .. failure.message, 0)
   elseif decision and decision.of then

@@ -253,8 +253,9 @@ def test_only_allow_that_is_written_at_the_limit_leaves_it_out(nginx):
 
     gateway = nginx(site(location("limit", ', on_error = "allow"') + location("limiter", "")
                          + location("function", ', on_error = function() return "allow" end')
-                         + location("said", ', key = function() return limiter.NOT_LIMITED end'), ', on_error = "allow"'))
-    assert [gateway.get(f"/{path}")[0] for path in ("limit", "limiter", "function", "said")] == [200, 503, 503, 200]
+                         + location("said", ', key = function() return limiter.NOT_LIMITED end')
+                         + location("part", ', key = function() return { limiter.NOT_LIMITED, "a" } end'), ', on_error = "allow"'))
+    assert [gateway.get(f"/{path}")[0] for path in ("limit", "limiter", "function", "said", "part")] == [200, 503, 503, 200, 200]
     assert len(re.findall("no key.*it is left out", gateway.errors())) == 1
 
 

@@ -50,7 +50,7 @@ final class Middleware implements MiddlewareInterface
         }
         foreach ($this->limits as $limit) {
             if ($limit->isInline()) {
-                Limiter::keyFor([], '', $endpoint, '');
+                Limiter::keyFor([], '', $limit->endpoint ?? $endpoint, '');
             }
         }
         $this->responses = $responses ?? self::factory();

@@ -221,3 +221,26 @@ Request::setTrustedProxies(['192.0.2.7'], Request::HEADER_X_FORWARDED_FOR);
 ask('GET', '/other', [], ['HTTP_X_FORWARDED_FOR' => '203.0.113.5, 2001:db8:0:1::7']);
 keys();
 """) == "200 other check web 2001:db8:0:1::/64"
+
+
+BUNDLE = """
+require 'Symfony/Bundle/FrameworkBundle/autoload.php';
+require_once 'src/autoload.php';
+$container = new Symfony\\Component\\DependencyInjection\\ContainerBuilder();
+try {
+    (new Ratelimitd\\Symfony\\RatelimitdBundle())->getContainerExtension()->load([%s], $container);
+    $container->getDefinition(Ratelimitd\\Symfony\\RateLimitListener::class)->setPublic(true);
+    $container->compile();
+    echo get_class($container->get(Ratelimitd\\Symfony\\RateLimitListener::class));
+} catch (Exception $wrong) { echo $wrong->getMessage(); }
+"""
+
+
+@symfony
+@pytest.mark.parametrize("settings, found", [
+    ("['always' => ['web', '10/5s'], 'service' => 'shop', 'on_error' => 'deny', 'timeout' => 1]", "RateLimitListener"),
+    ("['on_eror' => 'deny']", 'Did you mean "on_error"'),
+    ("['always' => ['10 per minute']]", "is neither the name of a policy"),
+    ("['timeout' => 0]", "timeout is a number of seconds above 0")])
+def test_the_bundle_registers_the_listener_and_refuses_mistakes(settings, found):
+    assert found in run(BUNDLE % settings, "/nonexistent/socket", EXTENSIONS)

@@ -108,6 +108,14 @@ foreach ([null, 'allow', fn () => 'allow'] as $rule) {{
 """, "/nonexistent/socket") == "503 200 503 "
 
 
+def test_a_written_endpoint_needs_no_other_name(daemon):
+    assert run(NESTED + """
+foreach (['all', 'one', 'all'] as $name) {
+    echo (new Middleware($limiter, new Limit('2/m', endpoint: $name)))->process($request, $app)->getHeaderLine('RateLimit'), ' ';
+}
+""", daemon.socket).count(";r=1;") == 2
+
+
 @pytest.mark.parametrize("given, units", [("true", 1), ("false", 0), ("5", 5), ("0", 0), ("2.0", 2)])
 @pytest.mark.parametrize("policy", ["'web'", "'100/m'"])
 def test_charge_when_may_give_a_number(daemon, policy, given, units):

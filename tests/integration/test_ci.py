@@ -33,14 +33,14 @@ def ci(tree, **env):
 
 def test_every_part_runs_and_the_last_line_is_the_sum(tree):
     done = ci(tree)
-    assert (tree / "parts").read_text().splitlines() == ["test", "test faults", "test operation", "test clients"]
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "12 passed, 0 failed, 4 skipped")
+    assert (tree / "parts").read_text().splitlines() == ["test", "test faults", "test operation", "test package", "test clients"]
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "15 passed, 0 failed, 5 skipped")
 
 
 def test_a_part_without_a_sum_fails_the_run(tree):
     (tree / "dev").write_text(DEV.replace("echo \"3", "[ \"$2\" = faults ] || echo \"3"))
     done = ci(tree)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "9 passed, 1 failed, 3 skipped")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "12 passed, 1 failed, 4 skipped")
 
 
 def test_no_variable_of_the_machine_reaches_a_test(tree):

@@ -145,7 +145,7 @@ def test_tables_are_for_people(daemon):
     assert stats["checks"] == "0" and stats["connections"] == "1"
     version = dict(line.split(None, 1) for line in daemon.ctl("version").stdout.splitlines())
     assert version["store"] == "memory" and version["protocol"] == "1"
-    assert re.fullmatch(r"ratelimitctl \d+\.\d+\.\d+\n", ctl("--version").stdout)
+    assert re.fullmatch(r"ratelimitctl \d+\.\d+\.\d+(-git\.[0-9a-f]{12})?\n", ctl("--version").stdout)
 
 
 def test_json_has_the_fields_of_the_daemon_with_its_names(daemon, connect):

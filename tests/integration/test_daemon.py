@@ -34,7 +34,7 @@ def written(place, text, name="ratelimitd.yaml"):
 
 def test_version_and_help_end_well():
     status, out, _ = run_ratelimitd("--version")
-    assert status == 0 and re.match(r"ratelimitd \d+\.\d+\.\d+ \(libuv [\d.]+, hiredis [\d.]+\)\n", out)
+    assert status == 0 and re.match(r"ratelimitd \d+\.\d+\.\d+(-git\.[0-9a-f]{12})? \(libuv [\d.]+, hiredis [\d.]+\)\n", out)
     status, out, _ = run_ratelimitd("--help")
     assert status == 0 and out.startswith("usage: ratelimitd [-c FILE]") and "Exit status:" in out
 

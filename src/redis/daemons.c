@@ -85,7 +85,7 @@ static void take_count(struct redis_daemons *daemons, const struct redis_reader 
 static void take_error(struct redis_daemons *daemons, const char *command, const struct redis_reader *reply)
 {
     char key[STORE_OWN_KEY_MAX], right[WORD_MAX] = "";
-    for (size_t i = 0; command[i] != '\0' && i < sizeof right - 1; i++) right[i] = (char)(command[i] | 0x20);
+    for (size_t i = 0; i < sizeof right - 1 && command[i] != '\0'; i++) right[i] = (char)(command[i] | 0x20);
     struct slice text = redis_reader_text(reply);
     daemons->has_failed = true;
     if (text.len >= strlen("WRONGTYPE") && memcmp(text.data, "WRONGTYPE", strlen("WRONGTYPE")) == 0)

@@ -146,6 +146,9 @@ class Process:
         return self.process.wait(patience_s)
 
     def text(self):
+        """What it has written; all of it once it has ended."""
+        if self.process is not None and not self.running:
+            self._reader.join(1)
         return "\n".join(self.log)
 
     def wait_for_log(self, pattern, patience_s=PATIENCE_S):
@@ -154,13 +157,11 @@ class Process:
 
         def found():
             ended = not self.running
-            for line in list(self.log):
+            for line in self.text().split("\n") if ended else list(self.log):
                 if expression.search(line):
                     return line
             if ended:
-                self._reader.join(1)
-                if not any(expression.search(line) for line in self.log):
-                    raise AssertionError(f"ended with {self.process.returncode} and no line {pattern!r}:\n{self.text()}")
+                raise AssertionError(f"ended with {self.process.returncode} and no line {pattern!r}:\n{self.text()}")
             return None
 
         return eventually(found, lambda: f"a line {pattern!r} in\n{self.text()}", patience_s)

@@ -23,6 +23,9 @@ import sbom
 import version
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "lint"))
+from tracked import tracked  # noqa: E402
+
 DEPS = Path(os.environ.get("DEPS", ROOT / ".deps")).resolve()
 GO_MODULES = ("", "rlgin", "rlecho", "rlgrpc")
 JAVA_MODULES = ("ratelimitd-client", "ratelimitd-testing", "ratelimitd-spring-boot-starter")
@@ -42,8 +45,8 @@ def license_complaints(root=ROOT):
     """An archive that a registry takes begins at one of these folders."""
     if not (root / "LICENSE").exists():
         return ["LICENSE is missing"]
-    found = {path.parent for pattern in MANIFESTS for path in (root / "clients").rglob(pattern)
-             if not {"node_modules", "vendor", "target"} & set(path.parts) and (path.name == "go.mod" or "examples" not in path.parts)}
+    found = {path.parent for path in tracked(root, *MANIFESTS, below="clients")
+             if path.name == "go.mod" or "examples" not in path.relative_to(root).parts}
     folders = sorted(found | {root / "clients/java"})
     return [f"{folder.relative_to(root)}/LICENSE is missing, or is not a copy of LICENSE" for folder in folders
             if not (folder / "LICENSE").exists() or (folder / "LICENSE").read_text() != (root / "LICENSE").read_text()]

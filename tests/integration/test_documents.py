@@ -610,7 +610,7 @@ def test_the_examples_of_the_manual_page_are_correct(tmp_path):
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
     helps += [(ROOT / "tests" / "bench" / "bench.py").read_text(), run([str(ROOT / "dev"), "--help"]).stdout]
-    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster", "--cluster-from", "--cluster-copy", "--read-only", "--tmpfs", "--allow-downgrades"}  # of cmake, systemctl, pkg-config, redis-cli, docker, apt
+    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster", "--cluster-from", "--cluster-copy", "--latency", "--read-only", "--tmpfs", "--allow-downgrades"}  # of cmake, systemctl, pkg-config, redis-cli, docker, apt
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 
@@ -655,7 +655,7 @@ def test_every_log_line_is_one_that_the_daemon_writes():
     lines = [re.match(r"\| `(.*?)`", row)[1] for row in rows if row]
     missing = []
     for line in lines:
-        pieces = re.split(r"\b(?:[A-Z]{2,}|N|s)\b|[(),;]| allows", line.replace("UNKNOWN_POLICY", "\0"))
+        pieces = re.split(r"\b(?:[A-Z]{2,}|N|\d+|s)\b|[(),;]| allows", line.replace("UNKNOWN_POLICY", "\0"))
         pieces = [piece.replace("\0", "UNKNOWN_POLICY").strip(" :;,") for piece in pieces]
         missing += [(line, piece) for piece in pieces if piece and piece not in source]
     assert lines and missing == []

@@ -258,7 +258,7 @@ def test_units_of_one_redis_are_never_given_back_to_another_one(redis, ratelimit
         daemon.redis = other
         daemon.configure(POLICIES)
         daemon.reload()
-        eventually(lambda: client.check("off", "k")["source"] == "redis" and client.call("stats")["reloads"] == 1, "it has moved")
+        daemon.wait_for_log("has proved good, and decides from now on")
         assert client.call("peek", policy, "k")["remaining"] == 9000
         assert client_of_other.call("peek", policy, "k")["remaining"] == 9000
         stats = client.call("stats")

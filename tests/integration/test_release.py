@@ -25,7 +25,8 @@ def tree(tmp_path):
     table = version.Table()
     named = {path for place in table.places for path in table.files(place[0])} | set(ROOT.glob("packaging/*.py"))
     licences = {path for path in (ROOT / "clients").rglob("LICENSE") if not {"node_modules", "vendor"} & set(path.parts)}
-    others = [ROOT / name for name in ("LICENSE", "CHANGELOG.md", "packaging/versions", "packaging/commit", "packaging/commands.sh", "dev")]
+    others = [ROOT / name for name in ("LICENSE", "CHANGELOG.md", "packaging/versions", "packaging/commit", "packaging/commands.sh",
+                                     "tests/lint/tracked.py", "dev")]
     for path in [*named, *licences, *others]:
         copy = tmp_path / "tree" / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +36,7 @@ def tree(tmp_path):
     changelog = tree / "CHANGELOG.md"
     changelog.write_text(changelog.read_text().replace(f"## {base} (unreleased)", f"## {base} {DAY}"))
     (tree / "packaging/commit").write_text("$Format:%H %ct %D$\n")
-    (tree / ".gitignore").write_text("__pycache__\n/.deps\n")
+    (tree / ".gitignore").write_text("__pycache__\n/.deps\ndist\n")
     git(tree, "init", "-q")
     commit(tree)
     git(tree, "tag", f"v{base}")
@@ -106,6 +107,14 @@ def test_a_changed_licence_is_refused(tree):
     (tree / "clients/php/LICENSE").write_text("Do what you like.\n")
     commit(tree)
     assert "clients/php/LICENSE is missing, or is not a copy of LICENSE" in refused(tree)
+
+
+def test_what_a_build_leaves_needs_no_licence(tree):
+    """Earlier, `./dev test` failed in a tree whose Node package had been built: dist has a package.json."""
+    left = tree / "clients/node/dist/cjs"
+    left.mkdir(parents=True)
+    (left / "package.json").write_text("{}\n")
+    assert refused(tree) == ""
 
 
 def test_a_tree_with_changes_is_refused_with_their_names(tree):

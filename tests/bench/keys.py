@@ -32,6 +32,7 @@ LARGEST_COST = 1000
 BATCH = 64
 SLOT_CALLS = 2  # for BATCH slots, which weigh more than checks
 N_CALLS = 2000
+PIECE = 1000
 
 
 def config():
@@ -83,12 +84,17 @@ class Spent:
         return self.usec / self.ops
 
 
+def asked_in_turn(client, method, calls):
+    """In pieces: the daemon closes who sends on and on without reading."""
+    for at in range(0, len(calls), PIECE):
+        asked(client, method, calls[at:at + PIECE])
+
+
 class Checks:
     @staticmethod
     def fill(client, policy, keys, units):
         for step in [units] if units <= LARGEST_COST else [LARGEST_COST] * (units // LARGEST_COST):
-            for at in range(0, len(keys), 1000):
-                asked(client, "check", [(policy, key, step) for key in keys[at:at + 1000]])
+            asked_in_turn(client, "check", [(policy, key, step) for key in keys])
 
     @staticmethod
     def measure(admin, client, policy, keys):
@@ -105,8 +111,7 @@ class Checks:
 class Slots:
     @staticmethod
     def fill(client, policy, keys, units):
-        for at in range(0, len(keys), 10):
-            asked(client, "acquire", [(policy, key) for key in keys[at:at + 10] for _ in range(units)])
+        asked_in_turn(client, "acquire", [(policy, key) for key in keys for _ in range(units)])
 
     @staticmethod
     def measure(admin, client, policy, keys):

@@ -36,8 +36,8 @@ struct admin_view {
     enum admin_phase phase;
     const char *store; /* "memory" or "redis"; static */
     bool is_store_up;  /* it decides checks */
-    const char
-        *store_status; /* of Redis: "ready", or what is wrong, if only for some checks; valid until the next view */
+    /* Of Redis: "ready", or what is wrong, if only for some checks; valid until the next view. */
+    const char *store_status;
     int64_t store_since_us; /* CLOCK_MONOTONIC: it is, since then */
     int64_t started_us;     /* CLOCK_MONOTONIC, as the next one */
     int64_t configured_us;  /* the configuration in force was read */

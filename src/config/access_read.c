@@ -230,7 +230,7 @@ static void warn_of_shared_counters(struct access_reading *reading, const struct
     const struct slice start = access_rule_start(rule, uid_text, text);
     const struct limit *first = NULL;
     size_t n = 0;
-    for (size_t i = 0; i<reading->policies->n && * reading->n_left> 0; i++) {
+    for (size_t i = 0; *reading->n_left > 0 && i < reading->policies->n; i++) {
         const struct policy *policy = reading->policies->in_order[i];
         *reading->n_left -= 1;
         if (!access_rule_grants(rule, policy)) continue;

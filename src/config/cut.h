@@ -12,8 +12,7 @@
 
 #include "config/config.h"
 
-/* True: `next`, read to replace `in_force`, looks so, and the faults have why. What only might be cut off is a warning.
- */
+/* True: `next`, read to replace `in_force`, looks so, and the faults have why. If it only may be, that is a warning. */
 bool config_is_cut(const struct config *in_force, const struct config *next, struct faults *faults);
 
 #endif

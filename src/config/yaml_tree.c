@@ -60,15 +60,15 @@ static int on_scalar(struct builder *builder, const yaml_event_t *event)
 {
     const char *value = (const char *)event->data.scalar.value;
     uint32_t line = line_of(&event->start_mark);
-    bool has_nul = strlen(value) != event->data.scalar.length;
+    bool is_refused = strlen(value) != event->data.scalar.length;
     bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     char *text = mem_strdup(value);
     if (text == NULL) return refuse_without_memory(builder, line);
-    if (has_nul) faults_add(builder->faults, line, "yaml", "a text with a NUL byte in it; write it without");
+    if (is_refused) faults_add(builder->faults, line, "yaml", "a text with a NUL byte in it; write it without");
     if (is_plain && strstr(value, "\xc2\xa0") != NULL) {
         faults_add(builder->faults, line, "yaml",
                    "a no-break space (U+00A0), which looks like a space and is none; write a space");
-        has_nul = true; /* refused once */
+        is_refused = true;
     }
 
     if (key_is_due(builder)) {
@@ -76,7 +76,7 @@ static int on_scalar(struct builder *builder, const yaml_event_t *event)
         builder->key_line = line;
         return 0;
     }
-    struct tree_node *node = add_node(builder, has_nul ? TREE_REFUSED : TREE_TEXT, line);
+    struct tree_node *node = add_node(builder, is_refused ? TREE_REFUSED : TREE_TEXT, line);
     if (node == NULL) {
         mem_free(text);
         return -1;

@@ -55,8 +55,8 @@ struct daemon {
     struct redis_watch redis_watch;
     struct redis_check redis_check;
     struct failure_watch failure_watch; /* with Redis */
-    int64_t
-        trouble_us; /* CLOCK_MONOTONIC: Redis was found without a connection, or behind the breaker; 0 = it is not */
+    /* CLOCK_MONOTONIC: Redis was found without a connection, or behind the breaker; 0 = it is not */
+    int64_t trouble_us;
     struct reload reload;
     int64_t armed_us; /* when the timer `deadline` fires; INT64_MAX = it does not run */
     uint64_t n_ended; /* clock.n_updates at the end of the last tick */

@@ -33,6 +33,12 @@ enum {
 
 /* ---- in the thread ---- */
 
+static void drop_next(struct reload *reload)
+{
+    config_free(reload->next);
+    reload->next = NULL;
+}
+
 /* Somebody writes the files again since the last look: what was read of them may be a half. */
 static bool has_changed_again(struct reload *reload, const char *path, const struct config *before)
 {
@@ -40,8 +46,7 @@ static bool has_changed_again(struct reload *reload, const char *path, const str
     reload->has_changed = seen != reload->seen;
     if (!reload->has_changed) return false;
     reload->seen = seen;
-    config_free(reload->next);
-    reload->next = NULL;
+    drop_next(reload);
     return true;
 }
 
@@ -67,15 +72,6 @@ static void look(struct reload *reload, const char *path, const struct config *i
     reload->seen = seen;
 }
 
-static void hold_store(struct daemon *daemon)
-{
-    struct reload *reload = &daemon->reload;
-    if (config_hold_store(reload->next, daemon->config, daemon->started) == 0) return;
-    faults_no_memory(&reload->faults, 0, NULL, "out of memory; give the daemon more");
-    config_free(reload->next);
-    reload->next = NULL;
-}
-
 static void read_configuration(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
@@ -85,13 +81,13 @@ static void read_configuration(struct daemon *daemon)
 
     reload->next = config_load(path, CONFIG_RELOAD, &reload->faults);
     if (reload->task == RELOAD_WATCHED && has_changed_again(reload, path, before)) return;
-    if (reload->next != NULL && config_is_cut(before, reload->next, &reload->faults)) {
-        config_free(reload->next);
-        reload->next = NULL;
-    }
+    if (reload->next != NULL && config_is_cut(before, reload->next, &reload->faults)) drop_next(reload);
     if (reload->next != NULL) {
         config_diff(&reload->changes, before, daemon->started, reload->next);
-        hold_store(daemon);
+        if (config_hold_store(reload->next, before, daemon->started) < 0) {
+            faults_no_memory(&reload->faults, 0, NULL, "out of memory; give the daemon more");
+            drop_next(reload);
+        }
     }
     if (reload->next != NULL) reload->next->hash = config_hash(reload->next, daemon->started);
     if (reload->task == RELOAD_DRY_RUN) return;
@@ -134,8 +130,7 @@ static void free_in_thread(uv_work_t *work)
     faults_fini(&reload->faults);
     changes_fini(&reload->changes);
     buffer_fini(&reload->answer);
-    config_free(reload->next);
-    reload->next = NULL;
+    drop_next(reload);
     free_unreferenced(reload);
     malloc_trim(0); /* gives the system back what was freed */
 }

@@ -44,11 +44,10 @@ bool status_redis(const struct daemon *daemon, char why[STATUS_WHY_MAX], int64_t
     if (!watch->is_episode) return true;
 
     bool is_up = !failure_watch_is_down(watch, now_us, lacks_rights, engine_policies(daemon->engine));
+    bool names_policy = is_up && policy[0] != '\0', advises = lacks_rights && failure_watch_lacks_right(watch);
     *ret_since_us = watch->began_us;
-    snprintf(why, STATUS_WHY_MAX, "%s%s%s%s%s%s", is_up && policy[0] != '\0' ? "policy " : "", is_up ? policy : "",
-             is_up && policy[0] != '\0' ? ": " : "", watch->reason.text,
-             lacks_rights && failure_watch_lacks_right(watch) ? "; run: " : "",
-             lacks_rights && failure_watch_lacks_right(watch) ? advice : "");
+    snprintf(why, STATUS_WHY_MAX, "%s%s%s%s%s%s", names_policy ? "policy " : "", names_policy ? policy : "",
+             names_policy ? ": " : "", watch->reason.text, advises ? "; run: " : "", advises ? advice : "");
     return is_up;
 }
 

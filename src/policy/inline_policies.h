@@ -18,6 +18,8 @@
 #ifndef RL_POLICY_INLINE_POLICIES_H
 #define RL_POLICY_INLINE_POLICIES_H
 
+#include <string.h>
+
 #include "base/counters.h"
 #include "base/list.h"
 #include "base/map.h"
@@ -27,6 +29,13 @@
 
 #define INLINE_NAME_HEAD "inline-" /* of the names that are made here; no policy of a configuration has it */
 #define INLINE_ID_HEAD   "id+"     /* and of those with an id */
+
+/* Is it of a policy that is made here? */
+static inline bool inline_is_name(const char *name)
+{
+    return strncmp(name, INLINE_NAME_HEAD, sizeof INLINE_NAME_HEAD - 1) == 0 ||
+           strncmp(name, INLINE_ID_HEAD, sizeof INLINE_ID_HEAD - 1) == 0;
+}
 
 #define INLINE_COUNTERS(COUNTER, GAUGE)                                                                                \
     COUNTER(inline_evicted, "inline policies given up for others because inline.max_policies was reached")             \

@@ -193,9 +193,7 @@ static bool may_keep(const struct session *session, const struct slot *slot)
     const char *name = slot->policy->name;
     const struct policy *policy = policy_find(engine_policies(session->sessions->engine), slice_of(name));
     bool is_granted = policy == NULL || access_rule_grants(rule, policy);
-    bool is_inline = strncmp(name, INLINE_NAME_HEAD, strlen(INLINE_NAME_HEAD)) == 0 ||
-                     strncmp(name, INLINE_ID_HEAD, strlen(INLINE_ID_HEAD)) == 0;
-    if (is_inline) is_granted = rule->grants_inline;
+    if (inline_is_name(name)) is_granted = rule->grants_inline;
     return is_granted && (rule->may >> METHOD_acquire & 1) != 0 && access_takes_key(session, slot->key);
 }
 

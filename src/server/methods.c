@@ -325,12 +325,11 @@ static int run_stats(struct params *params)
     struct session *session = params->session;
     engine_update_counters(session->sessions->engine);
 
-    char trouble[STORE_TROUBLE_MAX];
-    const struct sessions *sessions = session->sessions;
-    bool has_trouble = sessions->store_trouble != NULL && sessions->store_trouble(sessions->store_trouble_arg, trouble);
-    struct packer *packer = session_begin_answer(session, params->msgid);
+    char space[STORE_TROUBLE_MAX];
+    const char *trouble = sessions_store_trouble(session->sessions, space);
     const char *trial = engine_store_trial(session->sessions->engine);
-    bool has_trial = trial[0] != '\0';
+    bool has_trouble = trouble[0] != '\0', has_trial = trial[0] != '\0';
+    struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, (uint32_t)counters_n() + N_LATENCY_STATS + has_trouble + has_trial);
     if (has_trouble) pack_text_field(packer, "redis_trouble", trouble);
     if (has_trial) pack_text_field(packer, "redis_trial", trial);

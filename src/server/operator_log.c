@@ -13,8 +13,7 @@
 
 enum { OPERATOR_LINES = 10, PROGRAM_MAX = 16, TARGET_MAX = LOG_KEY_MAX + 2 * NAME_MAX_LEN + 64 };
 
-/* What the process is called, printable; "?" if it has ended or is not seen. /proc is memory: reading it does not wait.
- */
+/* The process' name, printable; "?" if it has ended or is not seen. /proc is memory: reading it does not wait. */
 static const char *program_of(pid_t pid, char out[4 * PROGRAM_MAX])
 {
     char path[32], name[PROGRAM_MAX];

@@ -173,12 +173,11 @@ static void pack_all(struct packer *packer, const struct request *request)
     }
 }
 
-static struct explain_options explain_options_of(const struct request *request, char trouble[STORE_TROUBLE_MAX])
+static struct explain_options explain_options_of(const struct request *request, char space[STORE_TROUBLE_MAX])
 {
     const struct sessions *sessions = request->session->sessions;
-    bool has_trouble = sessions->store_trouble != NULL && sessions->store_trouble(sessions->store_trouble_arg, trouble);
     return (struct explain_options){
-        .trouble = has_trouble ? trouble : "",
+        .trouble = sessions_store_trouble(sessions, space),
         .decision = request->decisions,
         .keys = {sessions->options.key_prefix, sessions->options.n_shards},
         .keys_are_bin = request->key_is_bin,

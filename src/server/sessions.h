@@ -168,6 +168,13 @@ static inline void sessions_spend_answers(struct sessions *sessions)
     sessions_spend(sessions, engine_take_work(sessions->engine));
 }
 
+/* store_trouble_fn's text in `space`; "" if the store decides, or nothing is known of it. */
+static inline const char *sessions_store_trouble(const struct sessions *sessions, char space[STORE_TROUBLE_MAX])
+{
+    bool has_trouble = sessions->store_trouble != NULL && sessions->store_trouble(sessions->store_trouble_arg, space);
+    return has_trouble ? space : "";
+}
+
 /* Does a session wait for its turn? */
 static inline bool sessions_have_waiting(const struct sessions *sessions)
 {

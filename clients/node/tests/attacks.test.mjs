@@ -3,7 +3,6 @@ import 'reflect-metadata'
 import assert from 'node:assert/strict'
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { once } from 'node:events'
-import { createServer } from 'node:http'
 import { createRequire } from 'node:module'
 import { describe, test } from 'node:test'
 import { getRequestListener } from '@hono/node-server'
@@ -27,21 +26,9 @@ import { rateLimit as koaRateLimit } from 'ratelimitd/koa'
 import { RateLimit, RateLimitGuard, RateLimitModule, ip as nestIp, user as nestUser } from 'ratelimitd/nest'
 import { FakeLimiter } from 'ratelimitd/testing'
 import WebSocket from 'ws'
-import { ask, eventually, patient, startDaemon } from './harness.mjs'
+import { ask, eventually, patient, serving, silent, startDaemon } from './harness.mjs'
 
-const silent = { warn() {} }
 process.env.RATELIMIT_SERVICE = '' // else the name in this package.json
-
-async function serving(handler, work) {
-  const server = createServer(handler).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  try {
-    return await work(server.address().port)
-  } finally {
-    server.closeAllConnections()
-    server.close()
-  }
-}
 
 /** Runs `work` with a daemon of these policies, and a limiter for it. */
 async function withDaemon(policies, work) {

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { Agent, request } from 'node:http'
+import { Agent, createServer as createHttpServer, request } from 'node:http'
 import { createServer } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { RateLimiter } from 'ratelimitd'
@@ -22,6 +22,21 @@ export function startDaemon(policies, settings = { inline: { allow: true } }) {
 export const PATIENCE_MS = 20000
 
 export const patient = (options) => new RateLimiter({ timeoutMs: PATIENCE_MS, ...options })
+
+/** For a test that expects warnings. */
+export const silent = { warn() {} }
+
+/** Serves with a handler of node:http, asks, and closes. */
+export async function serving(handler, work) {
+  const server = createHttpServer(handler).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  try {
+    return await work(server.address().port)
+  } finally {
+    server.closeAllConnections()
+    server.close()
+  }
+}
 
 /** The policies of the example services. */
 export const SERVICE_POLICIES = {

@@ -12,11 +12,10 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { Denied, RateLimiter, Refused, Unavailable, parseLimit } from 'ratelimitd'
 import { FakeLimiter } from 'ratelimitd/testing'
-import { eventually, patient, startDaemon } from './harness.mjs'
+import { eventually, patient, silent, startDaemon } from './harness.mjs'
 
 const HOME = fileURLToPath(new URL('..', import.meta.url))
 const require = createRequire(import.meta.url)
-const silent = { warn() {} }
 
 /** What a program prints: {status, stdout, stderr}. */
 async function program(code, environment) {

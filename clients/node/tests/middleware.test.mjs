@@ -2,7 +2,6 @@
 import 'reflect-metadata'
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer } from 'node:http'
 import { describe, test } from 'node:test'
 import { getRequestListener } from '@hono/node-server'
 import Router from '@koa/router'
@@ -21,22 +20,9 @@ import { rateLimit as honoRateLimit } from 'ratelimitd/hono'
 import { rateLimit as koaRateLimit } from 'ratelimitd/koa'
 import { RateLimit, RateLimitGuard, RateLimitModule, SkipRateLimit } from 'ratelimitd/nest'
 import { FakeLimiter } from 'ratelimitd/testing'
-import { ask, patient, startDaemon } from './harness.mjs'
+import { ask, patient, serving, silent, startDaemon } from './harness.mjs'
 
-const silent = { warn() {} }
 process.env.RATELIMIT_SERVICE = '' // else the name in this package.json
-
-/** Serves with a handler of node:http, asks, and closes. */
-async function serving(handler, work) {
-  const server = createServer(handler).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  try {
-    return await work(server.address().port)
-  } finally {
-    server.closeAllConnections()
-    server.close()
-  }
-}
 
 /** An Express application with one endpoint, /x, behind these limits. */
 function oneEndpoint(limiter, ...limits) {

@@ -10,17 +10,28 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import django
 import http_sfv
 import msgpack
 import pytest
+from django.conf import settings
 
 from ratelimitd import Client
-from ratelimitd.testing import Daemon, daemon
+from ratelimitd.testing import Daemon, FakeLimiter, daemon
 
 ROOT = Path(__file__).resolve().parents[3]
 os.environ.setdefault("RATELIMITD_BUILD", str(ROOT / "build" / "release"))
 for variable in ("RATELIMIT_SERVICE", "OTEL_SERVICE_NAME"):  # they would stand in the keys
     os.environ.pop(variable, None)
+
+# Before a test imports ninja or rest_framework, which read them.
+settings.configure(
+    ROOT_URLCONF="test_django",
+    ALLOWED_HOSTS=["*"],
+    MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware"],
+    USE_TZ=True,
+)
+django.setup()
 
 FIRST_HIT = {"algorithm": "fixed_window", "start": "first_hit"}
 POLICIES = {
@@ -45,6 +56,11 @@ def ratelimitd() -> Iterator[Daemon]:
 def client(ratelimitd: Daemon) -> Iterator[Client]:
     with Client(ratelimitd.socket, timeout=5) as one:
         yield one
+
+
+@pytest.fixture
+def fake() -> FakeLimiter:
+    return FakeLimiter()
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import django
 import pytest
 from conftest import fields_of
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient as AsyncBrowser
 from django.test import Client as Browser
@@ -19,12 +17,6 @@ from django.views import View
 from ratelimitd import Client, Refused
 from ratelimitd import django as limits
 from ratelimitd.testing import AsyncFakeLimiter, Daemon, FakeLimiter
-
-if not settings.configured:
-    settings.configure(
-        ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware"], USE_TZ=True
-    )
-    django.setup()
 
 
 def query_key(request: HttpRequest) -> str:

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import django
 import pytest
 from conftest import fields_of
-from django.conf import settings
 from django.conf.urls.i18n import i18n_patterns
 from django.http import HttpRequest, HttpResponse
 from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import include, path
 from django.utils.decorators import method_decorator
-
-from ratelimitd import django as limits
-from ratelimitd.keys import user
-from ratelimitd.testing import FakeLimiter
-
-if not settings.configured:
-    settings.configure(
-        ROOT_URLCONF="test_django",
-        ALLOWED_HOSTS=["*"],
-        MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware"],
-        USE_TZ=True,
-    )
-    django.setup()
-
 from ninja import NinjaAPI
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import api_view, authentication_classes
 from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
+
+from ratelimitd import django as limits
+from ratelimitd.keys import user
+from ratelimitd.testing import FakeLimiter
 
 
 class Token(BaseAuthentication):
@@ -134,11 +122,6 @@ urlpatterns = [
     path("denies", limits.ratelimit("web", key="k", charge_when=lambda response: True)(lambda request: inner(request))),
     *i18n_patterns(path("hello", translated)),
 ]
-
-
-@pytest.fixture
-def fake() -> FakeLimiter:
-    return FakeLimiter()
 
 
 @pytest.fixture

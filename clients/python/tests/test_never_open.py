@@ -9,12 +9,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import django
 import flask
 import flask.views
 import httpx
 import pytest
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.test import Client as Browser
 from django.test import override_settings
@@ -37,27 +35,12 @@ from ratelimitd.keys import ip
 from ratelimitd.limits import Limit
 from ratelimitd.testing import AsyncFakeLimiter, FakeLimiter
 
-if not settings.configured:
-    settings.configure(
-        ROOT_URLCONF="test_django",
-        ALLOWED_HOSTS=["*"],
-        MIDDLEWARE=["ratelimitd.django.RateLimitMiddleware"],
-        USE_TZ=True,
-    )
-    django.setup()
-
-
 # ---- Flask
 
 
 @pytest.fixture
 def app() -> flask.Flask:
     return flask.Flask("shop")
-
-
-@pytest.fixture
-def fake() -> FakeLimiter:
-    return FakeLimiter()
 
 
 def asked(fake: FakeLimiter | AsyncFakeLimiter) -> list[tuple[Any, Any]]:

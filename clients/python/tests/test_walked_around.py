@@ -36,11 +36,6 @@ def app() -> flask.Flask:
     return flask.Flask("shop")
 
 
-@pytest.fixture
-def fake() -> FakeLimiter:
-    return FakeLimiter()
-
-
 def keys_of(fake: FakeLimiter | AsyncFakeLimiter) -> list[Any]:
     return [key for _, _, key, *_ in fake.calls]
 

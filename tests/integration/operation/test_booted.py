@@ -61,6 +61,8 @@ def cgroup2():
 class System:
     """A booted systemd and what runs under it."""
 
+    PATIENCE_S = 30
+
     def __init__(self):
         self.folder = short_directory()
         self.cgroup = cgroup2() / f"rl-{uuid.uuid4().hex[:12]}"
@@ -68,13 +70,21 @@ class System:
         self.process = Process()
         self.first = None  # its process, as seen from here
 
+    def script(self):
+        """What ends as systemd, and its arguments."""
+        return [BOOT, str(self.folder), str(build_dir())]
+
+    def is_booted(self):
+        states = self.systemctl("is-active", "default.target", *UNITS[1:]).stdout.split()
+        return states == ["active"] * 3  # its status is 0 if one of them is, and a socket has its group only when it is active
+
     def boot(self):
         """Fails, or skips the test if it is this machine that does not allow it."""
         inside = f'echo $$ >"{self.cgroup}/cgroup.procs" && exec unshare --mount --pid --fork --net --uts --ipc --cgroup ' \
-                 f'--kill-child sh -c "$0" sh "$1" "$2"'
-        self.process.spawn(["sh", "-c", inside, BOOT, str(self.folder), str(build_dir())])
+                 f'--kill-child sh -c "$0" sh "$@"'
+        self.process.spawn(["sh", "-c", inside, *self.script()])
         eventually(lambda: self._is_up() or not self.process.running or "Freezing execution" in self.process.text(),
-                   f"systemd is up:\n{self.process.text()}", 30)
+                   f"systemd is up:\n{self.process.text()}", self.PATIENCE_S)
         if not self.first:
             self.close()
             pytest.skip("systemd cannot run here: " + " ".join(self.process.log[-2:]))
@@ -85,8 +95,7 @@ class System:
         if not first:
             return False
         self.first = first[0]
-        states = self.systemctl("is-active", "default.target", *UNITS[1:]).stdout.split()
-        if states == ["active"] * 3:  # its status is 0 if one of them is, and a socket has its group only when it is active
+        if self.is_booted():
             return True
         self.first = None
         return False

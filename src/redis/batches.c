@@ -471,12 +471,6 @@ static int64_t missed_us(const struct batch_call *call)
     return batch_call_missed_us(call, (int64_t)call->batches->options->breaker_late_ms * 1000);
 }
 
-static void note_late(struct batch_call *call)
-{
-    struct redis_batches *batches = call->batches;
-    if (missed_us(call) > 0) redis_breaker_took(batches->breaker, batches->clock->mono_us - call->sent_us);
-}
-
 static void on_value_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
@@ -493,25 +487,25 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
         return;
     }
 
-    int64_t sent_us = call->sent_us;
+    int64_t sent_us = call->sent_us, now_us = batches->clock->mono_us, late_us = missed_us(call);
     redis_window_answered(&batches->window, batches->slots != NULL ? (uint32_t)call->n_keys : 1, n_per_batch(batches),
-                          sent_us, batches->clock->mono_us, usual_deadline_us(batches), batches->options->window);
-    batches->server_ahead_us = batch_now_us(call->batch) - batches->clock->mono_us;
-    int64_t middle_us = batches->clock->wall_us - (batches->clock->mono_us - sent_us) / 2;
+                          sent_us, now_us, usual_deadline_us(batches), batches->options->window);
+    batches->server_ahead_us = batch_now_us(call->batch) - now_us;
+    int64_t middle_us = batches->clock->wall_us - (now_us - sent_us) / 2;
     batches->wall_ahead_us = batch_now_us(call->batch) - middle_us;
     batches->has_wall = true;
     if (status == 1) {
         redis_counters.redis_batches_too_late++;
-        redis_breaker_lost(batches->breaker, missed_us(call), sent_us, batches->clock->mono_us);
-        note_late(call);
+        redis_breaker_lost(batches->breaker, late_us, sent_us, now_us);
+        if (late_us > 0) redis_breaker_took(batches->breaker, now_us - sent_us);
         call_refused(call, REMEDY_KEEP);
         return;
     }
 
     end_overtaken(call);
     bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
-    redis_breaker_answered(batches->breaker, missed_us(call), sent_us, batches->clock->mono_us, has_written);
-    note_late(call);
+    redis_breaker_answered(batches->breaker, late_us, sent_us, now_us, has_written);
+    if (late_us > 0) redis_breaker_took(batches->breaker, now_us - sent_us);
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
@@ -545,6 +539,12 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
 
 /* ---- the canary; init, fini and the link ---- */
 
+const char *redis_batches_scratch_key(const struct redis_batches *batches, char out[STORE_OWN_KEY_MAX])
+{
+    uint32_t shard = batches->shard > 0 ? (uint32_t)batches->shard : 0;
+    return store_key_own(batches->options->key_prefix, shard, "scratch", out);
+}
+
 /* The script does nothing with the key, but there are servers that refuse a script without one. */
 static size_t canary_args(void *arg, const struct slice **ret_args)
 {
@@ -553,10 +553,8 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
     batches->canary_nonce = ++batches->last_nonce;
     if (batch_args(batches->canary, batches->canary_nonce, batches->clock->wall_us, 0, &of_batch) == 0) return 0;
 
-    uint32_t shard = batches->shard > 0 ? (uint32_t)batches->shard : 0;
-    const char *key = store_key_own(batches->options->key_prefix, shard, "scratch", batches->canary_key);
     batches->canary_args[0] = slice_of("1");
-    batches->canary_args[1] = slice_of(key);
+    batches->canary_args[1] = slice_of(redis_batches_scratch_key(batches, batches->canary_key));
     batches->canary_args[2] = of_batch[1]; /* behind its number of keys: the packet */
     *ret_args = batches->canary_args;
     return N_OF(batches->canary_args);

@@ -143,6 +143,8 @@ void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome ou
 void redis_batches_end_unsent(struct redis_batches *batches); /* with OP_DOWN: there is no connection */
 /* After a return of the server: one batch at a time, then more as it answers. */
 void redis_batches_restart_window(struct redis_batches *batches);
+/* A key of our own that this node has, if it has any: what tries the server names it. */
+const char *redis_batches_scratch_key(const struct redis_batches *batches, char out[STORE_OWN_KEY_MAX]);
 /* The empty batch of the handshake. 0, or -1: not sent. */
 int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call);
 /* The server's settings have changed: to the new one, once what is in flight has been answered. */

@@ -78,7 +78,7 @@ static void pass_over(struct redis_round *round, struct slice text)
         redis_round_pass(round,
                          "the user lacks the right to ask for the map; run: ACL SETUSER %.64s +cluster|shards "
                          "+cluster|slots",
-                         round->options->username != NULL ? round->options->username : "default");
+                         redis_options_user(round->options));
     else
         redis_round_pass(round, "%.*s", (int)text.len, words);
 }

@@ -26,11 +26,6 @@ static const char *key_of(const struct redis_daemons *daemons, char out[STORE_OW
     return store_key_own(daemons->options->key_prefix, 0, "daemons", out);
 }
 
-static const char *user_of(const struct redis_daemons *daemons)
-{
-    return daemons->options->username != NULL ? daemons->options->username : "default";
-}
-
 static bool is_young(const struct redis_daemons *daemons)
 {
     return daemons->clock->mono_us < daemons->since_us + (int64_t)LIVE_MS * MS_US;
@@ -93,10 +88,10 @@ static void take_error(struct redis_daemons *daemons, const char *command, const
                  key_of(daemons, key));
     else if (redis_error_is_about_key(reply->text))
         snprintf(daemons->found, sizeof daemons->found, "user %s may not use the key %s; run: ACL SETUSER %s ~%s:*",
-                 user_of(daemons), key_of(daemons, key), user_of(daemons), daemons->options->key_prefix);
+                 redis_options_user(daemons->options), key_of(daemons, key), redis_options_user(daemons->options), daemons->options->key_prefix);
     else if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM)
         snprintf(daemons->found, sizeof daemons->found, "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
-                 user_of(daemons), command, key_of(daemons, key), user_of(daemons), right);
+                 redis_options_user(daemons->options), command, key_of(daemons, key), redis_options_user(daemons->options), right);
 }
 
 /* ---- steps ---- */

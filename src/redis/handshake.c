@@ -269,7 +269,7 @@ static int send_hello(struct redis_handshake *handshake, const struct redis_opti
     args[n++] = slice_of("2");
     if (has_credentials(options)) {
         args[n++] = slice_of("AUTH");
-        args[n++] = slice_of(options->username != NULL ? options->username : "default");
+        args[n++] = slice_of(redis_options_user(options));
         args[n++] = password_of(options);
     }
 

@@ -79,8 +79,7 @@ static int send_probe(struct redis_node *node)
     if (node->is_probe_empty) return redis_batches_send_empty(&node->batches, &node->probe);
 
     char buffer[STORE_OWN_KEY_MAX], life[16];
-    uint32_t shard = node->batches.shard > 0 ? (uint32_t)node->batches.shard : 0;
-    const char *key = store_key_own(node->options->key_prefix, shard, "scratch", buffer);
+    const char *key = redis_batches_scratch_key(&node->batches, buffer);
     snprintf(life, sizeof life, "%d", SCRATCH_LIFE_MS);
     const struct slice set[] = {slice_of("SET"), slice_of(key), slice_of("1"), slice_of("PX"), slice_of(life)};
     return redis_link_send(node->link, &node->probe, set, N_OF(set));

@@ -49,10 +49,15 @@ struct redis_options {
 int redis_options_copy(struct redis_options *ret_copy, const struct redis_options *from);
 void redis_options_fini(struct redis_options *copy); /* of such a copy; wipes the password */
 
+/* Who asks: the username, or "default". */
+static inline const char *redis_options_user(const struct redis_options *options)
+{
+    return options->username != NULL ? options->username : "default";
+}
+
 /* Would a connection opened now be another one: address, user, password, database or TLS? */
 bool redis_options_same_server(const struct redis_options *a, const struct redis_options *b);
-/* Of two with the same address, what else differs: "password", "user", "database", "TLS settings"; NULL: the address.
- */
+/* What differs if the address does not: "password", "user", "database", "TLS settings"; NULL: the address differs. */
 const char *redis_options_other_part(const struct redis_options *a, const struct redis_options *b);
 /* Are the counters in the same place, as far as the settings show: address, database, the name for Sentinels? */
 bool redis_options_same_place(const struct redis_options *a, const struct redis_options *b);

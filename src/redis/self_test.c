@@ -155,8 +155,7 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
     if (test->n_answered < test->n_sent) return -1;
     *test = (struct redis_self_test){
         .link = link, .key_prefix = options->key_prefix, .clock = clock, .on_done = on_done, .arg = arg};
-    snprintf(test->facts.user, sizeof test->facts.user, "%s",
-             options->username != NULL ? options->username : "default");
+    snprintf(test->facts.user, sizeof test->facts.user, "%s", redis_options_user(options));
     for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, shard, names[i], keys[i]);
     snprintf(until, sizeof until, "%lld", (long long)(clock->wall_us / MS_US + SCRATCH_MS));
 

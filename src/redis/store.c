@@ -529,24 +529,25 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.server = redis->options.server;
 
     bool is_one = redis->cluster == NULL && copy.master_name == NULL;
-    bool is_same = redis_options_same_server(&copy, &redis->options);
-    bool is_proved = is_one && !is_same && redis_node_is_ready(&redis->node);
-    if (!options->is_server_held && is_proved) begin_trial(redis, &copy);
-    if (!options->is_server_held && !is_proved) end_trial(redis);
-    if (options->is_server_held || is_proved) redis_options_swap_server(&copy, &redis->options);
+    bool is_other = !options->is_server_held && !redis_options_same_server(&copy, &redis->options);
+    bool is_tried = is_other && is_one && redis_node_is_ready(&redis->node), moves = is_other && !is_tried;
+    if (is_tried)
+        begin_trial(redis, &copy);
+    else if (!options->is_server_held)
+        end_trial(redis);
+    if (!moves) redis_options_swap_server(&copy, &redis->options);
 
-    bool is_moved = redis->cluster == NULL && !redis_options_same_place(&copy, &redis->options);
+    bool is_elsewhere = redis->cluster == NULL && !redis_options_same_place(&copy, &redis->options);
     struct redis_options before = redis->options;
-    is_same |= options->is_server_held || is_proved;
     before.address = copy.address;
-    bool is_other_login = !is_same && !redis_options_same_server(&copy, &before);
+    bool is_other_login = moves && !redis_options_same_server(&copy, &before);
     redis_options_fini(&redis->options);
     redis->options = copy;
-    if (is_moved) on_moved(redis);
+    if (is_elsewhere) on_moved(redis);
     if (redis->cluster == NULL)
-        redis_node_options_changed(&redis->node, !is_same);
+        redis_node_options_changed(&redis->node, moves);
     else
-        redis_cluster_options_changed(redis->cluster, !is_same, is_other_login);
+        redis_cluster_options_changed(redis->cluster, moves, is_other_login);
 }
 
 const char *redis_store_trial(struct redis_store *redis)

@@ -1,9 +1,9 @@
 /*
  * redis/trial.h: other settings of the server, proved on a connection of their own while the present one decides.
  *
- *   a reload ──▶ redis/link.h with the wanted settings ──▶ ready ──▶ self-test ──▶ on_facts: the store takes them, or
- * not ▲                                                             │ └────────── redis_trial_refuse(), a lost
- * connection ──────────┘
+ *   a reload ──▶ link.h with the wanted settings ──▶ ready ──▶ self-test ──▶ on_facts: the store takes them
+ *                  ▲                                                             │ or not
+ *                  └──────── redis_trial_refuse(), or a lost connection ─────────┘
  *
  * A password with a typing error, a certificate that the server refuses or a wrong address ends no connection that
  * works. For one server: Sentinels and a cluster name their servers anew by themselves, which is no such case.

@@ -3,9 +3,9 @@
  *
  *   late_answer_begin ─ source.ask ─▶ a ticket        several requests may have one: they get one answer
  *   server_answer_late ─▶ late_answers_end            it is there
- *   runner ─▶ late_answers_run                        each session that is still there gets it, one in a tick: it may
- * be a mebibyte, and to copy and to write it stops the loop
+ *   runner ─▶ late_answers_run                        each session that is still there gets it, one in a tick
  *
+ * An answer may be a mebibyte, and the loop stands still while it is copied and written: so one in a tick.
  * A session that closes takes its requests with it; the work goes on all the same.
  */
 #ifndef RL_SERVER_LATE_ANSWER_H

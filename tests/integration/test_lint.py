@@ -10,6 +10,7 @@ import pytest
 from harness import ROOT
 
 sys.path.append(str(ROOT / "tests" / "lint"))
+import lint  # noqa: E402
 import tidy  # noqa: E402
 from tracked import tracked  # noqa: E402
 
@@ -96,6 +97,25 @@ def test_clang_tidy_reads_a_new_file_and_what_includes_a_moved_header(clean):
     git(clean, "mv", "src/limit/low.h", "src/base/low.h")
     write(clean, {"src/limit/low.c": '#include "base/low.h"\n', "src/base/new.c": ""})
     assert sorted(tidy.to_read(clean)[0]) == ["src/base/new.c", "src/limit/low.c"]
+
+
+@pytest.mark.parametrize("files, circles", [
+    ({"src/engine/a.c": "ab", "src/engine/b.c": "b", "src/store/c.c": "c"}, []),
+    ({"src/engine/a.c": "abc", "src/engine/b.c": "b", "src/store/c.c": "cb"}, ["engine <-> store"]),
+    ({"src/engine/a.c": "ab", "src/engine/b.c": "bc", "src/engine/c.c": "ca"}, ["src/engine/a.c <-> src/engine/b.c <-> src/engine/c.c"]),
+    ({"src/engine/a.c": "ab-", "src/engine/b.c": "ba-"}, []),
+    ({"src/engine/a.c": "ab-", "src/engine/b.c": "bc-", "src/engine/c.c": "ca"},
+     ["src/engine/a.c <-> src/engine/b.c <-> src/engine/c.c"]),
+])
+def test_calls_go_one_way_but_inside_a_module_of_several_files(tmp_path, monkeypatch, files, circles):
+    """Of each file: the function that it defines, those that it calls, and `-` if it includes a private header."""
+    for name, words in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        include = '#include "engine/a_private.h"\n' if "-" in words else ""
+        calls = "".join(f"    {word}();\n" for word in words[1:].strip("-"))
+        (tmp_path / name).write_text(f"{include}void {words[0]}(void)\n{{\n{calls}}}\n")
+    monkeypatch.setattr(lint, "ROOT", tmp_path)
+    assert [line.split(": ")[0] for line in lint.calls_go_one_way()] == circles
 
 
 def no_history(tree):

@@ -7,7 +7,6 @@ A check whose tool is not installed fails: nobody tested the rule.
 """
 
 import argparse
-import graphlib
 import os
 import re
 import subprocess
@@ -182,27 +181,55 @@ def a_file_includes_only_its_own_layer_or_lower_ones():
 
 
 @check
-def calls_between_files_go_one_way():
-    """No two files need each other, directly or through others: results come back through a callback (`done`)."""
+def calls_go_one_way():
+    """No two folders need each other, directly or through others, nor do files of one folder, unless all files of the circle
+    include one private header (x_private.h): then they are one module. Results come back through a callback (`done`)."""
     sources = files("*.c", within=("src", "proto"))
     daemon = [path for path in sources if not path.startswith(("src/client/", "src/ctl/"))]
     clients = [path for path in sources if path.startswith(("src/client/", "src/ctl/", "src/base/", "proto/"))]
-    return [f"{' -> '.join(circle)}: is a circle; let calls go down and results come up through a callback"
-            for circle in filter(None, map(circle_of_calls, (daemon, clients)))]
+    complaints = set()
+    for paths in daemon, clients:
+        needs = calls_between(paths)
+        folders = {module_of(path): set() for path in paths}
+        for path, others in needs.items():
+            folders[module_of(path)] |= {module_of(other) for other in others}
+        inside = {path: {other for other in others if module_of(other) == module_of(path)} for path, others in needs.items()}
+        modules = [circle for circle in circles(inside) if not set.intersection(*map(private_headers, circle))]
+        complaints |= {f"{' <-> '.join(sorted(circle))}: is a circle; let calls go down and results come up through a callback"
+                       for circle in circles(folders) + modules}
+    return sorted(complaints)
 
 
-def circle_of_calls(paths):
-    """The files of one circle, the first one also last; None if there is none."""
+@check
+def a_private_header_stays_in_its_folder():
+    return [f"{path}: must not include {header}" for path in files("*.c", "*.h", within=("src", "proto"))
+            for header in sorted(private_headers(path)) if header.split("/")[0] != module_of(path)]
+
+
+def private_headers(path):
+    return set(re.findall(r'^#include "(\S+_private\.h)"', text(path), re.M))
+
+
+def calls_between(paths):
+    """For each file those in which a function is defined that it names."""
     code = {path: re.sub(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', " ", text(path), flags=re.S) for path in paths}
     home = {name: path for path, content in code.items()
             for name in re.findall(r"^(?!static\b|typedef\b)\w[\w *]*?\b(\w+)\([^;{}]*\)\n\{", content, re.M)}
-    needs = {path: {home[word] for word in set(re.findall(r"\b\w+\b", content)) & home.keys()} - {path}
-             for path, content in code.items()}
-    try:
-        graphlib.TopologicalSorter(needs).prepare()
-    except graphlib.CycleError as error:
-        return error.args[1]
-    return None
+    return {path: {home[word] for word in set(re.findall(r"\b\w+\b", content)) & home.keys()} - {path}
+            for path, content in code.items()}
+
+
+def circles(needs):
+    """The sets of those that need one another, directly or through others."""
+    reached = {}
+    for start in needs:
+        reached[start], waiting = set(), [start]
+        while waiting:
+            found = needs[waiting.pop()] - reached[start]
+            reached[start] |= found
+            waiting += found
+    return [set(circle) for circle in {frozenset(other for other in reached[one] if one in reached[other]) for one in needs}
+            if len(circle) > 1]
 
 
 @check

@@ -1,3 +1,4 @@
+/* redis/backoff.c: how long to wait before the next attempt to connect, for redis/link.c. */
 #include "redis/backoff.h"
 
 #include "base/random.h"

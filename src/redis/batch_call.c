@@ -1,3 +1,4 @@
+/* batch_call.c: one EVALSHA with its batch, and the policies whose ops go apart, for redis/batches.c. */
 #include "redis/batch_call.h"
 
 #include <string.h>
@@ -41,6 +42,45 @@ void batch_call_begin(struct batch_call *call, const struct redis_options *optio
     call->n_keys = 0;
     call->policy = NULL;
     call->last_deadline_us = call->longest_us = call->until_us = 0;
+}
+
+/* ---- doubtful policies ---- */
+
+static bool has_name(const struct doubtful_policies *doubtful, uint64_t name)
+{
+    for (uint32_t i = 0; i < doubtful->n; i++)
+        if (doubtful->names[i] == name) return true;
+    return false;
+}
+
+bool doubtful_policies_has(const struct doubtful_policies *doubtful, const struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++)
+        if (has_name(doubtful, op->members[i].limit->policy->name_hash)) return true;
+    return false;
+}
+
+void doubtful_policies_add(struct doubtful_policies *doubtful, const struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        uint64_t name = op->members[i].limit->policy->name_hash;
+        if (has_name(doubtful, name)) continue;
+
+        if (doubtful->n == DOUBTFUL_POLICIES_MAX)
+            memmove(&doubtful->names[0], &doubtful->names[1], --doubtful->n * sizeof doubtful->names[0]);
+        doubtful->names[doubtful->n++] = name;
+    }
+}
+
+void doubtful_policies_remove(struct doubtful_policies *doubtful, const struct op *op)
+{
+    for (uint16_t i = 0; i < op->n_members; i++) {
+        uint32_t n = 0;
+        for (uint32_t j = 0; j < doubtful->n; j++)
+            if (doubtful->names[j] != op->members[i].limit->policy->name_hash)
+                doubtful->names[n++] = doubtful->names[j];
+        doubtful->n = n;
+    }
 }
 
 /* ---- which ops may be in it ---- */

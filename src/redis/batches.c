@@ -1,3 +1,6 @@
+/*
+ * redis/batches.c: which ops wait, which are on their way to one server, and what becomes of them; for redis/node.c.
+ */
 #include "redis/batches.h"
 
 #include <stdio.h>
@@ -7,10 +10,10 @@
 #include "base/latency.h"
 #include "base/log.h"
 #include "policy/policy.h"
-#include "redis/batches_private.h"
 #include "redis/counters.h"
 
 enum {
+    CALL_OPS_MAX = 1024,                /* of a call: its reply is handled in one tick */
     MERGE_LOOKS = 1024,                 /* at waiting checks, for one batch */
     BEHIND_MAX = 16,                    /* clients that wait for a later batch, of one key */
     PASSED_MAX = 64,                    /* clients whose next op goes with nothing in a batch */
@@ -18,6 +21,7 @@ enum {
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     ERRORS_PER_SECOND = 20,             /* that are logged */
+    TAKEN_AT_ONCE = 256,                /* of the ops of a hash slot that wait */
 };
 
 /* ---- one call ---- */
@@ -27,7 +31,8 @@ static int64_t usual_deadline_us(const struct redis_batches *batches)
     return (int64_t)batches->options->deadline_ms * 1000;
 }
 
-struct batch_call *redis_batches_begin_call(struct redis_batches *batches)
+/* With an empty batch; NULL without memory. */
+static struct batch_call *begin_call(struct redis_batches *batches)
 {
     struct list *idle = list_pop_front(&batches->idle);
     batches->n_idle -= idle != NULL;
@@ -41,7 +46,8 @@ struct batch_call *redis_batches_begin_call(struct redis_batches *batches)
     return call;
 }
 
-void redis_batches_release_call(struct batch_call *call, struct list *to)
+/* Its ops to `to`; the call is kept for another batch, or freed if a burst has left too many. */
+static void release_call(struct batch_call *call, struct list *to)
 {
     struct redis_batches *batches = call->batches;
     batch_take_ops(call->batch, to);
@@ -56,9 +62,19 @@ void redis_batches_release_call(struct batch_call *call, struct list *to)
     batches->n_idle++;
 }
 
-void redis_batches_end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome)
+static void end_op(struct redis_batches *batches, struct op *op, enum op_outcome outcome)
 {
     batches->events.on_end(batches->events.arg, op, outcome);
+}
+
+/* For people: the ops of the call end with it. */
+static void note_error(const struct batch_call *call, const char *text)
+{
+    struct redis_batches *batches = call->batches;
+    snprintf(batches->last_error, sizeof batches->last_error, "%.*s", (int)sizeof batches->last_error - 1, text);
+    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s",
+             call->policy != NULL ? call->policy->name : "");
+    batches->last_error_us = batches->clock->mono_us;
 }
 
 static void call_end(struct batch_call *call, enum op_outcome outcome)
@@ -68,13 +84,13 @@ static void call_end(struct batch_call *call, enum op_outcome outcome)
     int64_t until_us = call->until_us;
     struct list ops;
     list_init(&ops);
-    redis_batches_release_call(call, &ops);
+    release_call(call, &ops);
 
     for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
         op->sent = is_sent;
         op->runs_until_us = until_us;
-        redis_batches_end_op(batches, op, outcome);
+        end_op(batches, op, outcome);
     }
 }
 
@@ -91,17 +107,11 @@ static void on_asking_reply(struct redis_call *redis_call, const struct redis_re
     call->is_asking_refused = true;
     char text[REDIS_TEXT_MAX];
     snprintf(text, sizeof text, "ASKING: %.*s", REDIS_TEXT_MAX - 16, reply->text);
-    redis_batches_note_error(call, text);
+    note_error(call, text);
 }
 
-static int send_asking(struct batch_call *call)
-{
-    const struct slice asking = slice_of("ASKING");
-    call->asking.on_reply = on_asking_reply;
-    return redis_link_send(call->batches->link, &call->asking, &asking, 1);
-}
-
-void redis_batches_send_call(struct batch_call *call)
+/* Its batch is complete. If it is empty or cannot be sent it ends here; it was certainly not executed. */
+static void send_call(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
     /* The latest time at which the batch may begin. An op without a deadline counts as one that came now. */
@@ -119,12 +129,14 @@ void redis_batches_send_call(struct batch_call *call)
     }
 
     CHECK(n + 2 <= CALL_ARGS_MAX);
+    const struct slice asking = slice_of("ASKING");
     struct slice args[CALL_ARGS_MAX];
     args[0] = slice_of("EVALSHA");
     args[1] = batches->script.sha1;
     memcpy(args + 2, of_batch, n * sizeof args[0]);
     call->redis_call.on_reply = on_batch_reply;
-    if (call->is_asking && send_asking(call) < 0) {
+    call->asking.on_reply = on_asking_reply;
+    if (call->is_asking && redis_link_send(batches->link, &call->asking, &asking, 1) < 0) {
         call_end(call, OP_DOWN);
         return;
     }
@@ -166,7 +178,8 @@ static bool is_at_cap(const struct redis_batches *batches)
            redis_link_output(batches->link) >= batches->options->max_output;
 }
 
-bool redis_batches_has_space(const struct redis_batches *batches)
+/* The window has, for one more. */
+static bool has_space(const struct redis_batches *batches)
 {
     if (is_at_cap(batches)) return false;
     const struct list *oldest = batches->in_flight.next;
@@ -177,11 +190,12 @@ bool redis_batches_has_space(const struct redis_batches *batches)
                                   now_us, usual_deadline_us(batches));
 }
 
-void redis_batches_wait_again(struct redis_batches *batches, struct op *op)
+/* The op was not sent after all: it waits again, first in the queue. Without memory for that it ends. */
+static void wait_again(struct redis_batches *batches, struct op *op)
 {
     op->sent = false;
     op->runs_until_us = 0;
-    if (op_queue_put_back(&batches->waiting, op) < 0) redis_batches_end_op(batches, op, OP_OVERLOAD);
+    if (op_queue_put_back(&batches->waiting, op) < 0) end_op(batches, op, OP_OVERLOAD);
 }
 
 /* What was refused waits again, the last one first, so that it has its old order; at the end of the tick it is sent. */
@@ -191,18 +205,32 @@ static void send_refused(struct redis_batches *batches)
     while (!list_empty(&batches->refused)) {
         struct list *last = batches->refused.prev;
         list_remove(last);
-        redis_batches_wait_again(batches, LIST_ITEM(last, struct op, link));
+        wait_again(batches, LIST_ITEM(last, struct op, link));
     }
 }
 
 void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome outcome)
 {
     for (struct list *it; (it = list_pop_front(&batches->refused)) != NULL;)
-        redis_batches_end_op(batches, LIST_ITEM(it, struct op, link), outcome);
+        end_op(batches, LIST_ITEM(it, struct op, link), outcome);
     for (struct op *op; (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
-        redis_batches_end_op(batches, op, outcome);
+        end_op(batches, op, outcome);
     }
+}
+
+/* Its time has passed, or it is about what another server was charged: it is not to be sent. */
+static bool is_over(const struct redis_batches *batches, const struct op *op)
+{
+    if (op->is_bound && op->server != batches->options->server) return true;
+    return op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
+}
+
+/* batch_call_add(), and from then on it is known where the op is done. */
+static enum batch_status put(struct batch_call *call, struct op *op)
+{
+    op->server = call->batches->options->server;
+    return batch_call_add(call, op);
 }
 
 /* Adds waiting ops, as many as fit, each client's in their order: if the next one goes with nothing inside, the client
@@ -213,18 +241,18 @@ static void fill_call(struct redis_batches *batches, struct batch_call *call)
     bool is_full = false;
     for (struct op *op; !is_full && (op = op_queue_next(&batches->waiting)) != NULL;) {
         op_queue_take(&batches->waiting, op);
-        if (redis_batches_is_over(batches, op)) {
-            redis_batches_end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
+        if (is_over(batches, op)) {
+            end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
             continue;
         }
 
-        enum batch_status status = redis_batches_put(call, op);
+        enum batch_status status = put(call, op);
         if (status == BATCH_ADDED) {
-            is_full = ++n_ops == BATCH_CALL_OPS_MAX;
+            is_full = ++n_ops == CALL_OPS_MAX;
         } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
-            redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
+            end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
         } else {
-            redis_batches_wait_again(batches, op);
+            wait_again(batches, op);
             is_full = status == BATCH_FULL || ++n_passed == PASSED_MAX;
             if (!is_full) op_queue_pass(&batches->waiting, op);
         }
@@ -241,9 +269,9 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
     struct list *checks = op_queue_checks_of(&batches->waiting, hash);
     LIST_FOREACH (it, checks) {
         struct op *op = LIST_ITEM(it, struct op, same_key);
-        if (n_looks++ == most || n_behind == BEHIND_MAX || batch_n_ops(call->batch) == BATCH_CALL_OPS_MAX) break;
+        if (n_looks++ == most || n_behind == BEHIND_MAX || batch_n_ops(call->batch) == CALL_OPS_MAX) break;
         if (batch_key_hash(&op->members[0]) != hash) continue;
-        if (redis_batches_is_over(batches, op)) continue; /* it will not be sent */
+        if (is_over(batches, op)) continue; /* it will not be sent */
 
         size_t i = 0;
         while (i < n_behind && behind[i] != op->client) i++;
@@ -254,12 +282,14 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
         }
 
         op_queue_take(&batches->waiting, op);
-        if (redis_batches_put(call, op) != BATCH_ADDED) redis_batches_end_op(batches, op, OP_OVERLOAD); /* no memory */
+        if (put(call, op) != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory */
     }
     return n_looks;
 }
 
-void redis_batches_fill_by_merging(struct redis_batches *batches, struct batch_call *call)
+/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
+ * no longer than one does. */
+static void fill_by_merging(struct redis_batches *batches, struct batch_call *call)
 {
     size_t n_looks = 0;
     for (size_t i = 0; i < batch_n_keys(call->batch) && n_looks < MERGE_LOOKS && batches->waiting.n > 0; i++)
@@ -302,17 +332,105 @@ bool redis_batches_withdraw(struct redis_batches *batches, struct op *op)
     return true;
 }
 
+/* ---- in a cluster: each call of one hash slot ---- */
+
+static struct cluster_slot *slot_of(const struct batch_call *call)
+{
+    return &call->batches->slots->of[call->hash_slot];
+}
+
+/* The call is complete. */
+static void close_call(struct batch_call *call)
+{
+    list_remove(&call->link);
+    slot_of(call)->open = NULL;
+    bool is_alone = call->is_asking || slot_of(call)->alone_until_us > call->clock->mono_us;
+    if (call->batches->options->merge && !is_alone) fill_by_merging(call->batches, call);
+    send_call(call);
+}
+
+/* NULL without memory. */
+static struct batch_call *open_call(struct redis_batches *batches, const struct op *op, struct list *open)
+{
+    struct batch_call *call = begin_call(batches);
+    if (call == NULL) return NULL;
+    call->hash_slot = op->hash_slot;
+    call->is_asking = op->is_asking;
+    slot_of(call)->open = call;
+    list_push_back(open, &call->link);
+    return call;
+}
+
+static enum batch_status add_to_call(struct batch_call *call, struct op *op)
+{
+    if (batch_n_ops(call->batch) >= CALL_OPS_MAX) return BATCH_FULL;
+    enum batch_status status = put(call, op);
+    call->batches->n_keys += batch_n_keys(call->batch) - call->n_keys;
+    call->n_keys = batch_n_keys(call->batch);
+    return status;
+}
+
+/* It waits again while the open call of its hash slot is closed, so that no check goes with that which is behind it. */
+static void wait_for_next_call(struct redis_batches *batches, struct op *op)
+{
+    struct batch_call *call = batches->slots->of[op->hash_slot].open;
+    wait_again(batches, op);
+    close_call(call);
+}
+
+/* Into the open call of its hash slot, or into a new one. */
+static void add_op(struct redis_batches *batches, struct op *op, struct list *open)
+{
+    struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
+    bool is_alone = op->is_asking || slot->alone_until_us > batches->clock->mono_us;
+    if (slot->open != NULL && is_alone) {
+        wait_for_next_call(batches, op);
+        return;
+    }
+    if (slot->open == NULL) open_call(batches, op, open);
+
+    enum batch_status status = slot->open != NULL ? add_to_call(slot->open, op) : BATCH_NO_MEMORY;
+    bool is_full = (status == BATCH_FULL || status == BATCH_CLASHES) && batch_n_ops(slot->open->batch) > 0;
+    if (is_full) {
+        wait_for_next_call(batches, op);
+        return;
+    }
+    if (status != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory, or it fits no batch */
+    if (slot->open != NULL && is_alone) close_call(slot->open);
+}
+
+static void send_by_slot(struct redis_batches *batches)
+{
+    struct list open;
+    list_init(&open);
+    for (struct op *op; has_space(batches) && (op = op_queue_next(&batches->waiting)) != NULL;) {
+        struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
+        op_queue_take(&batches->waiting, op);
+        if (is_over(batches, op))
+            end_op(batches, op, OP_EXPIRED);
+        else if (slot->is_held)
+            cluster_slots_add(slot, op);
+        else
+            add_op(batches, op, &open);
+    }
+    while (!list_empty(&open)) close_call(LIST_ITEM(open.next, struct batch_call, link));
+}
+
 void redis_batches_send(struct redis_batches *batches)
 {
     if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
+    if (batches->slots != NULL) {
+        send_by_slot(batches);
+        return;
+    }
 
-    while (batches->waiting.n > 0 && redis_batches_has_space(batches)) {
-        struct batch_call *call = redis_batches_begin_call(batches);
+    while (batches->waiting.n > 0 && has_space(batches)) {
+        struct batch_call *call = begin_call(batches);
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill_call(batches, call);
-        if (batches->options->merge && batches->waiting.n > 0) redis_batches_fill_by_merging(batches, call);
-        redis_batches_send_call(call);
+        if (batches->options->merge && batches->waiting.n > 0) fill_by_merging(batches, call);
+        send_call(call);
     }
 }
 
@@ -363,7 +481,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
     struct redis_batches *batches = call->batches;
     struct list ops;
     list_init(&ops);
-    redis_batches_release_call(call, &ops);
+    release_call(call, &ops);
     size_t n_ended = 0;
     for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
@@ -373,7 +491,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
         op->met_noperm |= remedy == REMEDY_SEPARATE;
         n_ended += has_met;
         if (has_met)
-            redis_batches_end_op(batches, op, OP_STORE_ERROR);
+            end_op(batches, op, OP_STORE_ERROR);
         else
             list_push_back(&batches->refused, it);
     }
@@ -384,12 +502,37 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
     if (batches->phase == BATCHES_HOLDING && needs_script) batches->phase = BATCHES_RELOADING;
 }
 
+/* What is held, was to go before the call, and has a client and key of its ops, may not run any more. */
+static void end_overtaken_held(const struct batch_call *call)
+{
+    struct redis_batches *batches = call->batches;
+    struct cluster_slot *slot = slot_of(call);
+    if (!slot->is_held || list_empty(&slot->ops)) return;
+
+    uint64_t newest = 0;
+    const struct list *ops = batch_ops(call->batch);
+    LIST_FOREACH (it, ops) {
+        const struct op *op = LIST_ITEM(it, struct op, link);
+        if (op->number > newest) newest = op->number;
+    }
+
+    struct batch_call_asked asked;
+    batch_call_asked(call, &asked);
+    LIST_FOREACH (it, &slot->ops) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        bool was_sent = op->n_hops > 0 || op->n_tries > 0;
+        if (!was_sent || op->number > newest || !batch_call_asked_has(&asked, op)) continue;
+        cluster_slots_withdraw(op);
+        end_op(batches, op, OP_STORE_ERROR);
+    }
+}
+
 /* The call may have run, and all that was refused was sent before it. What has a client and key of its ops may not run
  * any more. (Two of one number are one here, so that an op may end that could have been sent: hardly ever.) */
 static void end_overtaken(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
-    if (batches->slots != NULL) batches->events.on_ran(batches->events.arg, call);
+    if (batches->slots != NULL) end_overtaken_held(call);
     if (list_empty(&batches->refused)) return;
 
     struct batch_call_asked asked;
@@ -399,33 +542,57 @@ static void end_overtaken(struct batch_call *call)
         if (!batch_call_asked_has(&asked, op)) continue;
         list_remove(it);
         op->sent = false;
-        redis_batches_end_op(batches, op, OP_STORE_ERROR);
+        end_op(batches, op, OP_STORE_ERROR);
     }
 }
 
-void redis_batches_note_error(const struct batch_call *call, const char *text)
+/* They were certainly not executed. */
+static void end_all(struct redis_batches *batches, struct list *ops)
 {
-    struct redis_batches *batches = call->batches;
-    snprintf(batches->last_error, sizeof batches->last_error, "%.*s", (int)sizeof batches->last_error - 1, text);
-    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s",
-             call->policy != NULL ? call->policy->name : "");
-    batches->last_error_us = batches->clock->mono_us;
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        LIST_ITEM(it, struct op, link)->sent = false;
+        end_op(batches, LIST_ITEM(it, struct op, link), OP_STORE_ERROR);
+    }
 }
 
-/* A node of a cluster, where the settings have a server that has every key. */
-static void note_cluster(const struct batch_call *call, const char *text)
+static bool is_word(struct slice text, const char *word)
 {
-    char why[REDIS_TEXT_MAX];
-    snprintf(why, sizeof why, "%.256s; this is a node of a cluster: write store.redis.topology: cluster and restart",
-             text);
-    redis_batches_note_error(call, why);
+    const uint8_t *space = memchr(text.data, ' ', text.len);
+    size_t len = space != NULL ? (size_t)(space - text.data) : text.len;
+    return len == strlen(word) && memcmp(text.data, word, len) == 0;
+}
+
+/* Is it an error that says that the hash slot is elsewhere? Then its ops are the cluster's, and the call is over. */
+static bool is_redirected(struct batch_call *call, struct slice error)
+{
+    struct redis_batches *batches = call->batches;
+    bool is_try_again = is_word(error, "TRYAGAIN");
+    if (!is_try_again && !is_word(error, "MOVED") && !is_word(error, "ASK")) return false;
+
+    struct list ops;
+    list_init(&ops);
+    uint16_t hash_slot = call->hash_slot;
+    bool is_asking_refused = call->is_asking_refused;
+    redis_counters.redis_try_again += is_try_again;
+    redis_counters.redis_redirects += !is_try_again;
+    release_call(call, &ops);
+    LIST_FOREACH (it, &ops) LIST_ITEM(it, struct op, link)->sent = false;
+    if (!is_asking_refused) {
+        batches->events.on_redirect(batches, hash_slot, error, is_try_again, &ops);
+        return true;
+    }
+
+    /* The text of that refusal is noted: the right is missing, and it would be sent back and forth. */
+    redis_counters.redis_errors++;
+    end_all(batches, &ops);
+    return true;
 }
 
 static void on_error_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
     struct slice text = redis_reader_text(reply);
-    if (batches->slots != NULL && batches->events.on_error(batches->events.arg, call, text)) return;
+    if (batches->slots != NULL && is_redirected(call, text)) return;
     if (log_is_written(LOG_LEVEL_DEBUG)) {
         static struct log_site errors = {.most = ERRORS_PER_SECOND};
         char printable[REDIS_TEXT_MAX];
@@ -436,16 +603,17 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
     enum redis_remedy remedy = redis_error_remedy(error);
     if (remedy == REMEDY_RELOAD) {
-        redis_batches_note_error(call, reply->text); /* some may end with it */
+        note_error(call, reply->text); /* some may end with it */
         call_refused(call, remedy);
         return;
     }
 
     redis_counters.redis_errors++;
-    if (batches->slots == NULL && strncmp(reply->text, "MOVED ", 6) == 0)
-        note_cluster(call, reply->text);
-    else
-        redis_batches_note_error(call, reply->text);
+    bool is_moved = batches->slots == NULL && strncmp(reply->text, "MOVED ", 6) == 0;
+    char why[REDIS_TEXT_MAX];
+    snprintf(why, sizeof why, "%.256s; this is a node of a cluster: write store.redis.topology: cluster and restart",
+             reply->text);
+    note_error(call, is_moved ? why : reply->text);
 
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */
@@ -460,7 +628,7 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     call_end(call, OP_STORE_ERROR);
     if (error == REDIS_ERROR_REFUSED) redis_breaker_refused(batches->breaker);
     bool is_elsewhere = error == REDIS_ERROR_REFUSED || error == REDIS_ERROR_ROLE;
-    if (batches->slots != NULL && is_elsewhere) batches->events.on_doubt(batches->events.arg);
+    if (batches->slots != NULL && is_elsewhere) batches->events.on_doubt(batches);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE)
         redis_link_drop(batches->link, remedy, batches->last_error);
 }
@@ -479,7 +647,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
         status = batch_replay(call->batch, reply->integers, reply->n_integers, call->nonce);
     if (status < 0) {
         redis_counters.redis_bad_replies++;
-        redis_batches_note_error(call, "an answer to something else than was asked");
+        note_error(call, "an answer to something else than was asked");
         const struct list *ops = batch_ops(call->batch);
         LIST_FOREACH (it, ops) LIST_ITEM(it, struct op, link)->is_doubtful = true;
         call_end(call, OP_STORE_ERROR);
@@ -509,7 +677,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     struct list ops;
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
-    redis_batches_release_call(call, &ops);
+    release_call(call, &ops);
     if (is_doubtful) doubtful_policies_remove(&batches->doubtful, LIST_ITEM(ops.next, struct op, link));
     batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
@@ -534,7 +702,41 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
             on_value_reply(call, reply);
         go_on_when_drained(batches);
     }
-    if (batches->slots != NULL) batches->events.on_call_over(batches->events.arg, hash_slot);
+    if (batches->slots != NULL) batches->events.on_call_over(batches, hash_slot);
+}
+
+/* ---- what waits here for a hash slot ---- */
+
+void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, const char *text)
+{
+    redis_counters.redis_errors++;
+    snprintf(batches->last_error, sizeof batches->last_error, "%s", text);
+    batches->last_error_policy[0] = '\0';
+    batches->last_error_us = batches->clock->mono_us;
+    end_all(batches, ops);
+}
+
+void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, struct list *to)
+{
+    CHECK(batches->slots != NULL && hash_slot < HASH_SLOTS);
+    LIST_FOREACH (it, &batches->refused) {
+        if (LIST_ITEM(it, struct op, link)->hash_slot != hash_slot) continue;
+        list_remove(it);
+        list_push_back(to, it);
+    }
+    struct op *ops[TAKEN_AT_ONCE];
+    for (size_t n; (n = op_queue_list_slot(&batches->waiting, hash_slot, ops, TAKEN_AT_ONCE)) > 0;) {
+        for (size_t i = 0; i < n; i++) {
+            op_queue_take(&batches->waiting, ops[i]);
+            list_push_back(to, &ops[i]->link);
+        }
+    }
+}
+
+void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_waiting)
+{
+    LIST_FOREACH (it, &batches->refused) has_waiting[LIST_ITEM(it, struct op, link)->hash_slot] = true;
+    op_queue_mark_slots(&batches->waiting, has_waiting);
 }
 
 /* ---- the canary; init, fini and the link ---- */

@@ -1,9 +1,9 @@
 /*
  * redis/batches.h: ops on their way to Redis, in batches, and back.
  *
- *   add ──▶ waiting (op_queue.h) ── send: while the window has space, one batch after the other, filled round robin
- * over the clients ──▶ EVALSHA ──▶ on_answers or on_end, exactly once for every op
+ *   add ──▶ waiting (op_queue.h) ── send ──▶ EVALSHA ──▶ on_answers or on_end, exactly once for every op
  *
+ * While the window has space, one batch after the other is sent, filled round robin over the clients.
  * What waits can be dropped when its deadline passes, and is shared out fairly. Waiting checks that merge with one in a
  * full batch go with it: they cost Redis nothing.
  *
@@ -58,13 +58,10 @@ struct redis_batches_events {
 
     /* Of a cluster's node, else NULL. MOVED, ASK or TRYAGAIN, in `error`, to a call of these ops, which were not
      * executed. It takes them. */
-    void (*on_redirect)(void *arg, struct redis_batches *batches, uint16_t hash_slot, struct slice error,
-                        bool is_try_again, struct list *ops);
-    /* Of a cluster's node: to redis_batches_redirected() and redis_batches_end_overtaken_held(). */
-    bool (*on_error)(void *arg, struct batch_call *call, struct slice error);
-    void (*on_ran)(void *arg, const struct batch_call *call);
-    void (*on_call_over)(void *arg, uint16_t hash_slot); /* one less is on its way */
-    void (*on_doubt)(void *arg);                         /* the map may be out of date */
+    void (*on_redirect)(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
+                        struct list *ops);
+    void (*on_call_over)(struct redis_batches *batches, uint16_t hash_slot); /* one less is on its way */
+    void (*on_doubt)(struct redis_batches *batches);                         /* the map may be out of date */
 };
 
 enum redis_batches_phase {
@@ -120,11 +117,6 @@ void redis_batches_prepare(struct op *op, int64_t now_us);           /* it begin
 int redis_batches_add(struct redis_batches *batches, struct op *op); /* 0, or -1: too much waits, or no memory */
 /* Of an op that another node, or this one, did not execute: its second, third ... time. 0, or -1 without memory. */
 int redis_batches_add_again(struct redis_batches *batches, struct op *op);
-/* Is it an error that says that the hash slot is elsewhere? Then its ops are the cluster's, and the call is over. */
-bool redis_batches_redirected(struct batch_call *call, struct slice error);
-/* The call may have run. What is held, was to go before it, and has a client and key of its ops, may not run any more.
- */
-void redis_batches_end_overtaken_held(const struct batch_call *call);
 /* What waits here for this hash slot, to the end of `to`, in any order. */
 void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, struct list *to);
 /* True at each hash slot of which ops wait here. */
@@ -132,7 +124,6 @@ void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_wai
 /* All of these end with OP_STORE_ERROR; for people, `text`. */
 void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, const char *text);
 bool redis_batches_withdraw(struct redis_batches *batches, struct op *op); /* false: it does not wait any more */
-void redis_batches_send_by_slot(struct redis_batches *batches); /* of a cluster's node, in place of the next one */
 void redis_batches_send(struct redis_batches *batches); /* end of the tick: sends what waits, as the window allows */
 
 /* The link is ready; it has lost its connection. */

@@ -1,3 +1,4 @@
+/* redis/breaker.c: counts refused and late batches in a row; redis/batches.c reports them, redis/node.c asks. */
 #include "redis/breaker.h"
 
 void redis_breaker_set(struct redis_breaker *breaker, uint32_t errors, uint32_t late)

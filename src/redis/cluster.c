@@ -1,3 +1,4 @@
+/* redis/cluster.c: the nodes of a cluster and its hash slots, and ops that are sent on; for redis/store.c. */
 #include "redis/cluster.h"
 
 #include <stdio.h>
@@ -7,7 +8,6 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "redis/cluster_redirect.h"
 #include "redis/cluster_watch.h"
 #include "store/store_key.h"
 
@@ -57,11 +57,6 @@ static void maybe_closed(struct redis_cluster *cluster)
     cluster_slots_free(cluster->slots);
     mem_free(cluster);
     on_closed(arg);
-}
-
-static void ask_for_map(struct redis_cluster *cluster)
-{
-    if (!cluster->is_closing) cluster_watch_ask(cluster->watch);
 }
 
 /* A node of the map does not serve. */
@@ -130,9 +125,14 @@ static void on_time(uv_timer_t *timer)
     release_all(cluster);
 }
 
-static void on_call_over(void *arg, uint16_t hash_slot)
+static struct redis_cluster *cluster_of(const struct redis_batches *batches)
 {
-    struct redis_cluster *cluster = arg;
+    return CONTAINER_OF(batches, struct redis_node, batches)->events.arg;
+}
+
+static void on_call_over(struct redis_batches *batches, uint16_t hash_slot)
+{
+    struct redis_cluster *cluster = cluster_of(batches);
     struct cluster_slot *slot = &cluster->slots->of[hash_slot];
     if (slot->is_held && !cluster->is_closing) release_if_drained(cluster, slot);
 }
@@ -148,32 +148,9 @@ static struct redis_node *find_node(const struct redis_cluster *cluster, const c
     return NULL;
 }
 
-static void on_answers(void *arg, struct list *ops, int64_t sent_us)
+static void on_doubt(struct redis_batches *batches)
 {
-    struct redis_cluster *cluster = arg;
-    cluster->events.batches.on_answers(cluster->events.batches.arg, ops, sent_us);
-}
-
-static void on_end(void *arg, struct op *op, enum op_outcome outcome)
-{
-    end_op(arg, op, outcome);
-}
-
-static bool on_error(void *arg, struct batch_call *call, struct slice error)
-{
-    (void)arg;
-    return redis_batches_redirected(call, error);
-}
-
-static void on_ran(void *arg, const struct batch_call *call)
-{
-    (void)arg;
-    redis_batches_end_overtaken_held(call);
-}
-
-static void on_doubt(void *arg)
-{
-    doubt_map(arg);
+    doubt_map(cluster_of(batches));
 }
 
 static void on_down(void *arg)
@@ -195,8 +172,8 @@ static void on_attempt(void *arg)
     if (had_all) cluster->events.on_attempt(cluster->events.arg);
 }
 
-static void on_redirect(void *arg, struct redis_batches *batches, uint16_t hash_slot, struct slice error,
-                        bool is_try_again, struct list *ops);
+static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
+                        struct list *ops);
 
 /* NULL without memory. */
 static struct redis_node *add_node(struct redis_cluster *cluster, const char *address)
@@ -204,12 +181,10 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
     const struct redis_node_place place = {.address = address, .slots = cluster->slots};
     const struct redis_node_events events = {
         .arg = cluster,
-        .batches = {.arg = cluster,
-                    .on_answers = on_answers,
-                    .on_end = on_end,
+        .batches = {.arg = cluster->events.batches.arg,
+                    .on_answers = cluster->events.batches.on_answers,
+                    .on_end = cluster->events.batches.on_end,
                     .on_redirect = on_redirect,
-                    .on_error = on_error,
-                    .on_ran = on_ran,
                     .on_call_over = on_call_over,
                     .on_doubt = on_doubt},
         .on_down = on_down,
@@ -345,10 +320,10 @@ static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, 
     if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "MOVED: sent from node to node three times");
 }
 
-static void on_redirect(void *arg, struct redis_batches *batches, uint16_t hash_slot, struct slice error,
-                        bool is_try_again, struct list *ops)
+static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
+                        struct list *ops)
 {
-    struct redis_cluster *cluster = arg;
+    struct redis_cluster *cluster = cluster_of(batches);
     struct cluster_slot *slot = &cluster->slots->of[hash_slot];
     if (cluster->is_closing) {
         for (struct list *it; (it = list_pop_front(ops)) != NULL;)
@@ -367,7 +342,7 @@ static void on_redirect(void *arg, struct redis_batches *batches, uint16_t hash_
     const struct cluster_sender sender = {.host = own.host, .is_tls = cluster->options->tls != NULL};
     if (fault == NULL) fault = cluster_redirect_read(error, &sender, &redirect);
     if (fault == NULL && redirect.hash_slot != hash_slot) fault = "it is of another hash slot than was asked for";
-    ask_for_map(cluster);
+    cluster_watch_ask(cluster->watch);
     if (fault == NULL) {
         to = redirected_to(cluster, redirect.address);
         if (to == NULL) fault = "too many nodes that are on no map";
@@ -492,6 +467,7 @@ enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *o
 int redis_cluster_add(struct redis_cluster *cluster, struct op *op)
 {
     struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
+    CHECK(slot->is_held || slot->owner != NULL);
     op->node = slot->owner;
     op->number = ++cluster->n_ops;
     op->is_asking = op->is_held = false;

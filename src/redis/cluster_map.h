@@ -1,5 +1,6 @@
 /*
- * cluster_map.h: which master of a Redis Cluster has which hash slot, out of what a node says; pure.
+ * cluster_map.h: the hash slot of a key, and which master of a Redis Cluster has it, out of what a node says: its map,
+ * or "MOVED 3999 10.0.0.7:6379" and "ASK ..."; pure.
  *
  * A reply is bytes of a server that may be broken or hostile. It gives a whole map, or none and a reason for people.
  */
@@ -10,8 +11,12 @@
 #include <stdint.h>
 
 #include "base/slice.h"
-#include "redis/hash_slot.h"
 #include "redis/options.h"
+
+enum { HASH_SLOTS = 16384 };
+
+/* What braces enclose is all that counts, if the first of them have anything in between. */
+uint16_t hash_slot_of(const uint8_t *key, size_t len);
 
 enum {
     CLUSTER_NODES_MAX = 256, /* masters */
@@ -38,9 +43,14 @@ enum cluster_form { CLUSTER_SHARDS, CLUSTER_SLOTS }; /* the command, CLUSTER SHA
 bool cluster_map_read(struct cluster_map *map, enum cluster_form form, struct slice reply,
                       const struct cluster_sender *sender, char fault[CLUSTER_FAULT_SIZE]);
 
-/* Host and port as one address: with brackets where the host needs them; an empty host, or "?", is the sender's. NULL,
- * or what is wrong with it (static). */
-const char *cluster_address(char ret[CLUSTER_ADDRESS_SIZE], struct slice host, int64_t port,
-                            const struct cluster_sender *sender);
+struct cluster_redirect {
+    bool is_ask; /* only this call goes there: the slot is on its way */
+    uint16_t hash_slot;
+    char address[CLUSTER_ADDRESS_SIZE]; /* as redis_address_parse() takes it */
+};
+
+/* NULL, or what is wrong (static): then `ret` is as it was. An empty host is the sender's. */
+const char *cluster_redirect_read(struct slice error, const struct cluster_sender *sender,
+                                  struct cluster_redirect *ret);
 
 #endif

@@ -1,3 +1,4 @@
+/* cluster_slots.c: which hash slots are held, and the ops that wait for them, in order; for redis/cluster.c. */
 #include "redis/cluster_slots.h"
 
 #include "base/alloc.h"
@@ -39,6 +40,7 @@ void cluster_slots_add(struct cluster_slot *slot, struct op *op)
 
 void cluster_slots_withdraw(struct op *op)
 {
+    CHECK(op->is_held);
     list_remove(&op->link);
     op->is_held = false;
 }

@@ -8,7 +8,7 @@
 #ifndef RL_REDIS_CLUSTER_SLOTS_H
 #define RL_REDIS_CLUSTER_SLOTS_H
 
-#include "redis/hash_slot.h"
+#include "redis/cluster_map.h"
 #include "store/store.h"
 
 struct batch_call;

@@ -367,6 +367,7 @@ int redis_conn_guard(struct redis_conn *conn, size_t reserve)
 
 int redis_conn_send(struct redis_conn *conn, struct redis_call *call, const struct slice *args, size_t n)
 {
+    CHECK(n > 0 && call->on_reply != NULL);
     if (conn->context == NULL || conn->is_ending) return -1;
     size_t most = LINE_MAX_LEN;
     for (size_t i = 0; i < n; i++) most += LINE_MAX_LEN + args[i].len + 2;

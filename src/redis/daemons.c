@@ -1,3 +1,4 @@
+/* redis/daemons.c: the set in Redis of the daemons that are alive, for redis/store.c (`local` shares by it). */
 #include "redis/daemons.h"
 
 #include <inttypes.h>
@@ -88,10 +89,12 @@ static void take_error(struct redis_daemons *daemons, const char *command, const
                  key_of(daemons, key));
     else if (redis_error_is_about_key(reply->text))
         snprintf(daemons->found, sizeof daemons->found, "user %s may not use the key %s; run: ACL SETUSER %s ~%s:*",
-                 redis_options_user(daemons->options), key_of(daemons, key), redis_options_user(daemons->options), daemons->options->key_prefix);
+                 redis_options_user(daemons->options), key_of(daemons, key), redis_options_user(daemons->options),
+                 daemons->options->key_prefix);
     else if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM)
         snprintf(daemons->found, sizeof daemons->found, "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
-                 redis_options_user(daemons->options), command, key_of(daemons, key), redis_options_user(daemons->options), right);
+                 redis_options_user(daemons->options), command, key_of(daemons, key),
+                 redis_options_user(daemons->options), right);
 }
 
 /* ---- steps ---- */

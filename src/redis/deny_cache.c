@@ -1,3 +1,4 @@
+/* deny_cache.c: denials that are certain, by limit and key (counter_table.h), for redis/store.c. */
 #include "redis/deny_cache.h"
 
 #include "base/assert.h"

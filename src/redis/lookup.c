@@ -1,3 +1,4 @@
+/* redis/lookup.c: a name's addresses, from getaddrinfo in a thread of libuv; for redis/link.c and redis/round.c. */
 #include "redis/lookup.h"
 
 #include "base/alloc.h"

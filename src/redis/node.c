@@ -1,3 +1,4 @@
+/* redis/node.c: one server: its connection, breaker and probe, for redis/store.c and redis/cluster.c. */
 #include "redis/node.h"
 
 #include <inttypes.h>
@@ -237,10 +238,7 @@ bool redis_node_withdraw(struct redis_node *node, struct op *op)
 void redis_node_flush(struct redis_node *node)
 {
     if (node->link == NULL) return;
-    if (node->batches.slots == NULL)
-        redis_batches_send(&node->batches);
-    else
-        redis_batches_send_by_slot(&node->batches);
+    redis_batches_send(&node->batches);
     redis_link_flush(node->link);
 }
 

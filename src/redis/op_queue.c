@@ -1,3 +1,4 @@
+/* op_queue.c: ops that wait for one server, served in rounds by weight; for redis/batches.c. */
 #include "redis/op_queue.h"
 
 #include "base/alloc.h"

@@ -1,3 +1,4 @@
+/* redis/options.c: options copied, compared and moved; an address taken apart. For all of redis/ and the wiring. */
 #include "redis/options.h"
 
 #include <arpa/inet.h>

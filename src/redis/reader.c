@@ -1,3 +1,4 @@
+/* redis/reader.c: one RESP reply after another out of the bytes of a connection, for redis/conn.c. */
 #include "redis/reader.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* redis/round.c: one question to a list of servers, one after another; for redis/sentinel.c and cluster_watch.c. */
 #include "redis/round.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* redis/sentinel.c: asks the Sentinels where the master is (redis/round.h), for redis/link.c. */
 #include "redis/sentinel.h"
 
 #include <stdio.h>

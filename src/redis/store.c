@@ -1,8 +1,7 @@
 /*
  * redis/store.c: the store as the engine sees it: ops in, their ends out.
  *
- *   submit ──▶ node_of(): may its server be asked? ──▶ deny_cache.h, which may know the answer ──▶ the op waits at the
- * node ──▶ done of every op
+ *   submit ──▶ may its server be asked? ──▶ deny_cache.h may know the answer ──▶ the op waits at its node ──▶ done
  *
  * done runs from a reply's callback or from the `soon` handle, never from within submit or flush, and never while
  * hiredis takes a connection down: what ends then waits in `ended`. The handle is an idle one, so that there is one

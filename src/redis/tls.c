@@ -1,3 +1,4 @@
+/* redis/tls.c: the contexts of TLS, made of the settings' files, for redis/options.c and the wiring. */
 #include "redis/tls.h"
 
 #include <arpa/inet.h>

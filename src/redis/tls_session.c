@@ -1,3 +1,4 @@
+/* redis/tls_session.c: TLS on one connection, and what each of its errors means, for redis/conn.c. */
 #include "redis/tls_session.h"
 
 #include <errno.h>

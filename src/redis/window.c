@@ -1,4 +1,7 @@
+/* redis/window.c: how many batches may be on the wire; redis/batches.c asks before each. */
 #include "redis/window.h"
+
+#include "base/assert.h"
 
 /* Of the deadline. An op may have to wait for two replies: that of what is on the wire, and its own. */
 enum {
@@ -24,5 +27,6 @@ void redis_window_answered(struct redis_window *window, uint32_t n, uint32_t per
 bool redis_window_has_space(const struct redis_window *window, uint32_t n, uint32_t per_batch, int64_t oldest_us,
                             int64_t now_us, int64_t deadline_us)
 {
+    CHECK(window->size > 0 && per_batch > 0);
     return n < window->size * per_batch && now_us - oldest_us < deadline_us / FULL_PART;
 }

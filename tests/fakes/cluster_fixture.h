@@ -17,8 +17,8 @@
 #include "fakes/fake_redis.h"
 #include "fakes/store_fixture.h"
 #include "redis/batch.h"
+#include "redis/cluster_map.h"
 #include "redis/counters.h"
-#include "redis/hash_slot.h"
 
 enum { N_NODES = 3, CALLS_MAX = 256, KEY_MAX = 96 };
 

@@ -8,7 +8,6 @@
 
 #include "base/assert.h"
 #include "redis/cluster_map.h"
-#include "redis/cluster_redirect.h"
 
 static struct cluster_map map;
 

@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "redis/cluster_map.h"
-#include "redis/cluster_redirect.h"
 
 static const struct cluster_sender plain = {.host = "10.0.0.9"}, secure = {.host = "redis.example", .is_tls = true};
 static struct cluster_map map;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "redis/hash_slot.h"
+#include "redis/cluster_map.h"
 
 static uint16_t slot_of(const char *key)
 {

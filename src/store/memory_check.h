@@ -23,6 +23,8 @@ struct memory_store {
     struct memory_table table;
     struct memory_records records;
     bool sweep;
+    bool exact;
+    bool is_down; /* as a test wants it */
     bool counted;
     int64_t swept_us;                            /* CLOCK_MONOTONIC of the last sweep */
     bool many_expired;                           /* it found many: go on in the next tick, whenever that is */

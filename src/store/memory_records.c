@@ -78,11 +78,29 @@ static void evict_record(struct memory_records *records)
     drop_record(records, first);
 }
 
+static bool fits(const struct memory_records *records, size_t n_new, size_t new_bytes)
+{
+    return records->map.n + n_new <= records->max && records->n_bytes + new_bytes <= records->max_bytes;
+}
+
 static void evict_to_fit(struct memory_records *records, size_t n_new, size_t new_bytes)
 {
-    for (size_t i = 0; i < EVICT_MAX && records->map.n > 0; i++) {
-        if (records->map.n + n_new <= records->max && records->n_bytes + new_bytes <= records->max_bytes) return;
+    for (size_t i = 0; i < EVICT_MAX && records->map.n > 0 && !fits(records, n_new, new_bytes); i++)
         evict_record(records);
+}
+
+/* Frees those of the next n that are over. */
+static void drop_over(struct memory_records *records, size_t n, int64_t now_us)
+{
+    if (n > records->map.n) n = records->map.n;
+    for (size_t i = 0; i < n; i++) {
+        struct memory_record *record = LIST_ITEM(records->records.next, struct memory_record, link);
+        if (end_of(records, record) <= now_us) {
+            drop_record(records, record);
+        } else {
+            list_remove(&record->link);
+            list_push_back(&records->records, &record->link);
+        }
     }
 }
 
@@ -107,6 +125,11 @@ struct memory_record *memory_records_add(struct memory_records *records, const s
     uint64_t hash = hash_keyed(op->record.data, op->record.len);
     struct memory_record *old = find_record(records, op->record, hash);
     if (old != NULL) drop_record(records, old);
+    if (records->exact && !fits(records, 1, bytes_of(record))) drop_over(records, records->map.n, now_us);
+    if (records->exact && !fits(records, 1, bytes_of(record))) {
+        mem_free(record);
+        return NULL;
+    }
     evict_to_fit(records, 1, bytes_of(record));
 
     records->n_bytes += bytes_of(record);
@@ -117,16 +140,7 @@ struct memory_record *memory_records_add(struct memory_records *records, const s
 
 void memory_records_sweep(struct memory_records *records, size_t n, int64_t now_us)
 {
-    if (n > records->map.n) n = records->map.n;
-    for (size_t i = 0; i < n; i++) {
-        struct memory_record *record = LIST_ITEM(records->records.next, struct memory_record, link);
-        if (end_of(records, record) <= now_us) {
-            drop_record(records, record);
-        } else {
-            list_remove(&record->link);
-            list_push_back(&records->records, &record->link);
-        }
-    }
+    drop_over(records, n, now_us);
     evict_to_fit(records, 0, 0);
 }
 

@@ -9,6 +9,7 @@
 #ifndef RL_STORE_MEMORY_RECORDS_H
 #define RL_STORE_MEMORY_RECORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,6 +42,7 @@ struct memory_records {
     uint64_t n_bytes, max_bytes;
     uint64_t n_evicted; /* ever */
     uint32_t generation;
+    bool exact; /* set by the owner: none that counts is evicted, and the new one is refused */
 };
 
 int memory_records_init(struct memory_records *records, size_t max, uint64_t max_bytes); /* 0, or -1 without memory */
@@ -50,7 +52,7 @@ void memory_records_fini(struct memory_records *records);
  * there is none. */
 const struct memory_record *memory_records_find(struct memory_records *records, const struct op *op, int64_t now_us);
 /* A record for the op, in place of one of its name, at now_us; its members are the caller's to fill. NULL without
- * memory. */
+ * memory, or if none may go. */
 struct memory_record *memory_records_add(struct memory_records *records, const struct op *op, int64_t now_us);
 
 /* Look at the next n records, and free those that are over at now_us; if there are too many, because `max` was lowered,

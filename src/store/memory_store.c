@@ -36,10 +36,12 @@ struct memory_store *memory_store_new(const struct clock *clock, const struct me
     if (memory == NULL) return NULL;
     memory->clock = clock;
     memory->sweep = options->sweep;
+    memory->exact = options->exact;
     memory->counted = options->counted;
 
     if (memory_table_init(&memory->table, max_keys, max_bytes) < 0) goto err_free;
     if (memory_records_init(&memory->records, max_keys, max_bytes / RECORDS_SHARE) < 0) goto err_fini_table;
+    memory->table.exact = memory->records.exact = options->exact;
     return memory;
 
 err_fini_table:
@@ -228,11 +230,21 @@ static enum submit settle_reservation(struct memory_store *memory, struct op *op
 
 /* ---- the store ---- */
 
+/* Of an exact store, before an op: is there more than its bytes, even without what is over? */
+static bool is_over_bytes(struct memory_store *memory)
+{
+    if (n_bytes(memory) <= memory->table.max_bytes) return false;
+    memory_table_sweep(&memory->table, memory->table.n, memory->clock->wall_us);
+    return n_bytes(memory) > memory->table.max_bytes;
+}
+
 static enum submit on_submit(void *store, struct op *op)
 {
     struct memory_store *memory = store;
     enum submit result = SUBMIT_DECIDED;
     CHECK(op->n_members >= 1 && op->n_members <= POLICY_LIMITS_MAX);
+    if (memory->is_down && op->kind != OP_RENEW) return SUBMIT_DOWN; /* a slot is held, whatever time passes */
+    if (memory->exact && is_over_bytes(memory)) return SUBMIT_OVERLOAD;
     op->source = SOURCE_MEMORY;
 
     bool is_one = op->n_members == 1 && op->record.len == 0 && memory->table.n_reserved_lists == 0;
@@ -250,7 +262,7 @@ static enum submit on_submit(void *store, struct op *op)
     default: result = is_one ? memory_check_one(memory, op) : memory_check(memory, op); break;
     }
 
-    while (n_bytes(memory) > memory->table.max_bytes)
+    while (n_bytes(memory) > memory->table.max_bytes && !memory->exact)
         if (!memory_table_evict(&memory->table, memory->clock->wall_us)) break;
     update_counters(memory);
     return result;
@@ -294,9 +306,16 @@ static void on_flush(void *store)
     }
     memory_records_sweep(&memory->records, SWEEP_RECORDS, now_us);
 
-    for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table); i++)
+    for (size_t i = 0; i < EVICT_STEP && memory_table_is_over(&memory->table) && !memory->exact; i++)
         if (!memory_table_evict(&memory->table, memory->clock->wall_us)) break;
     update_counters(memory);
+}
+
+static void on_test(void *store, enum store_test what)
+{
+    struct memory_store *memory = store;
+    memory->is_down = what == STORE_TEST_DOWN;
+    if (what == STORE_TEST_CLEAR) memory_store_clear(memory);
 }
 
 static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
@@ -308,7 +327,7 @@ static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
 struct store memory_store_handle(struct memory_store *memory)
 {
     static const struct store_ops ops = {
-        .submit = on_submit, .prefetch = on_prefetch, .flush = on_flush, .close = on_close};
+        .submit = on_submit, .prefetch = on_prefetch, .flush = on_flush, .test = on_test, .close = on_close};
     return (struct store){.ops = &ops, .impl = memory, .source = SOURCE_MEMORY};
 }
 

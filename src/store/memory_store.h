@@ -19,6 +19,7 @@ struct memory_options {
     uint64_t max_keys;
     uint64_t max_bytes; /* keys and states together; 0 = 1 KiB per key of max_keys */
     bool sweep;         /* false under --test-clock: states count by their own content alone */
+    bool exact;         /* with sweep: nothing that counts is evicted, what has no space is SUBMIT_OVERLOAD */
     bool counted;       /* update the memory_* gauges (the store itself, not the fallback table) */
 };
 

@@ -225,6 +225,17 @@ bool memory_table_evict(struct memory_table *table, int64_t now_us)
 
 /* ---- entries ---- */
 
+/* What is over gives way, and nothing else. */
+static bool make_exact_space(struct memory_table *table, uint8_t kind, int64_t now_us)
+{
+    for (bool has_swept = false;; has_swept = true) {
+        bool is_kept_full = table->n_kept >= table->max_keys - table->max_keys / 2 || !memory_table_keeps_more(table);
+        if (table->n < table->max_keys && !(is_kept(kind) && is_kept_full)) return true;
+        if (has_swept) return false;
+        memory_table_sweep(table, table->n, now_us);
+    }
+}
+
 /* Slots and lists of reservations have half of the table. Beyond that a list takes the place of another. */
 static bool make_space_to_keep(struct memory_table *table, uint8_t kind, int64_t now_us)
 {
@@ -260,7 +271,8 @@ struct memory_entry *memory_table_add(struct memory_table *table, const struct m
     memcpy(entry->name, key->head.data, key->head.len);
     if (key->key.len > 0) memcpy(entry->name + key->head.len, key->key.data, key->key.len);
 
-    bool has_space = !is_kept(key->kind) || make_space_to_keep(table, key->kind, now_us);
+    bool has_space = table->exact ? make_exact_space(table, key->kind, now_us)
+                                  : !is_kept(key->kind) || make_space_to_keep(table, key->kind, now_us);
     table->n_refused += !has_space;
     if (has_space && table->n >= table->max_keys) evict(table, WAY_OF_COUNTERS, now_us);
     if (!has_space || table->n == table->width) {
@@ -330,8 +342,8 @@ size_t memory_table_sweep(struct memory_table *table, size_t n, int64_t now_us)
         if (table->cursor == 0 || table->cursor > table->n) table->cursor = table->n;
         struct memory_entry *entry = table->entries[--table->cursor];
         int64_t expires_us = expiry_of(table, entry, now_us);
-        if (expires_us > now_us) {
-            entry->expires_us = expires_us;
+        if (expires_us > now_us || entry->pinned) {
+            if (expires_us > now_us) entry->expires_us = expires_us;
             continue;
         }
         n_expired += expires_us != INT64_MIN;

@@ -15,6 +15,8 @@
  * fresh keys loses those, and not the counters that deny. Slots and lists of reservations are promises, and never give
  * way to a counter. They may have half of the table, so that there is always a counter that gives way; beyond that a
  * list takes the place of another one, and a slot is refused.
+ *
+ * A table that is `exact` forgets nothing that counts: what is over gives way, and else the new one is refused.
  */
 #ifndef RL_STORE_MEMORY_TABLE_H
 #define RL_STORE_MEMORY_TABLE_H
@@ -81,6 +83,7 @@ struct memory_table {
     uint64_t n_bytes;
     uint64_t max_bytes;
     uint16_t generation;
+    bool exact;    /* set by the owner; its clock never steps back */
     size_t cursor; /* entries from here on were visited by the present sweep */
     uint64_t random;
     uint64_t prefetched;                        /* the hash of the last memory_table_prefetch() */
@@ -110,8 +113,8 @@ struct memory_key memory_key_of_merges(struct op_member *member);
 /* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
 void memory_table_prefetch(struct memory_table *table, uint64_t hash);
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);
-/* A fresh entry, pinned, for a key not inside; if the table is full another goes. NULL without memory, or if slots and
- * reservations have their half. */
+/* A fresh entry, pinned, for a key not inside; if the table is full another goes. NULL without memory, if slots and
+ * reservations have their half, or if the table is exact and full. */
 struct memory_entry *memory_table_add(struct memory_table *table, const struct memory_key *key, uint32_t life_s,
                                       int64_t now_us);
 /* After its list may have grown. */
@@ -127,7 +130,8 @@ void memory_entry_weigh(struct memory_entry *entry, const struct view *view);
 bool memory_table_evict(struct memory_table *table, int64_t now_us);
 bool memory_table_is_over(const struct memory_table *table); /* its bounds, in keys or bytes */
 
-/* Look at the next n entries, and free those that are stale, or expired at now_us. Returns how many had expired. */
+/* Look at the next n entries, and free those that are stale, or expired at now_us, and not pinned. Returns how many had
+ * expired. */
 size_t memory_table_sweep(struct memory_table *table, size_t n, int64_t now_us);
 void memory_table_forget_all(struct memory_table *table);
 

@@ -70,8 +70,7 @@ static void shift_ahead(struct store *store, struct op *op)
     store->ahead[1] = op;
     if (oldest == NULL) return;
 
-    enum submit status = store->ops->submit(store->impl, oldest);
-    oldest->done(oldest, status == SUBMIT_DECIDED ? OP_DECIDED : OP_OVERLOAD);
+    oldest->done(oldest, submit_outcome(store->ops->submit(store->impl, oldest)));
 }
 
 void store_submit_ahead(struct store *store, struct op *op)
@@ -96,6 +95,12 @@ void store_flush(struct store *store)
 {
     store_decide_ahead(store);
     store->ops->flush(store->impl);
+}
+
+void store_test(struct store *store, enum store_test what)
+{
+    store_decide_ahead(store);
+    store->ops->test(store->impl, what);
 }
 
 void store_close(struct store *store, void (*on_closed)(void *arg), void *arg)

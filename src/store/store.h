@@ -212,6 +212,13 @@ uint32_t op_version(const struct op *op);
 /* How much work this process has with the op once it is decided here, in units of about a plain check. */
 uint32_t op_units(const struct op *op);
 
+/* What a test does to a store that a test's clock moves. */
+enum store_test {
+    STORE_TEST_DOWN,  /* refuse every op but renewals of slots with SUBMIT_DOWN, and keep all counts */
+    STORE_TEST_UP,    /* decide again */
+    STORE_TEST_CLEAR, /* forget everything, and decide */
+};
+
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
     /* Where the member's counter lies: all members of an op have one place, or the store CHECKs. NULL: any may. */
@@ -219,10 +226,11 @@ struct store_ops {
     /* `op` will be submitted after a few others (store_submit_ahead): let what it needs come into the processor's cache
      * until then. Only of stores that decide every op at once; else NULL. */
     void (*prefetch)(void *store, struct op *op);
-    void (*flush)(void *store);                   /* end of the tick: send what has gathered */
-    bool (*withdraw)(void *store, struct op *op); /* NULL: nothing ever waits in the store */
-    const char *(*error_text)(void *store);       /* NULL: the store refuses nothing */
-    const char *(*trial_text)(void *store);       /* NULL: it never tries other settings */
+    void (*flush)(void *store);                      /* end of the tick: send what has gathered */
+    bool (*withdraw)(void *store, struct op *op);    /* NULL: nothing ever waits in the store */
+    const char *(*error_text)(void *store);          /* NULL: the store refuses nothing */
+    const char *(*trial_text)(void *store);          /* NULL: it never tries other settings */
+    void (*test)(void *store, enum store_test what); /* NULL: no test can do this */
     void (*close)(void *store, void (*on_closed)(void *arg),
                   void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
 };
@@ -251,8 +259,8 @@ enum submit store_submit(struct store *store, struct op *op);
 /*
  * If the memory store has more keys than fit into the processor's cache, a decision mostly waits for the memory of its
  * key. So a check of one limit is prefetched, and decided while two more are submitted: its `done` runs within the
- * submit of another op, or within store_flush(), so at the end of the tick at the latest; with OP_DECIDED, or
- * OP_OVERLOAD without memory. Only if store_looks_ahead().
+ * submit of another op, or within store_flush(), so at the end of the tick at the latest; with OP_DECIDED, with
+ * OP_OVERLOAD without memory, or with OP_DOWN if a test has set that. Only if store_looks_ahead().
  */
 void store_submit_ahead(struct store *store, struct op *op);
 /* Decides those now. Never needed for the order of ops. */
@@ -276,6 +284,9 @@ static inline uint32_t store_place_of(const struct store *store, const struct op
 }
 
 void store_flush(struct store *store); /* end of the tick */
+
+/* Of a store that can: after what was submitted before. */
+void store_test(struct store *store, enum store_test what);
 
 /* Take back an op that is pending and not sent: true, and `done` does not run. */
 static inline bool store_withdraw(struct store *store, struct op *op)

@@ -48,7 +48,9 @@ static int configure(struct daemon *daemon)
 {
     const struct arguments *arguments = &daemon->arguments;
     const char *file = arguments->config_path;
-    enum config_use use = arguments->check_config || arguments->print_config ? CONFIG_DRY_RUN : CONFIG_START;
+    enum config_use use = arguments->check_config || arguments->print_config ? CONFIG_DRY_RUN
+                          : arguments->test_limits                           ? CONFIG_TEST
+                                                                             : CONFIG_START;
     char line[2048];
     struct faults faults;
 
@@ -292,7 +294,7 @@ static int make_parts(struct daemon *daemon)
     struct config *config = daemon->config;
     struct server_options for_server = options_server(config, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
-    struct engine_options for_engine = options_engine(config);
+    struct engine_options for_engine = options_engine(config, &daemon->arguments);
     for_server.late = (struct late_source){reload_ask, daemon};
 
     /* A level above info takes effect only after the line "ready"; debug at once, so that it shows the start. */
@@ -310,7 +312,7 @@ static int make_parts(struct daemon *daemon)
         if (daemon->redis == NULL) return -1;
         store = redis_store_handle(daemon->redis);
     } else {
-        struct memory_options for_memory = options_memory(config, daemon->arguments.test_clock);
+        struct memory_options for_memory = options_memory(config, &daemon->arguments);
         daemon->memory = memory_store_new(&daemon->clock, &for_memory);
         if (daemon->memory == NULL) return -1;
         store = memory_store_handle(daemon->memory);
@@ -409,10 +411,12 @@ static int serve(struct daemon *daemon)
                     daemon->arguments.config_path);
     if (process_raise_open_files(options_open_files(config)) < 0) return EXIT_RUNNING;
 
+    if (daemon->arguments.test_limits) log_set_level(LOG_LEVEL_ERROR); /* nor that it is ready */
     clock_update(&daemon->clock);
     daemon->started_us = daemon->clock.mono_us;
     if (daemon->arguments.test_clock) {
-        log_warning("--test-clock: time starts at 0 and moves only by the method test_clock; not for production");
+        if (!daemon->arguments.test_limits)
+            log_warning("--test-clock: time starts at 0 and moves only by the method test_clock; not for production");
         daemon->clock.manual = true;
         daemon->clock.wall_us = 0;
     }

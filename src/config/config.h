@@ -75,6 +75,8 @@ enum { CONFIG_FILE_MAX = 16 << 20 };
 enum config_use {
     CONFIG_START,
     CONFIG_DRY_RUN, /* --check-config, --print-config: a credential that only the service has is not missed */
+    CONFIG_TEST,    /* --test-limits: the store is memory, and what depends on the machine (sockets, files, users) and
+                       the key `tests` are passed over */
     CONFIG_RELOAD,  /* never waits for a pipe's other end, and reads regular files only */
 };
 

@@ -8,14 +8,17 @@
 static void usage(FILE *out)
 {
     fputs(
-        "usage: ratelimitd [-c FILE] [-s SOCKET] [--check-config] [--print-config] [--test-clock] [--version] "
-        "[--help]\n"
+        "usage: ratelimitd [-c FILE] [-s SOCKET] [--check-config] [--print-config] [--test-clock] [--test-limits]\n"
+        "                  [--version] [--help]\n"
         "\n"
         "  -c, --config FILE    configuration, see ratelimitd.yaml(5); without it: memory store, one policy `default`\n"
         "  -s, --socket SOCKET  Unix socket to listen on, in place of listen.socket\n"
         "      --check-config   read the configuration, report what is wrong with it, and end\n"
         "      --print-config   write the configuration with every default filled in, and end\n"
         "      --test-clock     the method test_clock sets the time (memory store only; for replaying schedules)\n"
+        "      --test-limits    the same for `ratelimitctl test`: a store in memory that forgets nothing, whatever "
+        "the\n"
+        "                       configuration says, and a clock that goes forward only\n"
         "      --version        write the versions of ratelimitd and its libraries, and end\n"
         "  -h, --help           write this, and end\n"
         "\n"
@@ -24,7 +27,7 @@ static void usage(FILE *out)
         out);
 }
 
-enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_TEST_CLOCK, OPTION_VERSION };
+enum { OPTION_CHECK = 256, OPTION_PRINT, OPTION_TEST_CLOCK, OPTION_TEST_LIMITS, OPTION_VERSION };
 
 /* Refuses a second value: one of the two would silently be lost. -1 to go on, else the exit status. */
 static int take_once(const char **ret, const char *option)
@@ -44,6 +47,7 @@ int arguments_read(int argc, char **argv, struct arguments *ret)
                                             {"check-config", no_argument, NULL, OPTION_CHECK},
                                             {"print-config", no_argument, NULL, OPTION_PRINT},
                                             {"test-clock", no_argument, NULL, OPTION_TEST_CLOCK},
+                                            {"test-limits", no_argument, NULL, OPTION_TEST_LIMITS},
                                             {"version", no_argument, NULL, OPTION_VERSION},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
@@ -59,6 +63,7 @@ int arguments_read(int argc, char **argv, struct arguments *ret)
         case OPTION_CHECK: ret->check_config = true; break;
         case OPTION_PRINT: ret->print_config = true; break;
         case OPTION_TEST_CLOCK: ret->test_clock = true; break;
+        case OPTION_TEST_LIMITS: ret->test_limits = ret->test_clock = true; break;
         case OPTION_VERSION:
             printf("ratelimitd %s (libuv %s, hiredis %s)\n", RL_VERSION, uv_version_string(), RL_HIREDIS_VERSION);
             return EXIT_CLEAN;

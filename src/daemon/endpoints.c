@@ -40,7 +40,7 @@ static struct listener_options control_options(struct daemon *daemon, struct end
     const char *data = daemon->endpoints[ENDPOINT_DATA].listener.path; /* "" of an abstract one that was passed */
     const char *path = config->control_socket;
     endpoint->is_required = path != NULL || service_listen_fd(SERVICE_CONTROL) != SERVICE_FD_NONE;
-    endpoint->is_used = endpoint->is_required || data[0] != '\0';
+    endpoint->is_used = endpoint->is_required || (data[0] != '\0' && !daemon->arguments.test_limits);
     snprintf(endpoint->path, sizeof endpoint->path, "%s" CONTROL_SUFFIX, data);
     return (struct listener_options){.path = path != NULL ? path : endpoint->path,
                                      .mode = (unsigned)config->control_mode};

@@ -50,12 +50,13 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
     };
 }
 
-struct engine_options options_engine(const struct config *config)
+struct engine_options options_engine(const struct config *config, const struct arguments *arguments)
 {
     return (struct engine_options){
         .max_inflight = (uint32_t)config->caps_max_inflight,
         .local_max_keys = (uint64_t)config->store_memory_max_keys,
         .shadow_default = config->defaults_shadow,
+        .is_exact = arguments->test_limits,
         .slots = {.max = (uint32_t)config->caps_max_slots,
                   .max_per_owner = (uint32_t)config->caps_max_slots_per_connection},
     };
@@ -88,6 +89,7 @@ struct server_options options_server(const struct config *config, enum store_typ
         .denials_per_second = (uint32_t)config->log_denials_per_second,
         .inline_policies = inline_policies,
         .test_clock = arguments->test_clock,
+        .test_limits = arguments->test_limits,
         .store_name = store == STORE_TYPE_REDIS ? "redis" : "memory",
         .hiredis_version = RL_HIREDIS_VERSION,
         .configured_us = config->read_us,
@@ -100,11 +102,12 @@ struct server_options options_server(const struct config *config, enum store_typ
     return options;
 }
 
-struct memory_options options_memory(const struct config *config, bool test_clock)
+struct memory_options options_memory(const struct config *config, const struct arguments *arguments)
 {
     return (struct memory_options){.max_keys = (uint64_t)config->store_memory_max_keys,
                                    .max_bytes = (uint64_t)config->store_memory_max_bytes,
-                                   .sweep = !test_clock,
+                                   .sweep = !arguments->test_clock || arguments->test_limits,
+                                   .exact = arguments->test_limits,
                                    .counted = true};
 }
 

@@ -18,8 +18,8 @@
 
 /* Texts in the results are the configuration's. `store` is the one that was started with. */
 struct redis_options options_redis(const struct config *config, uint64_t random_seed);
-struct memory_options options_memory(const struct config *config, bool test_clock);
-struct engine_options options_engine(const struct config *config);
+struct memory_options options_memory(const struct config *config, const struct arguments *arguments);
+struct engine_options options_engine(const struct config *config, const struct arguments *arguments);
 struct server_options options_server(const struct config *config, enum store_type store,
                                      const struct arguments *arguments, struct inline_policies *inline_policies);
 /* Descriptors that connections may take: of clients, of HTTP, and to the nodes of a cluster. */

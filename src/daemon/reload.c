@@ -173,7 +173,7 @@ static void apply(struct daemon *daemon, struct config *next)
 
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,
                                                       &daemon->arguments, &daemon->inline_policies);
-    struct engine_options for_engine = options_engine(next);
+    struct engine_options for_engine = options_engine(next, &daemon->arguments);
     for_server.late = (struct late_source){reload_ask, daemon};
     server_set_options(daemon->server, &for_server);
     engine_set_options(daemon->engine, &for_engine);

@@ -61,6 +61,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     engine_counters.shadow_default = options->shadow_default;
     failure_init(&engine->failure, clock, options->local_max_keys);
     engine->failure.unmerged.store = &engine->store;
+    engine->failure.is_exact = options->is_exact;
     reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
     engine->splits = (struct splits){.pool = &engine->pool,

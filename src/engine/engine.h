@@ -37,6 +37,7 @@ struct engine_options {
     uint32_t max_inflight;   /* checks alive at once, each of a check_all */
     uint64_t local_max_keys; /* of the table that answers on_failure: local */
     bool shadow_default;     /* defaults.shadow, to be counted */
+    bool is_exact;           /* a test's: the store forgets nothing that counts, and what it cannot keep is an error */
     struct slots_options slots;
 };
 
@@ -75,6 +76,8 @@ bool engine_splits(const struct engine *engine, const struct check *check);
 void engine_decide_ahead(struct engine *engine);
 /* Moves the limits' time of a clock that a test moves. */
 void engine_set_time(struct engine *engine, int64_t wall_us);
+/* Lets the store of such a test fail, decide again, or begin anew, with all that was held and remembered, at time 0. */
+void engine_test_store(struct engine *engine, enum store_test what);
 /* Make `check` (sealed, not submitted) one of OP_ACQUIRE whose slot `owner` will hold, if it is allowed.
  * check->slot is that slot within done. 0, or -1 if no more slots are available (counted in overloaded). */
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner);

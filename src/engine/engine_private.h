@@ -4,6 +4,7 @@
  *   abandon.c    what a connection gives up, and
  *   expire.c     what becomes due, both on top of
  *   engine.c     the way of a check, and
+ *   test_store.c what a test does to the store, and
  *   merge_back.c what the failure table has admitted is charged in the store
  */
 #ifndef RL_ENGINE_ENGINE_PRIVATE_H

@@ -29,6 +29,12 @@ void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys)
     if (failure->local != NULL) memory_store_set_max_keys(failure->local, max_keys);
 }
 
+/* The time by which an outage is judged: a test's outages last as long as its clock says. */
+static int64_t now_of(const struct failure *failure)
+{
+    return failure->clock->manual ? failure->clock->wall_us : failure->clock->mono_us;
+}
+
 static void answer_error(struct check *check, enum reason reason)
 {
     static const struct {
@@ -48,6 +54,14 @@ static void answer_error(struct check *check, enum reason reason)
     engine_counters.failure_error++;
     check->error = ERROR_STORE_UNAVAILABLE;
     check->error_message = sent != NULL && (check->op.sent || unsent == NULL) ? sent : unsent;
+}
+
+/* Of a test's daemon: any other answer would be a wrong figure. */
+static void answer_full(struct check *check)
+{
+    check->error = ERROR_OVERLOADED;
+    check->error_message = "the memory store is full, and a test's forgets nothing; raise store.memory.max_keys or "
+                           "max_bytes, or let the test use fewer keys at the same time";
 }
 
 /* A cost of 0 charges nothing and is always allowed, also here. */
@@ -72,7 +86,7 @@ static void answer_fixed(struct check *check, enum source source, enum reason re
 static void update_local_clock(struct failure *failure)
 {
     struct clock *local = &failure->local_clock;
-    if (memory_store_n_keys(failure->local) == 0) *local = *failure->clock;
+    if (memory_store_n_keys(failure->local) == 0 || failure->clock->manual) *local = *failure->clock;
     local->wall_us += failure->clock->mono_us - local->mono_us;
     local->mono_us = failure->clock->mono_us;
 }
@@ -102,7 +116,7 @@ static void name_limit(struct op_member *member, const struct limit *limit)
  */
 static void begin_anew(struct failure *failure, struct policy_counts *counts)
 {
-    int64_t now_us = failure->clock->mono_us;
+    int64_t now_us = now_of(failure);
     bool is_quiet = counts->failed_us > 0 && now_us >= counts->failed_us + LOCAL_QUIET_US;
     if (!is_quiet || !policy_counts_recovered(counts)) return;
     if (now_us < counts->anew_from_us || now_us < failure->anew_from_us) return;
@@ -242,7 +256,9 @@ static void show_local(struct check *check, const struct local_op *local)
 
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
-    struct memory_options options = {.max_keys = failure->local_max_keys, .sweep = true};
+    struct memory_options options = {.max_keys = failure->local_max_keys,
+                                     .sweep = failure->is_exact || !failure->clock->manual,
+                                     .exact = failure->is_exact};
     struct local_op local;
     struct op op = check->op;
     if (check->asks_lease) op.at_most = 0; /* its own units alone */
@@ -264,6 +280,10 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
 
 err_no_memory:
     engine_counters.overloaded++;
+    if (failure->is_exact) {
+        answer_full(check);
+        return;
+    }
     if (check->plan->shadow) {
         answer_fixed(check, SOURCE_ALLOW, reason);
         return;
@@ -319,9 +339,13 @@ static bool count_in_row(const struct check *check, int64_t now_us)
 
 void failure_answer(struct failure *failure, struct check *check, enum reason reason)
 {
-    int64_t now_us = failure->clock->mono_us;
+    int64_t now_us = now_of(failure);
     bool is_close = failure->last_us > 0 && now_us - failure->last_us <= CLOSE_US;
     failure->last_us = now_us;
+    if (failure->is_exact && reason == REASON_OVERLOAD) {
+        answer_full(check);
+        return;
+    }
 
     switch (reason) {
     case REASON_BREAKER: engine_counters.failure_breaker++; break;
@@ -353,7 +377,7 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
 
 void failure_store_answered(struct failure *failure)
 {
-    int64_t now_us = failure->clock->mono_us;
+    int64_t now_us = now_of(failure);
     failure->decided_us = now_us;
     if (failure->local == NULL || memory_store_n_keys(failure->local) == 0) return;
     if (now_us < failure->last_us + LOCAL_QUIET_US || now_us < failure->clear_from_us) return;
@@ -371,6 +395,25 @@ bool failure_touch_slot(struct failure *failure, struct op *op)
     ask_table(failure, op, failure->n_daemons, &local);
     for (uint16_t i = 0; i < op->n_members; i++) found &= local.members[i].found;
     return found;
+}
+
+void failure_forget(struct failure *failure, const struct policy_set *set)
+{
+    if (failure->local != NULL) memory_store_free(failure->local);
+    failure->local = NULL;
+    failure->decided_us = failure->last_us = failure->clear_from_us = failure->anew_from_us = 0;
+
+    const struct store *store = failure->unmerged.store;
+    unmerged_fini(&failure->unmerged);
+    unmerged_init(&failure->unmerged, failure->local_max_keys);
+    failure->unmerged.store = store;
+
+    for (size_t i = 0; i < set->n; i++) {
+        struct policy_counts *counts = set->in_order[i]->counts;
+        counts->decided_before = policy_counts_allowed(counts) + policy_counts_denied(counts) - counts->failed;
+        counts->failed_us = counts->anew_from_us = 0;
+        counts->n_in_row = 0;
+    }
 }
 
 void failure_flush(struct failure *failure)

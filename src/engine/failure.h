@@ -27,13 +27,15 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
+    bool is_exact;            /* a test's: what memory cannot keep is an error, and the table forgets nothing */
     struct unmerged unmerged; /* of what the table admitted */
     uint32_t n_daemons;       /* that share the store, as it last counted them; 0 = it has not */
     uint64_t n_repeated;      /* failure answers within a second after another, or the third in a row of a policy */
-    int64_t decided_us;       /* CLOCK_MONOTONIC; the store decided a check last */
-    int64_t last_us;          /* CLOCK_MONOTONIC of the last failure answer */
-    int64_t clear_from_us;    /* the table is not emptied before */
-    int64_t anew_from_us;     /* no policy's part begins anew before */
+    /* CLOCK_MONOTONIC, and these of policies too; while a test sets the clock: its time. */
+    int64_t decided_us;    /* the store decided a check last */
+    int64_t last_us;       /* of the last failure answer */
+    int64_t clear_from_us; /* the table is not emptied before */
+    int64_t anew_from_us;  /* no policy's part begins anew before */
 };
 
 void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);
@@ -67,5 +69,7 @@ int64_t failure_spent(struct failure *failure, const struct plan *plan, const st
 /* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False: it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);
 void failure_flush(struct failure *failure); /* end of the tick */
+/* As at the start, for the policies of `set` too. */
+void failure_forget(struct failure *failure, const struct policy_set *set);
 
 #endif

@@ -551,9 +551,36 @@ void slots_run(struct slots *slots)
 
 void slots_renew_all(struct slots *slots)
 {
+    slots->resume_us = 0;
     LIST_FOREACH (it, &slots->held) {
         struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        if (deadline_is_set(&slot->local)) ask_local(slot, OP_RENEW);
         if (slot->lease == LEASE_TAKEN && !slot->is_asking) ask_store(slot);
+    }
+}
+
+void slots_resume(struct slots *slots)
+{
+    slots->resume_us = 0;
+    LIST_FOREACH (it, &slots->left) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        set_due(slot, INT64_MAX);
+        settle(slot);
+    }
+}
+
+void slots_forget(struct slots *slots)
+{
+    LIST_FOREACH (it, &slots->held) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        slot->lease = LEASE_NONE;
+        become(slot, SLOT_LEFT);
+        settle(slot);
+    }
+    LIST_FOREACH (it, &slots->left) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        slot->lease = LEASE_NONE;
+        settle(slot);
     }
 }
 

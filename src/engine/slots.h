@@ -164,6 +164,8 @@ struct slot *slots_find_request(const struct slots *slots, const struct slot_own
 int64_t slots_next_due(const struct slots *slots); /* CLOCK_MONOTONIC us; INT64_MAX = nothing to do */
 void slots_run(struct slots *slots);               /* renew what is due, and give back what could not be before */
 void slots_renew_all(struct slots *slots);         /* at once: the limits' now has jumped */
+void slots_resume(struct slots *slots);            /* a test's store is back: what is left is given back at once */
+void slots_forget(struct slots *slots);            /* a test's store forgets all: none is held any more */
 void slots_policies_changed(struct slots *slots, struct policy_set *set); /* renew by the new ones, soon */
 /* The daemon stops, and every owner has left: what cannot be given back at once ends by itself. */
 void slots_stop(struct slots *slots);

@@ -390,9 +390,33 @@ static int run_test_clock(struct params *params)
         return params_fail(params, ERROR_BAD_REQUEST,
                            "microseconds: must be a whole number from 0 to 2^53 - 1, the time since the epoch");
 
+    if (session->sessions->options.test_limits && us < session->sessions->clock->wall_us)
+        return params_fail(params, ERROR_BAD_REQUEST,
+                           "microseconds: is earlier than now (%" PRId64
+                           "), and with --test-limits time goes forward only; test_store clear begins at 0 again",
+                           session->sessions->clock->wall_us);
+
     engine_set_time(session->sessions->engine, us);
     struct packer *packer = session_begin_answer(session, params->msgid);
     pack_int(packer, us);
+    session_end_answer(session);
+    return 0;
+}
+
+static int run_test_store(struct params *params)
+{
+    static const char *const words[] = {
+        [STORE_TEST_DOWN] = "down", [STORE_TEST_UP] = "up", [STORE_TEST_CLEAR] = "clear"};
+    struct session *session = params->session;
+    struct slice text = {0};
+    size_t what = 0;
+    if (pull_text(&params->pull, &text) != 0) text.len = 0;
+    while (what < N_OF(words) && !slice_is(text, words[what])) what++;
+    if (what == N_OF(words)) return params_fail(params, ERROR_BAD_REQUEST, "state: must be down, up or clear");
+
+    engine_test_store(session->sessions->engine, (enum store_test)what);
+    struct packer *packer = session_begin_answer(session, params->msgid);
+    pack_str(packer, text);
     session_end_answer(session);
     return 0;
 }
@@ -450,7 +474,8 @@ void methods_run(struct session *session, const struct rpc_request *request)
 
     size_t at = 0; /* N_METHODS: there is none */
     while (at < N_METHODS && !slice_is(request->method, methods[at].name)) at++;
-    if (at == METHOD_test_clock && !session->sessions->options.test_clock) at = N_METHODS;
+    bool is_for_tests = at == METHOD_test_clock || at == METHOD_test_store;
+    if (is_for_tests && !session->sessions->options.test_clock) at = N_METHODS;
     const struct method_row *method = at < N_METHODS ? &methods[at] : NULL;
     n_asked[at]++;
 
@@ -459,8 +484,7 @@ void methods_run(struct session *session, const struct rpc_request *request)
         char space[72];
         params_fail(&params, ERROR_UNKNOWN_METHOD, "there is no method '%s'%s",
                     log_escape(space, sizeof space, request->method.data, request->method.len),
-                    slice_is(request->method, "test_clock") ? " in a daemon that was started without --test-clock"
-                                                            : "");
+                    is_for_tests ? " in a daemon that was started without --test-clock" : "");
     } else if (!(session->rule->may >> at & 1) && access_refuses_method(session, (enum method)at, &fault)) {
         /* the fault is filled */
     } else if ((params.n >= method->min_params && params.n <= method->max_params) ||

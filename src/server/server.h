@@ -54,7 +54,8 @@ struct server_options {
     struct inline_policies *inline_policies; /* not owned; used if inline_access allows it */
     enum denials denials;
     uint32_t denials_per_second; /* lines of denial_log.h */
-    bool test_clock;             /* the method test_clock exists */
+    bool test_clock;             /* the methods test_clock and test_store exist */
+    bool test_limits;            /* and the clock goes forward only */
     const char *store_name;      /* "memory" or "redis", for `version`; static */
     const char *hiredis_version; /* for `version`; static */
     int64_t configured_us;       /* CLOCK_MONOTONIC: these settings were read, for `version` */

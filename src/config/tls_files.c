@@ -111,7 +111,9 @@ struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, s
                                                   .server_name = files->server_name,
                                                   .verify = files->verify};
         tls = redis_tls_new(&options, &fault);
-        if (tls == NULL)
+        if (tls == NULL && fault.part == REDIS_TLS_LIBRARY)
+            faults_add(faults, line, files->section, "%s", fault.text);
+        else if (tls == NULL)
             faults_add(faults, of[fault.part].line, name_of(files, leaves[fault.part], name), "%s: %s",
                        of[fault.part].path != NULL ? of[fault.part].path : "none", fault.text);
     }

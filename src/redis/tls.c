@@ -6,14 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
-
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "redis/tls_openssl.h"
 
 enum { DIGEST_SIZE = 32, HOST_SIZE = 256 };
 
@@ -41,7 +36,7 @@ __attribute__((format(printf, 3, 4))) static bool refuse(struct redis_tls_fault 
 /* OpenSSL's words for the last error. */
 static const char *reason(void)
 {
-    const char *text = ERR_reason_error_string(ERR_peek_last_error());
+    const char *text = openssl.ERR_reason_error_string(openssl.ERR_peek_last_error());
     return text != NULL ? text : "unknown error";
 }
 
@@ -59,9 +54,9 @@ static int on_passphrase(char *buf, int size, int is_write, void *was_asked)
 static bool read_certificate(BIO *bio, size_t nth, enum redis_tls_part part, X509 **ret, struct redis_tls_fault *fault)
 {
     bool was_asked = false;
-    ERR_clear_error();
-    *ret = PEM_read_bio_X509(bio, NULL, on_passphrase, &was_asked);
-    unsigned long error = ERR_peek_last_error();
+    openssl.ERR_clear_error();
+    *ret = openssl.PEM_read_bio_X509(bio, NULL, on_passphrase, &was_asked);
+    unsigned long error = openssl.ERR_peek_last_error();
     bool is_end = ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
     if (*ret != NULL || is_end) return true;
     if (was_asked)
@@ -74,16 +69,16 @@ static bool read_certificate(BIO *bio, size_t nth, enum redis_tls_part part, X50
 
 static bool has_expired(const X509 *certificate)
 {
-    return X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
+    return openssl.X509_cmp_current_time(openssl.X509_get0_notAfter(certificate)) < 0;
 }
 
 /* "Jan  1 00:00:00 2026 GMT" */
 static const char *time_text(const ASN1_TIME *time, char *out, size_t size)
 {
-    BIO *bio = BIO_new(BIO_s_mem());
-    int len = bio != NULL && ASN1_TIME_print(bio, time) == 1 ? BIO_read(bio, out, (int)size - 1) : 0;
+    BIO *bio = openssl.BIO_new(openssl.BIO_s_mem());
+    int len = bio != NULL && openssl.ASN1_TIME_print(bio, time) == 1 ? openssl.BIO_read(bio, out, (int)size - 1) : 0;
     out[len > 0 ? len : 0] = '\0';
-    BIO_free(bio);
+    openssl.BIO_free(bio);
     return out;
 }
 
@@ -100,8 +95,8 @@ static bool trust(SSL_CTX *context, BIO *bio, struct redis_tls_fault *fault)
 
         n_all++;
         n_valid += !has_expired(certificate);
-        bool is_added = X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate) == 1;
-        X509_free(certificate);
+        bool is_added = openssl.X509_STORE_add_cert(openssl.SSL_CTX_get_cert_store(context), certificate) == 1;
+        openssl.X509_free(certificate);
         if (!is_added) return refuse(fault, part, "certificate %zu in it cannot be used: %s", n_all, reason());
     }
     return false;
@@ -114,11 +109,11 @@ static bool use_own(SSL_CTX *context, X509 *own, struct redis_tls_fault *fault)
     if (own == NULL) return refuse(fault, part, "holds no certificate; write the path of a PEM file");
     if (has_expired(own))
         return refuse(fault, part, "its certificate expired on %s; write a present one into it",
-                      time_text(X509_get0_notAfter(own), when, sizeof when));
-    if (X509_cmp_current_time(X509_get0_notBefore(own)) > 0)
+                      time_text(openssl.X509_get0_notAfter(own), when, sizeof when));
+    if (openssl.X509_cmp_current_time(openssl.X509_get0_notBefore(own)) > 0)
         return refuse(fault, part, "its certificate is not valid before %s; check this host's clock",
-                      time_text(X509_get0_notBefore(own), when, sizeof when));
-    if (SSL_CTX_use_certificate(context, own) == 1) return true;
+                      time_text(openssl.X509_get0_notBefore(own), when, sizeof when));
+    if (openssl.SSL_CTX_use_certificate(context, own) == 1) return true;
     return refuse(fault, part, "its certificate cannot be used: %s; write another one into it", reason());
 }
 
@@ -129,12 +124,12 @@ static bool use_certificates(SSL_CTX *context, BIO *bio, struct redis_tls_fault 
     X509 *certificate;
     if (!read_certificate(bio, 1, part, &certificate, fault)) return false;
     bool is_good = use_own(context, certificate, fault);
-    X509_free(certificate);
+    openssl.X509_free(certificate);
 
     for (size_t nth = 2; is_good && read_certificate(bio, nth, part, &certificate, fault); nth++) {
         if (certificate == NULL) return true;
         is_good = SSL_CTX_add1_chain_cert(context, certificate) == 1;
-        X509_free(certificate);
+        openssl.X509_free(certificate);
         if (!is_good)
             refuse(fault, part, "certificate %zu in it cannot be used: %s; write another one into it", nth, reason());
     }
@@ -144,8 +139,8 @@ static bool use_certificates(SSL_CTX *context, BIO *bio, struct redis_tls_fault 
 static bool use_key(SSL_CTX *context, BIO *bio, struct redis_tls_fault *fault)
 {
     bool was_asked = false, is_good = false;
-    ERR_clear_error();
-    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, on_passphrase, &was_asked);
+    openssl.ERR_clear_error();
+    EVP_PKEY *key = openssl.PEM_read_bio_PrivateKey(bio, NULL, on_passphrase, &was_asked);
 
     if (was_asked)
         refuse(
@@ -154,15 +149,15 @@ static bool use_key(SSL_CTX *context, BIO *bio, struct redis_tls_fault *fault)
             "-out NEW");
     else if (key == NULL)
         refuse(fault, REDIS_TLS_KEY_FILE, "holds no private key; write the path of a PEM file");
-    else if (X509_check_private_key(SSL_CTX_get0_certificate(context), key) != 1)
+    else if (openssl.X509_check_private_key(openssl.SSL_CTX_get0_certificate(context), key) != 1)
         refuse(fault, REDIS_TLS_KEY_FILE,
                "is the key of another certificate than that of cert_file; write the two that "
                "belong together");
-    else if (SSL_CTX_use_PrivateKey(context, key) != 1)
+    else if (openssl.SSL_CTX_use_PrivateKey(context, key) != 1)
         refuse(fault, REDIS_TLS_KEY_FILE, "its key cannot be used: %s; write another pair", reason());
     else
         is_good = true;
-    EVP_PKEY_free(key);
+    openssl.EVP_PKEY_free(key);
     return is_good;
 }
 
@@ -174,34 +169,36 @@ static bool digest_options(const struct redis_tls_options *options, uint8_t dige
     const struct slice name = options->server_name != NULL ? slice_of(options->server_name) : (struct slice){0};
     const struct slice parts[] = {
         options->ca, options->cert, options->key, name, {(const uint8_t *)&options->verify, sizeof options->verify}};
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    bool is_good = context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    EVP_MD_CTX *context = openssl.EVP_MD_CTX_new();
+    bool is_good = context != NULL && openssl.EVP_DigestInit_ex(context, openssl.EVP_sha256(), NULL) == 1;
     for (size_t i = 0; i < N_OF(parts) && is_good; i++)
-        is_good = EVP_DigestUpdate(context, &parts[i].len, sizeof parts[i].len) == 1 &&
-                  EVP_DigestUpdate(context, parts[i].data, parts[i].len) == 1;
-    is_good = is_good && EVP_DigestFinal_ex(context, digest, NULL) == 1;
-    EVP_MD_CTX_free(context);
+        is_good = openssl.EVP_DigestUpdate(context, &parts[i].len, sizeof parts[i].len) == 1 &&
+                  openssl.EVP_DigestUpdate(context, parts[i].data, parts[i].len) == 1;
+    is_good = is_good && openssl.EVP_DigestFinal_ex(context, digest, NULL) == 1;
+    openssl.EVP_MD_CTX_free(context);
     return is_good;
 }
 
 static SSL_CTX *new_context(enum redis_tls_verify verify)
 {
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL_CTX *context = openssl.SSL_CTX_new(openssl.TLS_client_method());
     if (context == NULL) return NULL;
     if (SSL_CTX_get_min_proto_version(context) < TLS1_2_VERSION) /* the system's policy may ask for more */
         (void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
 
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+    openssl.SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
     /* A record that holds no reply (a ticket, a new key) ends a read: a server that sends nothing else would keep the
      * loop for itself. */
     SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
     /* The output buffer moves and grows between two tries of one write. */
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_verify(context, verify == REDIS_TLS_NONE ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
-    X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
-    X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN); /* what ca_file holds is trusted, a root or not */
-    X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+    openssl.SSL_CTX_set_verify(context, verify == REDIS_TLS_NONE ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, NULL);
+    X509_VERIFY_PARAM *param = openssl.SSL_CTX_get0_param(context);
+    openssl.X509_VERIFY_PARAM_set_flags(param,
+                                        X509_V_FLAG_PARTIAL_CHAIN); /* what ca_file holds is trusted, a root or not */
+    openssl.X509_VERIFY_PARAM_set_hostflags(param,
+                                            X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
     return context;
 }
 
@@ -209,9 +206,9 @@ static SSL_CTX *new_context(enum redis_tls_verify verify)
 static bool use(bool (*part)(SSL_CTX *, BIO *, struct redis_tls_fault *), SSL_CTX *context, struct slice text,
                 struct redis_tls_fault *fault)
 {
-    BIO *bio = text.len <= INT32_MAX ? BIO_new_mem_buf(text.data, (int)text.len) : NULL;
+    BIO *bio = text.len <= INT32_MAX ? openssl.BIO_new_mem_buf(text.data, (int)text.len) : NULL;
     bool is_good = bio != NULL && part(context, bio, fault);
-    BIO_free(bio);
+    openssl.BIO_free(bio);
     return is_good;
 }
 
@@ -224,6 +221,8 @@ static bool use_files(SSL_CTX *context, const struct redis_tls_options *options,
 
 struct redis_tls *redis_tls_new(const struct redis_tls_options *options, struct redis_tls_fault *ret_fault)
 {
+    ret_fault->part = REDIS_TLS_LIBRARY;
+    if (!openssl_load(ret_fault->text, sizeof ret_fault->text)) return NULL;
     refuse(ret_fault, REDIS_TLS_CA_FILE, "out of memory; give the daemon more");
     struct redis_tls *tls = mem_zalloc(sizeof *tls);
     if (tls == NULL) return NULL;
@@ -237,7 +236,7 @@ struct redis_tls *redis_tls_new(const struct redis_tls_options *options, struct 
         is_good = tls->server_name != NULL;
     }
     is_good = is_good && use_files(tls->context, options, ret_fault);
-    ERR_clear_error();
+    openssl.ERR_clear_error();
     if (is_good) return tls;
     redis_tls_unref(tls);
     return NULL;
@@ -252,7 +251,7 @@ struct redis_tls *redis_tls_ref(struct redis_tls *tls)
 void redis_tls_unref(struct redis_tls *tls)
 {
     if (tls == NULL || __atomic_sub_fetch(&tls->n_refs, 1, __ATOMIC_ACQ_REL) > 0) return;
-    SSL_CTX_free(tls->context);
+    openssl.SSL_CTX_free(tls->context);
     mem_free(tls->server_name);
     mem_free(tls);
 }
@@ -281,17 +280,17 @@ struct ssl_st *redis_tls_connection(const struct redis_tls *tls, const char *hos
     size_t len = strlen(name);
     if (len > 1 && name[len - 1] == '.') name[len - 1] = '\0'; /* absolute in the DNS, but not so in certificates */
 
-    ERR_clear_error();
-    SSL *ssl = SSL_new(tls->context);
+    openssl.ERR_clear_error();
+    SSL *ssl = openssl.SSL_new(tls->context);
     if (ssl == NULL) return NULL;
-    SSL_set_connect_state(ssl);
-    X509_VERIFY_PARAM *param = SSL_get0_param(ssl);
+    openssl.SSL_set_connect_state(ssl);
+    X509_VERIFY_PARAM *param = openssl.SSL_get0_param(ssl);
     bool is_address = normalize_address(name, sizeof name);
     bool is_good = is_address || SSL_set_tlsext_host_name(ssl, name) == 1; /* addresses are not for SNI */
     if (is_good && tls->verify == REDIS_TLS_FULL)
-        is_good = is_address ? X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1
-                             : X509_VERIFY_PARAM_set1_host(param, name, 0) == 1;
+        is_good = is_address ? openssl.X509_VERIFY_PARAM_set1_ip_asc(param, name) == 1
+                             : openssl.X509_VERIFY_PARAM_set1_host(param, name, 0) == 1;
     if (is_good) return ssl;
-    SSL_free(ssl);
+    openssl.SSL_free(ssl);
     return NULL;
 }

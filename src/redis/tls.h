@@ -26,10 +26,10 @@ struct redis_tls_options {
     enum redis_tls_verify verify;
 };
 
-enum redis_tls_part { REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE };
+enum redis_tls_part { REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE, REDIS_TLS_LIBRARY };
 
 struct redis_tls_fault {
-    enum redis_tls_part part; /* whose content is wrong */
+    enum redis_tls_part part; /* whose content is wrong; REDIS_TLS_LIBRARY: OpenSSL is not there */
     char text[256];           /* what is wrong; what to do instead */
 };
 

@@ -4,12 +4,9 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
-
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "redis/tls_openssl.h"
 
 _Static_assert(REDIS_TLS_RECORD >= SSL3_RT_MAX_PLAIN_LENGTH, "a read takes a whole record");
 
@@ -23,17 +20,18 @@ enum {
 /* "CN=redis,O=Example", escaped. */
 static const char *subject_text(const X509 *certificate, char *out, size_t size)
 {
-    BIO *bio = BIO_new(BIO_s_mem());
-    if (bio != NULL) (void)X509_NAME_print_ex(bio, X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253);
-    int len = bio != NULL ? BIO_read(bio, out, (int)size - 1) : 0;
-    BIO_free(bio);
+    BIO *bio = openssl.BIO_new(openssl.BIO_s_mem());
+    if (bio != NULL)
+        (void)openssl.X509_NAME_print_ex(bio, openssl.X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253);
+    int len = bio != NULL ? openssl.BIO_read(bio, out, (int)size - 1) : 0;
+    openssl.BIO_free(bio);
     out[len > 0 ? len : 0] = '\0';
     return len > 0 ? out : "no subject";
 }
 
 static void describe_name(struct redis_tls_session *session, const X509 *certificate, const char *text)
 {
-    if (X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1) < 0)
+    if (openssl.X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1) < 0)
         snprintf(session->fault, sizeof session->fault,
                  "TLS: the certificate of the server has no subjectAltName, which names its hosts; make one that has");
     else
@@ -47,11 +45,11 @@ static void describe_name(struct redis_tls_session *session, const X509 *certifi
 static void describe_certificate(struct redis_tls_session *session, X509_STORE_CTX *store)
 {
     char subject[SUBJECT_SIZE];
-    const X509 *certificate = X509_STORE_CTX_get_current_cert(store);
-    int error = X509_STORE_CTX_get_error(store), depth = X509_STORE_CTX_get_error_depth(store);
-    const char *text = X509_verify_cert_error_string(error), *which = "the certificate of the server";
+    const X509 *certificate = openssl.X509_STORE_CTX_get_current_cert(store);
+    int error = openssl.X509_STORE_CTX_get_error(store), depth = openssl.X509_STORE_CTX_get_error_depth(store);
+    const char *text = openssl.X509_verify_cert_error_string(error), *which = "the certificate of the server";
     const char *way_out = "renew it there";
-    if (depth > 0 && depth < X509_STORE_CTX_get_num_untrusted(store)) {
+    if (depth > 0 && depth < openssl.X509_STORE_CTX_get_num_untrusted(store)) {
         which = "a certificate that the server sends with its own";
     } else if (depth > 0) {
         which = "a certificate in store.redis.tls.ca_file";
@@ -87,7 +85,7 @@ static void describe_certificate(struct redis_tls_session *session, X509_STORE_C
 static int on_verified(int is_good, X509_STORE_CTX *store)
 {
     if (is_good) return is_good;
-    SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+    SSL *ssl = openssl.X509_STORE_CTX_get_ex_data(store, openssl.SSL_get_ex_data_X509_STORE_CTX_idx());
     struct redis_tls_session *session = SSL_get_app_data(ssl);
     session->is_refused = true;
     describe_certificate(session, store);
@@ -119,9 +117,9 @@ static void describe_alert(struct redis_tls_session *session, int reason, const 
 /* -1 with EPROTO; 0: it is only the end of the connection. */
 static ssize_t describe(struct redis_tls_session *session)
 {
-    unsigned long error = ERR_peek_error();
+    unsigned long error = openssl.ERR_peek_error();
     int reason = ERR_GET_REASON(error);
-    const char *text = ERR_reason_error_string(error);
+    const char *text = openssl.ERR_reason_error_string(error);
     bool is_tls = ERR_GET_LIB(error) == ERR_LIB_SSL;
     if (text == NULL) text = "unknown error";
     if (is_tls && reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) return 0;
@@ -130,7 +128,7 @@ static ssize_t describe(struct redis_tls_session *session)
     if (is_tls && reason == SSL_R_CERTIFICATE_VERIFY_FAILED && session->is_refused) return -1; /* on_verified() did */
     if (is_tls && reason >= SSL_AD_REASON_OFFSET)
         describe_alert(session, reason, text);
-    else if (is_tls && !SSL_is_init_finished(session->ssl) && reason == SSL_R_WRONG_VERSION_NUMBER)
+    else if (is_tls && !openssl.SSL_is_init_finished(session->ssl) && reason == SSL_R_WRONG_VERSION_NUMBER)
         snprintf(session->fault, sizeof session->fault,
                  "TLS: the server does not speak it here (%s); write its port for TLS into store.redis.addresses, or "
                  "leave store.redis.tls out",
@@ -144,7 +142,7 @@ static ssize_t describe(struct redis_tls_session *session)
 static ssize_t not_now(struct redis_tls_session *session, int n, int other, bool *ret_wants)
 {
     int of_system = errno;
-    int error = SSL_get_error(session->ssl, n);
+    int error = openssl.SSL_get_error(session->ssl, n);
     *ret_wants = error == other;
     switch (error) {
     case SSL_ERROR_WANT_READ:
@@ -162,9 +160,10 @@ struct redis_tls_session *redis_tls_session_new(const struct redis_tls *tls, int
     struct redis_tls_session *session = mem_zalloc(sizeof *session);
     if (session == NULL) return NULL;
     session->ssl = redis_tls_connection(tls, host);
-    if (session->ssl != NULL && SSL_set_fd(session->ssl, fd) == 1 && SSL_set_app_data(session->ssl, session) == 1) {
-        if (SSL_get_verify_mode(session->ssl) != SSL_VERIFY_NONE)
-            SSL_set_verify(session->ssl, SSL_VERIFY_PEER, on_verified);
+    if (session->ssl != NULL && openssl.SSL_set_fd(session->ssl, fd) == 1 &&
+        SSL_set_app_data(session->ssl, session) == 1) {
+        if (openssl.SSL_get_verify_mode(session->ssl) != SSL_VERIFY_NONE)
+            openssl.SSL_set_verify(session->ssl, SSL_VERIFY_PEER, on_verified);
         return session;
     }
     redis_tls_session_free(session);
@@ -174,7 +173,7 @@ struct redis_tls_session *redis_tls_session_new(const struct redis_tls *tls, int
 void redis_tls_session_free(struct redis_tls_session *session)
 {
     if (session == NULL) return;
-    SSL_free(session->ssl);
+    openssl.SSL_free(session->ssl);
     mem_free(session);
 }
 
@@ -183,9 +182,9 @@ void redis_tls_session_free(struct redis_tls_session *session)
 ssize_t redis_tls_read(struct redis_tls_session *session, void *to, size_t cap)
 {
     CHECK(cap >= REDIS_TLS_RECORD);
-    ERR_clear_error();
+    openssl.ERR_clear_error();
     errno = 0;
-    int n = SSL_read(session->ssl, to, (int)cap);
+    int n = openssl.SSL_read(session->ssl, to, (int)cap);
     session->read_wants_write = false;
     return n > 0 ? n : not_now(session, n, SSL_ERROR_WANT_WRITE, &session->read_wants_write);
 }
@@ -196,9 +195,10 @@ ssize_t redis_tls_write(struct redis_tls_session *session, const void *bytes, si
     session->write_wants_read = false;
     for (int i = 0; i < RECORDS_AT_ONCE && n_written < len; i++) {
         size_t left = len - n_written;
-        ERR_clear_error();
+        openssl.ERR_clear_error();
         errno = 0;
-        int n = SSL_write(session->ssl, (const char *)bytes + n_written, (int)(left < INT_MAX ? left : INT_MAX));
+        int n =
+            openssl.SSL_write(session->ssl, (const char *)bytes + n_written, (int)(left < INT_MAX ? left : INT_MAX));
         if (n <= 0) {
             ssize_t result = not_now(session, n, SSL_ERROR_WANT_READ, &session->write_wants_read);
             if (n_written == 0 || result == 0 || errno != EAGAIN) return result;
@@ -211,10 +211,10 @@ ssize_t redis_tls_write(struct redis_tls_session *session, const void *bytes, si
 
 bool redis_tls_is_open(const struct redis_tls_session *session)
 {
-    return SSL_is_init_finished(session->ssl) == 1;
+    return openssl.SSL_is_init_finished(session->ssl) == 1;
 }
 
 const char *redis_tls_version_text(const struct redis_tls_session *session)
 {
-    return SSL_get_version(session->ssl);
+    return openssl.SSL_get_version(session->ssl);
 }

@@ -501,3 +501,25 @@ def test_a_stopped_redis_costs_only_the_deadline(start_server, ratelimitd, files
     eventually(lambda: client.check("api", "k").get("reason") in ("deadline", "down"), "a failure answer")
     server.resume()
     eventually(lambda: source(client) == "redis", "Redis answers again")
+
+
+def loaded(daemon):
+    """The shared libraries of a running daemon, by their file names without version."""
+    return {line.split("/")[-1].split(".so")[0] for line in open(f"/proc/{daemon.pid}/maps").read().splitlines() if ".so" in line}
+
+
+def test_only_a_daemon_with_tls_loads_openssl(ratelimitd, start_server, start_daemon):
+    """Every daemon did, which made its memory 1.7 MiB larger."""
+    assert not {"libssl", "libcrypto"} & loaded(ratelimitd(CONFIG))
+    server = start_server()
+    assert {"libssl", "libcrypto"} <= loaded(start_daemon(server.tls_address, "{ca_file: FILES/ca.crt}"))
+
+
+def test_tls_without_openssl_is_refused_with_the_way_out(tmp_path, files):
+    (tmp_path / "libssl.so.3").write_text("")
+    path = tmp_path / "ratelimitd.yaml"
+    path.write_text(f"store:\n  type: redis\n  redis:\n    addresses: ['127.0.0.1:1']\n    tls: {{ca_file: {files}/ca.crt}}\n" + CONFIG)
+    status, _, errors = run_ratelimitd("-c", path, "--check-config", env={"LD_LIBRARY_PATH": str(tmp_path)})
+    assert status == 3, errors
+    assert f"{path}:5: store.redis.tls: needs OpenSSL, which cannot be loaded (" in errors and errors.endswith("); install it\n")
+    assert run_ratelimitd("-c", path, "--check-config")[0] == 0

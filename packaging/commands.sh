@@ -32,12 +32,13 @@ within() {
         PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$folder" "$@"
 }
 
-# The second upstream tarball, which Debian 12 needs; nothing on a system that has a newer hiredis. packaging/versions has its
-# digest.
-hiredis_tarball() {
+# The folder with the upstream tarballs of what Debian 12 lacks; nothing on a system that has it. packaging/versions has their
+# digests.
+bundled_tarballs() {
     [ "$1" = bookworm ] || return 0
-    tarball=$deps/tarballs/$(sed -n 's/^static hiredis .* //p' packaging/versions)
-    if [ ! -e "$tarball" ]; then
+    names=$(sed -n 's/^static .* \([^ ]*\.orig\.tar\.[^ :]*\).*/\1/p' packaging/versions)
+    for tarball in $names; do
+        [ ! -e "$deps/tarballs/$tarball" ] || continue
         address=$(archive "$(codename)")
         [ -n "$address" ] || { apt_update hiredis; address=$(archive "$(codename)"); }
         rm -rf "$deps/tarballs"
@@ -45,10 +46,11 @@ hiredis_tarball() {
         packages dpkg-dev >&2
         (
             cd "$deps/tarballs" && line="deb-src [signed-by=$keyring] $address $newer_suite main" &&
-                private_apt "$line" update && private_apt "$line" source --download-only hiredis
-        ) >"$deps/hiredis.log" 2>&1 </dev/null || { tail -20 "$deps/hiredis.log" >&2; die "hiredis' source is not there"; }
-    fi
-    echo "$tarball"
+                private_apt "$line" update && private_apt "$line" source --download-only --tar-only hiredis nghttp2
+        ) >"$deps/sources.log" 2>&1 </dev/null || { tail -20 "$deps/sources.log" >&2; die "the sources of hiredis and llhttp are not there"; }
+        break
+    done
+    echo "$deps/tarballs"
 }
 
 # builder SUITE ARCH PROFILES: a bare system with what debian/control names, for another suite or another architecture.
@@ -75,8 +77,8 @@ package() {
     name=$suite
     [ "$arch" = "$native" ] || name=$suite-$arch
     mkdir -p "$deps" build
-    tarball=$(hiredis_tarball "$suite")
-    profile=${tarball:+pkg.ratelimitd.bundled}
+    tarballs=$(bundled_tarballs "$suite")
+    profile=${tarballs:+pkg.ratelimitd.bundled}
     system=
     if [ "$name" = "$(codename)" ]; then
         packages dpkg-dev lintian build-essential git python3
@@ -92,7 +94,7 @@ package() {
     fi
     log "building the packages for $name (build/package-$name.log)"
     [ "$arch" != "$native" ] || arch=
-    python3 packaging/debs.py ${tarball:+--hiredis "$tarball"} ${system:+--root "$system"} ${arch:+--host "$arch"} \
+    python3 packaging/debs.py ${tarballs:+--bundled "$tarballs"} ${system:+--root "$system"} ${arch:+--host "$arch"} \
         "build/package/$name" >"build/package-$name.log" 2>&1 ||
         { tail -40 "build/package-$name.log" >&2; die "the packages for $name were not built"; }
     log "built; as root: apt install ./build/package/$name/*.deb"
@@ -184,6 +186,6 @@ release() {
         python3 -m venv "$deps/release-venv"
         "$deps/release-venv/bin/pip" --quiet --disable-pip-version-check install -r packaging/requirements.txt
     fi
-    tarball=$(hiredis_tarball "$suite")
-    DEPS=$deps exec "$deps/venv/bin/python" packaging/release.py --suite "$suite" ${tarball:+--hiredis "$tarball"} build/release-files
+    tarballs=$(bundled_tarballs "$suite")
+    DEPS=$deps exec "$deps/venv/bin/python" packaging/release.py --suite "$suite" ${tarballs:+--bundled "$tarballs"} build/release-files
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """debs.py: builds the Debian packages of this tree. `./dev package [SUITE]` calls it, with all that it needs installed.
 
-    debs.py [--hiredis TARBALL] [--root ROOT] [--host ARCH] [--unchecked] FOLDER
+    debs.py [--bundled FOLDER] [--root ROOT] [--host ARCH] [--unchecked] FOLDER
 
 FOLDER gets the packages, the source package, and below debug/ the debug symbols. Without --root they are built on this system,
-else by chroot in the system below ROOT. --hiredis is the second upstream tarball, which Debian 12 needs. lintian reads the
+else by chroot in the system below ROOT. --bundled has the upstream tarballs of what Debian 12 lacks. lintian reads the
 result unless it is --unchecked; an error or a warning of it is one here. --host is another architecture, by Debian's cross
 compiler.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 import version
 
 ROOT = Path(__file__).resolve().parent.parent
-PROFILE = "pkg.ratelimitd.bundled"  # hiredis in a second tarball
+PROFILE = "pkg.ratelimitd.bundled"  # hiredis and llhttp in tarballs of their own
 GENERATED = {"build", ".deps", "__pycache__", "node_modules", ".git", ".hypothesis", "target", "dist", ".venv"}
 
 
@@ -64,7 +64,7 @@ def distribution(root):
     return dict(line.split("=", 1) for line in lines if "=" in line).get("VERSION_CODENAME", "unknown").strip('"')
 
 
-def write_source(work, suite, hiredis):
+def write_source(work, suite, bundled):
     """The unpacked source package below `work`, with its tarballs next to it."""
     upstream, (_, epoch, _) = version.version_of("deb"), version.commit_of()
     revision = f"1~{suite}"  # each suite's is linked with other libraries, and trixie's is the newer one
@@ -78,18 +78,36 @@ def write_source(work, suite, hiredis):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
             (folder / name).chmod(mode_of(name))
-    if hiredis:
-        pinned = next(part for part in version.Table().static if part["name"] == "hiredis")
-        digest = hashlib.sha256(Path(hiredis).read_bytes()).hexdigest()
-        if digest != pinned["sha256"]:
-            raise SystemExit(f"debs.py: {hiredis} has the SHA-256 {digest}; packaging/versions has {pinned['sha256']}")
-        shutil.copy(hiredis, work / f"ratelimitd_{upstream}.orig-hiredis.tar.gz")
-        (folder / "hiredis").mkdir()
-        subprocess.run(["tar", "-xf", hiredis, "-C", folder / "hiredis", "--strip-components=1"], check=True)
+    for part in version.Table().static if bundled else ():
+        if part["sha256"] != "-":
+            component = work / f"ratelimitd_{upstream}.orig-{part['name']}.tar.gz"
+            write_component(component, part, Path(bundled))
+            (folder / part["name"]).mkdir()
+            subprocess.run(["tar", "-xf", component, "-C", folder / part["name"], "--strip-components=1"], check=True)
     log = folder / "debian/changelog"
     log.write_text(f"ratelimitd ({upstream}-{revision}) {suite}; urgency=medium\n\n  * Built from commit {version.commit_of()[0]}.\n\n"
                    f" -- The ratelimitd authors <placeholder@placeholder.invalid>  {email.utils.formatdate(epoch)}\n\n" + log.read_text())
     return folder
+
+
+def write_component(path, part, tarballs):
+    """An upstream tarball of our source package: Debian's own, or one folder of it."""
+    name, _, inside = part["where"].partition(":")
+    data = (tarballs / name).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != part["sha256"]:
+        raise SystemExit(f"debs.py: {tarballs / name} has the SHA-256 {digest}; packaging/versions has {part['sha256']}")
+    if not inside:
+        path.write_bytes(data)
+        return
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(data)) as whole, tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for entry in whole:
+            _, _, below = entry.name.partition(f"/{inside}/")
+            if below and entry.isfile():
+                entry.name = f"{part['name']}-{part['version']}/{below}"
+                archive.addfile(entry, whole.extractfile(entry))
+    path.write_bytes(gzip.compress(packed.getvalue(), 9, mtime=0))
 
 
 def run_in(root, folder, argv):
@@ -120,7 +138,7 @@ def lint(work, root, changes):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--hiredis", metavar="TARBALL")
+    parser.add_argument("--bundled", metavar="FOLDER")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--host", metavar="ARCH")
     parser.add_argument("--unchecked", action="store_true")
@@ -133,8 +151,8 @@ def main():
     work = Path(tempfile.mkdtemp(prefix="package.", dir=root / "tmp" if root else None))
     work.chmod(0o755)
     try:
-        source = write_source(work, suite, options.hiredis)
-        changes = build(source, root, bool(options.hiredis), options.host)
+        source = write_source(work, suite, options.bundled)
+        changes = build(source, root, bool(options.bundled), options.host)
         if not options.unchecked and not options.host:
             lint(work, root, changes)
         shutil.rmtree(options.folder, ignore_errors=True)

@@ -2,7 +2,7 @@
 """release.py: builds all that people install, twice, compares, installs and asks. It publishes nothing. docs/release.md.
 
     release.py --conditions [VERSION]                      what a bad tree is refused for, by name; builds nothing
-    release.py --suite SUITE [--hiredis TARBALL] RESULT    all the rest, with every tool installed; DEPS is ./dev's folder
+    release.py --suite SUITE [--bundled FOLDER] RESULT    all the rest, with every tool installed; DEPS is ./dev's folder
 """
 
 import argparse
@@ -98,10 +98,10 @@ def step(text, started=[time.monotonic()]):  # noqa: B006 # the time of the last
 class Place:
     """A clean clone, and the files that are built in it."""
 
-    def __init__(self, folder, name, suite, hiredis):
+    def __init__(self, folder, name, suite, bundled):
         self.clone, self.files = folder / name / "ratelimitd", folder / name / "files"
         self.files.mkdir(parents=True)
-        self.suite, self.hiredis = suite, hiredis
+        self.suite, self.bundled = suite, bundled
         run(["git", "clone", "-q", ROOT, self.clone])
         self.version, self.epoch = version.version_of("daemon", self.clone), version.commit_of(self.clone)[1]
         self.env = {"TZ": PLACES[name]["TZ"], "SOURCE_DATE_EPOCH": str(self.epoch), "DEPS": str(DEPS),
@@ -129,7 +129,7 @@ class Place:
 
     def build_debian(self, checked):
         result = self.clone / "build/package" / self.suite
-        self.run([sys.executable, "packaging/debs.py", *(["--hiredis", self.hiredis] if self.hiredis else []),
+        self.run([sys.executable, "packaging/debs.py", *(["--bundled", self.bundled] if self.bundled else []),
                   *([] if checked else ["--unchecked"]), result])
         for path in [*result.glob("*.deb"), *result.glob("debug/*.deb"), *result.glob("*.dsc"), *result.glob("*.tar.*")]:
             shutil.copy(path, self.files)
@@ -336,11 +336,11 @@ def publish_commands(files, address):
             "# Debian packages: to a repository of your own, with reprepro or aptly."]
 
 
-def release(suite, hiredis, result):
+def release(suite, bundled, result):
     with tempfile.TemporaryDirectory(prefix="release.") as work:
         work = Path(work)
         work.chmod(0o755)
-        places = [Place(work, name, suite, hiredis) for name in PLACES]
+        places = [Place(work, name, suite, bundled) for name in PLACES]
         for place, checked in zip(places, (True, False)):
             place.build(checked)
             step(f"built {len(digests(place.files))} files in {place.clone.parent.name}")
@@ -351,7 +351,7 @@ def release(suite, hiredis, result):
         step("both are the same, byte by byte")
 
         document = one.files / f"ratelimitd-{one.version}.spdx.json"
-        document.write_text(json.dumps(sbom.document("ratelimitd", [], bool(hiredis)), indent=1) + "\n")
+        document.write_text(json.dumps(sbom.document("ratelimitd", [], bool(bundled)), indent=1) + "\n")
         for path in one.files.glob("*.spdx.json"):
             run([DEPS / "release-venv/bin/pyspdxtools", "-i", path])
         run([DEPS / "release-venv/bin/twine", "check", "--strict", *one.files.glob("*.whl"),
@@ -386,7 +386,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--conditions", action="store_true")
     parser.add_argument("--suite")
-    parser.add_argument("--hiredis", metavar="TARBALL")
+    parser.add_argument("--bundled", metavar="FOLDER")
     parser.add_argument("argument", nargs="?")
     options = parser.parse_args()
     if options.conditions:
@@ -394,7 +394,7 @@ def main():
         for complaint in complaints:
             print(f"release: {complaint}", file=sys.stderr)
         return 1 if complaints else 0
-    release(options.suite, options.hiredis, Path(options.argument).resolve())
+    release(options.suite, options.bundled, Path(options.argument).resolve())
     return 0
 
 

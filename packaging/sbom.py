@@ -1,6 +1,6 @@
 """sbom.py: SPDX 2.3 documents of what we build: the packages of the system in it, and what is linked statically.
 
-A list made of dpkg's records alone would lack hiredis and msgpack-c; they come from packaging/versions.
+A list made of dpkg's records alone would lack hiredis, llhttp and msgpack-c; they come from packaging/versions.
 """
 
 import datetime
@@ -23,11 +23,11 @@ def package(name, version_, license_="NOASSERTION", purl=None):
     return entry
 
 
-def document(subject, debian, with_hiredis):
-    """`debian`: (name, version, architecture) of packages that are contained; the subject is ours, of this commit."""
+def document(subject, debian, bundled):
+    """`debian`: (name, version, architecture) of packages that are contained; the subject is ours, of this commit; `bundled`: with what Debian 12 lacks."""
     ours = version.version_of("daemon")
     _, epoch, _ = version.commit_of()
-    static = [part for part in version.Table().static if with_hiredis or part["name"] != "hiredis"]
+    static = [part for part in version.Table().static if bundled or part["sha256"] == "-"]
     top = package(subject, ours, "MIT")
     contained = [package(name, of, purl=f"pkg:deb/debian/{name}@{of}?arch={arch}") for name, of, arch in sorted(debian)]
     linked = [package(part["name"], part["version"], part["license"]) for part in static]

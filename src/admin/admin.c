@@ -2,14 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <microhttpd.h>
-
 #include "admin/admin_counters.h"
-#include "admin/routes.h"
+#include "admin/http.h"
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/list.h"
@@ -18,22 +18,20 @@
 COUNTERS_DEFINE(admin, ADMIN_COUNTERS);
 
 enum {
-    WORK_US = 60,                 /* of a tick's time; a piece that has begun is finished */
-    ACCEPTS_PER_TICK = 2,         /* each takes some 20 us */
-    CONNECTION_BYTES = 32 * 1024, /* of a request's header and of what is being sent */
-    ACCEPT_AGAIN_MS = 1000,       /* after an error of accept(), such as no descriptor */
+    WORK_US = 60,           /* of a tick's time; a piece that has begun is finished */
+    ACCEPTS_PER_TICK = 2,   /* each takes some 20 us */
+    ACCEPT_AGAIN_MS = 1000, /* after an error of accept(), such as no descriptor */
 };
 
-/* Each has a libmicrohttpd of its own, which does one piece of work when it is called: a read, a part of an answer. So
- * it is our loop that says how many pieces a tick has time for, and whose. */
+/* Its work is done in pieces: a read, a part of an answer. So the loop decides how many a tick has time for, and whose.
+ */
 struct connection {
     struct list link; /* in admin->connections: the oldest first */
     struct list due;  /* in admin->due: it can go on now; unlinked: it waits for its peer */
     struct admin *admin;
-    struct MHD_Daemon *mhd; /* owned */
-    int fd;                 /* owned by mhd */
-    struct visit visit;
-    uv_poll_t ready; /* its epoll descriptor */
+    int fd; /* owned */
+    struct http http;
+    uv_poll_t ready; /* for `fd` */
     int64_t accepted_us;
 };
 
@@ -82,7 +80,8 @@ static void end(struct connection *connection)
     admin->n--;
     admin_counters.admin_connections--;
     uv_close((uv_handle_t *)&connection->ready, on_connection_closed);
-    MHD_stop_daemon(connection->mhd);
+    http_fini(&connection->http);
+    close(connection->fd);
 }
 
 static void cut(struct connection *connection)
@@ -101,48 +100,37 @@ static void set_due(struct connection *connection)
 
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
-    struct connection *connection = poll->data;
     (void)status, (void)events;
-    if (list_empty(&connection->due)) set_due(connection);
+    uv_poll_stop(poll); /* until the next piece has found out what to wait for */
+    set_due(poll->data);
 }
 
 /* A connection that can begin; NULL without memory or descriptors, and then fd is closed. */
-static struct connection *connection_new(struct admin *admin, int fd, const struct sockaddr *peer, socklen_t len)
+static struct connection *connection_new(struct admin *admin, int fd)
 {
+    const int on = 1;
     struct connection *connection = mem_zalloc(sizeof *connection);
     if (connection == NULL) goto err_close;
+    if (http_init(&connection->http, &admin->routes, fd) != 0) goto err_free;
+    if (uv_poll_init(admin->loop, &connection->ready, fd) != 0) goto err_fini;
     connection->fd = fd;
-    connection->visit.routes = &admin->routes;
-    connection->mhd = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL, routes_answer, &connection->visit,
-        MHD_OPTION_CONNECTION_LIMIT, 1U, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0U, MHD_OPTION_UNESCAPE_CALLBACK, routes_unescape, NULL, MHD_OPTION_END);
-    if (connection->mhd == NULL) goto err_free;
-    if (MHD_add_connection(connection->mhd, fd, peer, len) != MHD_YES) {
-        fd = -1; /* closed by it */
-        goto err_stop;
-    }
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(connection->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-    if (info == NULL || uv_poll_init(admin->loop, &connection->ready, info->epoll_fd) != 0) {
-        fd = -1; /* closed with its daemon */
-        goto err_stop;
-    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a Unix socket has none */
     return connection;
 
-err_stop:
-    MHD_stop_daemon(connection->mhd);
+err_fini:
+    http_fini(&connection->http);
 err_free:
     mem_free(connection);
 err_close:
-    if (fd >= 0) close(fd);
+    close(fd);
     return NULL;
 }
 
 /* At the cap the oldest make place. */
-static void begin(struct admin *admin, int fd, const struct sockaddr *peer, socklen_t len)
+static void begin(struct admin *admin, int fd)
 {
     while (admin->n >= admin->routes.options.max_connections) cut(oldest(admin));
-    struct connection *connection = connection_new(admin, fd, peer, len);
+    struct connection *connection = connection_new(admin, fd);
     if (connection == NULL) {
         log_sampled(LOG_LEVEL_WARNING, "admin.listen: no memory or descriptors for a connection");
         return;
@@ -156,31 +144,19 @@ static void begin(struct admin *admin, int fd, const struct sockaddr *peer, sock
     admin->n++;
     admin->n_open++;
     admin_counters.admin_connections++;
-    uv_poll_start(&connection->ready, UV_READABLE, on_ready);
     set_due(connection);
 }
 
 /* ---- a tick's work ---- */
 
-/* Has it ended its side, with all that it sent read? */
-static bool peer_has_ended(const struct connection *connection)
-{
-    char byte;
-    return recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
-/* libmicrohttpd does not see an end that came with the bytes before it, and would wait for the rest of the request. */
 static void run_piece(struct connection *connection)
 {
-    MHD_UNSIGNED_LONG_LONG ms;
-    MHD_run(connection->mhd);
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(connection->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-    if (info == NULL || info->num_connections == 0)
-        end(connection);
-    else if (MHD_get_timeout(connection->mhd, &ms) == MHD_YES && ms == 0)
-        set_due(connection);
-    else if (!connection->visit.is_answered && peer_has_ended(connection))
-        end(connection);
+    switch (http_run(&connection->http)) {
+    case HTTP_GOES_ON: set_due(connection); break;
+    case HTTP_READS: uv_poll_start(&connection->ready, UV_READABLE, on_ready); break;
+    case HTTP_WRITES: uv_poll_start(&connection->ready, UV_WRITABLE, on_ready); break;
+    case HTTP_OVER: end(connection); break;
+    }
 }
 
 /* One connection after another, a piece each, until the time is over: the others go first in the next tick. */
@@ -206,9 +182,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
     clock_update(admin->clock);
 
     for (int i = 0; i < ACCEPTS_PER_TICK; i++) {
-        struct sockaddr_storage peer = {0};
-        socklen_t len = sizeof peer;
-        int fd = accept4(admin->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = accept4(admin->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) break;
             log_sampled(LOG_LEVEL_WARNING, "admin.listen: connections cannot be accepted: %s", strerror(errno));
@@ -216,7 +190,7 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
             uv_poll_stop(&admin->acceptable);
             break;
         }
-        begin(admin, fd, (struct sockaddr *)&peer, len);
+        begin(admin, fd);
     }
     arm(admin);
 }

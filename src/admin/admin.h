@@ -2,9 +2,8 @@
  * admin.h: the door for those who watch: a listener for HTTP that shows numbers and changes nothing.
  *
  *   admin.c     accepting, the cap and the lifetime of connections; a tick's share of their work
- *   routes.c    one request: its method, its Host, its path
- *   host.c      which names a Host may have
- *   pages.c     health, status.json, the page of links
+ *   http.c      one request and its answer: the bytes of both
+ *   routes.c    what it is answered with: its method, its Host, its path; the short pages
  *   metrics.c   the page of metrics, from the counters' rows
  *
  * No key of a client is shown, and nothing can be changed: a page that some browser was led to must do no harm. So

@@ -453,6 +453,7 @@ struct metrics *metrics_new(const struct admin_view *view, const struct clock *c
 
 void metrics_free(struct metrics *metrics)
 {
+    if (metrics == NULL) return;
     policy_set_unref(metrics->policies);
     buffer_fini(&metrics->text);
     mem_free(metrics);

@@ -19,7 +19,7 @@ struct metrics;
 
 /* NULL without memory. It holds the view's policies until it is freed. */
 struct metrics *metrics_new(const struct admin_view *view, const struct clock *clock, const char *hiredis_version);
-void metrics_free(struct metrics *metrics);
+void metrics_free(struct metrics *metrics); /* NULL is fine */
 enum { METRICS_OVER = -1, METRICS_FAILED = -2 };
 /* The next bytes of the page, at most `max`; how many, perhaps none yet; or METRICS_OVER; or METRICS_FAILED, without
  * memory. */

@@ -32,6 +32,13 @@ def written(place, text, name="ratelimitd.yaml"):
 # ---- arguments ----------------------------------------------------------------------------------------------------
 
 
+def test_it_needs_few_libraries(ratelimitd):
+    """A library for HTTP brought ten more into every process, and with OpenSSL they doubled its memory."""
+    daemon = ratelimitd(POLICIES)
+    loaded = {line.split("/")[-1].split(".so")[0] for line in open(f"/proc/{daemon.pid}/maps").read().splitlines() if ".so" in line}
+    assert len(loaded - {"libasan", "libubsan", "libgcc_s", "libstdc++"}) <= 10, loaded
+
+
 def test_version_and_help_end_well():
     status, out, _ = run_ratelimitd("--version")
     assert status == 0 and re.match(r"ratelimitd \d+\.\d+\.\d+(-git\.[0-9a-f]{12})? \(libuv [\d.]+, hiredis [\d.]+\)\n", out)

@@ -148,7 +148,7 @@ LIBRARY_HEADERS = {  # header: the files that may include it
     r"hiredis/": r"src/redis/",
     r"openssl/": r"src/redis/tls",
     r"msgpack": r"proto/|src/client/",
-    r"microhttpd\.h": r"src/admin/",
+    r"llhttp\.h": r"src/admin/",
     r"yaml\.h": r"src/config/",
     r"glib": r"src/limit/calendar\.c",
 }

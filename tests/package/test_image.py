@@ -89,7 +89,7 @@ def test_every_part_is_in_the_list_of_parts_and_has_its_licence(files):
     listed = {package["name"] for package in document["packages"]}
     recorded = {name.rpartition("/")[2] for name in files if name.startswith("var/lib/dpkg/status.d/") and files[name][0].isfile()}
     assert recorded <= listed and {"libc6", "ratelimitd", "msgpack-c"} <= listed
-    assert ("hiredis" in listed) == (SUITE == "bookworm")
+    assert ("hiredis" in listed) == ("llhttp" in listed) == (SUITE == "bookworm")
     assert all(f"usr/share/doc/{name}/copyright" in files for name in recorded)
     assert b"FURUHASHI" in files["usr/share/doc/ratelimitd/THIRD-PARTY"][1]
     known = {"SPDXRef-DOCUMENT", *(package["SPDXID"] for package in document["packages"])}

@@ -233,10 +233,11 @@ def test_a_built_file_is_hardened(program):
     assert "RUNPATH" not in readelf("-d", program) and "RPATH" not in readelf("-d", program)
 
 
-def test_hiredis_is_shared_where_the_suite_has_it(tmp_path):
+def test_hiredis_and_llhttp_are_shared_where_the_suite_has_them(tmp_path):
     subprocess.run(["dpkg-deb", "-x", built("ratelimitd"), tmp_path], check=True)
     needed = re.findall(r"NEEDED.*\[(.*)\]", readelf("-d", tmp_path / "usr/bin/ratelimitd"))
-    assert any(name.startswith("libhiredis") for name in needed) == (SUITE != "bookworm"), needed
+    for library in ("libhiredis", "libllhttp"):
+        assert any(name.startswith(library) for name in needed) == (SUITE != "bookworm"), needed
 
 
 @pytest.mark.parametrize("name", ["ratelimitd", "ratelimitctl", "libratelimit0", "libratelimit-dev", "lua-ratelimitd"])

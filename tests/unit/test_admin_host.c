@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "admin/host.h"
+#include "admin/routes.h"
 #include "base/listen_address.h"
 
 static void addresses_and_localhost_are_always_known(void **state)

@@ -28,7 +28,7 @@ import version
 
 ROOT = Path(__file__).resolve().parent.parent
 UID = 7429  # its own: an application with the same uid could open the control socket
-LARGEST = 8.5 * 1024 * 1024  # of the packed layer
+LARGEST = 6 * 1024 * 1024  # of the packed layer
 PROGRAMS = ("usr/bin/ratelimitd", "usr/bin/ratelimitctl")
 LOADED_LATER = ("libgcc_s.so.1", "libssl.so.3")  # by glibc, when a thread ends; by the daemon, with TLS
 DOCUMENTS = "usr/share/doc/ratelimitd"

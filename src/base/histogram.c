@@ -4,10 +4,11 @@
 
 static uint32_t bucket_of(int64_t us)
 {
-    int64_t width = 1; /* of the buckets of its power of ten */
-    uint32_t first = 10;
-    if (us < 10) return us > 0 ? (uint32_t)us : 0;
-    for (int decade = 1; decade < HISTOGRAM_DECADES && us >= width * 100; decade++) {
+    if (us < 100) return us > 0 ? (uint32_t)us : 0;
+
+    int64_t width = 10; /* of the buckets of its power of ten */
+    uint32_t first = 100;
+    for (int decade = 2; decade < HISTOGRAM_DECADES && us >= width * 100; decade++) {
         width *= 10;
         first += 90;
     }

@@ -59,7 +59,7 @@ void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline)
 }
 
 /* Of two lanes' equal deadlines the longer one was set first. */
-struct deadline *deadlines_first(const struct deadlines *deadlines)
+struct deadline *deadlines_first_set(const struct deadlines *deadlines)
 {
     struct heap_node *node = heap_min(&deadlines->others);
     struct deadline *first = node != NULL ? CONTAINER_OF(node, struct deadline, node) : NULL;

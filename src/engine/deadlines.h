@@ -43,6 +43,12 @@ int deadlines_reserve(struct deadlines *deadlines);
 /* At now_us + duration_us; now_us never steps back. 0, or -1 without memory. */
 int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_t now_us, int64_t duration_us);
 void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline); /* one that is not set is fine */
-struct deadline *deadlines_first(const struct deadlines *deadlines);          /* NULL if none is set */
+struct deadline *deadlines_first_set(const struct deadlines *deadlines);
+
+/* NULL if none is set. Each tick asks, also where none ever is. */
+static inline struct deadline *deadlines_first(const struct deadlines *deadlines)
+{
+    return deadlines->n_lanes > 0 ? deadlines_first_set(deadlines) : NULL; /* the heap comes after the lanes */
+}
 
 #endif

@@ -172,6 +172,7 @@ static int64_t n_log_units(const struct op *op, const struct op_member *member)
 uint32_t batch_weight(struct op *op)
 {
     if (op->weight > 0) return op->weight;
+    if (op_is_single_check(op) && !limit_ops(op->members[0].limit)->has_wait) return op->weight = 1; /* as nearly all */
 
     int64_t weight = op->n_members * (op_is_light(op) ? 1 : BATCH_WEIGHT_HEAVY);
     for (uint16_t i = 0; i < op->n_members && weight < BATCH_WEIGHT_MAX; i++) {

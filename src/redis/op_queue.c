@@ -93,21 +93,29 @@ static void move_client(struct client *client, struct list *to)
     list_push_back(to, &client->link);
 }
 
+/* Apart, as what follows an op that was taken: not for each op, so that most save no registers for it. */
+static __attribute__((noinline)) struct client *add_client(struct op_queue *queue, uint64_t number)
+{
+    struct list *idle = list_pop_front(&queue->idle);
+    queue->n_idle -= idle != NULL;
+    struct client *client = idle != NULL ? LIST_ITEM(idle, struct client, link) : mem_zalloc(sizeof *client);
+    if (client == NULL) return NULL;
+
+    list_init(&client->ops);
+    client->n_taken = 0;
+    client->round = queue->round;
+    list_push_back(&queue->fresh, &client->link);
+    map_insert(&queue->by_number, &client->node, number);
+    return client;
+}
+
 /* The client of this number; NULL without memory. One without ops gets a place for the next one. */
 static struct client *find_or_add(struct op_queue *queue, uint64_t number)
 {
     struct client *client = find_client(queue, number);
     if (client == NULL) {
-        struct list *idle = list_pop_front(&queue->idle);
-        queue->n_idle -= idle != NULL;
-        client = idle != NULL ? LIST_ITEM(idle, struct client, link) : mem_zalloc(sizeof *client);
+        client = add_client(queue, number);
         if (client == NULL) return NULL;
-
-        list_init(&client->ops);
-        client->n_taken = 0;
-        client->round = queue->round;
-        list_push_back(&queue->fresh, &client->link);
-        map_insert(&queue->by_number, &client->node, number);
     } else if (list_empty(&client->ops)) {
         note_round(queue, client);
         if (client->n_taken < OP_QUEUE_SHARE) move_client(client, &queue->fresh);
@@ -283,6 +291,21 @@ static void forget_everyone(struct op_queue *queue)
     for (size_t i = 0; i < N_OF(lists); i++) forget_all(queue, lists[i]);
 }
 
+/* Its last op was taken. */
+static __attribute__((noinline)) void end_turn(struct op_queue *queue, struct client *client)
+{
+    if (queue->n > 0) { /* who owes stays, and another one's next op is before the others' */
+        if (client->n_taken == 0)
+            forget_client(queue, client);
+        else if (client->n_taken < OP_QUEUE_SHARE)
+            move_client(client, &queue->recent);
+        return;
+    }
+    queue->n_fresh = 0;
+    forget_client(queue, client);
+    if (queue->by_number.n > 0) forget_everyone(queue);
+}
+
 void op_queue_take(struct op_queue *queue, struct op *op)
 {
     CHECK(queue->n > 0);
@@ -297,16 +320,5 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     queue->next = NULL;
     if (is_next) charge(queue, client, op);
     queue->n--;
-    if (!list_empty(&client->ops)) return;
-
-    if (queue->n > 0) { /* who owes stays, and another one's next op is before the others' */
-        if (client->n_taken == 0)
-            forget_client(queue, client);
-        else if (client->n_taken < OP_QUEUE_SHARE)
-            move_client(client, &queue->recent);
-        return;
-    }
-    queue->n_fresh = 0;
-    forget_client(queue, client);
-    if (queue->by_number.n > 0) forget_everyone(queue);
+    if (list_empty(&client->ops)) end_turn(queue, client);
 }

@@ -196,11 +196,12 @@ void sessions_tick_end(struct sessions *sessions)
     sessions->spent = sessions->answers < ENGINE_EXPIRED_UNITS ? sessions->answers : ENGINE_EXPIRED_UNITS;
     sessions->answers = 0;
 
-    if (!sessions_have_waiting(sessions)) sessions->round++;
+    bool is_awaited = sessions_have_waiting(sessions);
+    if (!is_awaited) sessions->round++;
     resume_reads(sessions);
     bool is_late = !list_empty(&sessions->late_due), is_new = !list_empty(&sessions->unreviewed);
     bool has_work = is_late || is_new || sessions->n_resumed > 0 || check_lists_have_work(sessions);
-    if (sessions_have_waiting(sessions) || has_work)
+    if (is_awaited || has_work)
         uv_idle_start(&sessions->runner, on_runner);
     else
         uv_idle_stop(&sessions->runner);

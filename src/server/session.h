@@ -110,7 +110,6 @@ struct session {
     uint64_t last_generation;
     struct scanner scanner;
     uv_pipe_t pipe;
-    uv_write_t write;
 };
 
 /* Accept the connection that waits on `listener`, into a group. 0, or a libuv error: with UV_ENOMEM it still waits. */

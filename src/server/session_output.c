@@ -12,6 +12,7 @@
  */
 #include "server/session_output.h"
 
+#include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "proto/rpc.h"
@@ -215,6 +216,7 @@ void session_update_unread(struct session *session)
 static void on_written(uv_write_t *write, int status)
 {
     struct session *session = write->data;
+    mem_free(write);
     if (session->state == SESSION_CLOSED) return;
     CHECK(is_writing(session));
     clock_update(session->sessions->clock);
@@ -251,13 +253,19 @@ void session_flush(struct session *session)
         buffer_init(&session->out, 0);
         session->n_untaken = buffer_len(&session->writing);
         session->taken_us = session->sessions->clock->mono_us;
-        session->write.data = session;
         buf = uv_buf_init((char *)buffer_data(&session->writing), (unsigned)session->n_untaken);
-        int status = uv_write(&session->write, session_stream(session), &buf, 1, on_written);
-        if (status == 0)
+        uv_write_t *write = mem_alloc(sizeof *write); /* few connections ever need one */
+        int status = UV_ENOMEM;
+        if (write != NULL) {
+            write->data = session;
+            status = uv_write(write, session_stream(session), &buf, 1, on_written);
+        }
+        if (status == 0) {
             list_push_back(&session->sessions->stalled, &session->stall_link);
-        else
+        } else {
+            mem_free(write);
             session_fail(session, uv_strerror(status));
+        }
     }
     session_update_unread(session);
 }

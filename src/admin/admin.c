@@ -1,3 +1,4 @@
+/* admin.c: accepts connections for HTTP, gives each its share of a tick, and ends it in time; for ratelimitd.c. */
 #include "admin/admin.h"
 
 #include <errno.h>
@@ -258,6 +259,7 @@ static int replace_listener(struct admin *admin, int fd)
 
 int admin_listen(struct admin *admin, int fd)
 {
+    CHECK(fd >= 0 && admin->on_closed == NULL);
     if (admin->fd >= 0) return replace_listener(admin, fd);
     int rc = uv_poll_init(admin->loop, &admin->acceptable, fd);
     if (rc != 0) {
@@ -272,6 +274,7 @@ int admin_listen(struct admin *admin, int fd)
 
 void admin_set_options(struct admin *admin, const struct admin_options *options)
 {
+    CHECK(options->max_connections > 0 && options->look != NULL);
     char *copy = options->allow_hosts != NULL ? mem_strdup(options->allow_hosts) : NULL;
     mem_free(admin->routes.allow_hosts); /* without memory for the new ones no name is known, which is safe */
     admin->routes.allow_hosts = copy;

@@ -1,3 +1,4 @@
+/* http.c: reads one request, and writes its answer, in pieces; for admin.c. */
 #include "admin/http.h"
 
 #include <errno.h>
@@ -19,33 +20,38 @@ enum {
 
 /* ---- the answer ---- */
 
+static void drop_metrics(struct http *http)
+{
+    metrics_free(http->metrics);
+    http->metrics = NULL;
+}
+
 /* The page, from its status line on: all of it, but for the metrics. */
 static enum http_next answer(struct http *http, const struct page *page)
 {
-    char fields[FIELDS_MAX], date[64], length[64];
+    char fields[FIELDS_MAX], date[64], length[64] = "";
     struct tm utc;
     const time_t now = time(NULL);
-    bool is_chunked = page->metrics != NULL && !http->visit.is_old;
-    snprintf(length, sizeof length, "Content-Length: %zu\r\n", strlen(page->text));
+    bool is_refused_method = strncmp(page->status, "405", 3) == 0;
+    bool has_text = page->metrics == NULL && !http->visit.is_head;
+    CHECK(http->state <= HTTP_IN_BODY && buffer_len(&http->out) == 0);
+    http->state = HTTP_ANSWERING;
+
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &utc));
+    if (page->metrics == NULL)
+        snprintf(length, sizeof length, "Content-Length: %zu\r\n", strlen(page->text));
+    else if (!http->visit.is_old) /* one that is old reads until the end of the connection */
+        snprintf(length, sizeof length, "Transfer-Encoding: chunked\r\n");
     int n = snprintf(fields, sizeof fields,
                      "HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: %s\r\n"
                      "X-Content-Type-Options: nosniff\r\n"
                      "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n"
                      "Cache-Control: no-store\r\nConnection: close\r\n%s%s\r\n",
-                     page->status, date, page->type, strncmp(page->status, "405", 3) == 0 ? "Allow: GET, HEAD\r\n" : "",
-                     is_chunked              ? "Transfer-Encoding: chunked\r\n"
-                     : page->metrics != NULL ? ""
-                                             : length);
+                     page->status, date, page->type, is_refused_method ? "Allow: GET, HEAD\r\n" : "", length);
     CHECK(n > 0 && n < FIELDS_MAX);
 
-    http->state = HTTP_ANSWERING;
     http->metrics = page->metrics;
-    bool has_text = page->metrics == NULL && !http->visit.is_head;
-    if (http->visit.is_head) {
-        metrics_free(http->metrics);
-        http->metrics = NULL;
-    }
+    if (http->visit.is_head) drop_metrics(http);
     if (buffer_append(&http->out, fields, (size_t)n) != 0 ||
         buffer_append(&http->out, page->text, has_text ? strlen(page->text) : 0) != 0)
         return HTTP_OVER;
@@ -62,8 +68,7 @@ static bool make_more(struct http *http)
     bool is_chunked = !http->visit.is_old;
     if (n == METRICS_FAILED) return false;
     if (n == METRICS_OVER) {
-        metrics_free(http->metrics);
-        http->metrics = NULL;
+        drop_metrics(http);
         return !is_chunked || buffer_append(&http->out, "0\r\n\r\n", 5) == 0;
     }
     if (n == 0) return true; /* a chunk of no bytes would be the last one */
@@ -218,6 +223,7 @@ static enum http_next read_piece(struct http *http)
     return routes_answer(http->routes, &http->visit, &page) ? answer(http, &page) : HTTP_OVER;
 }
 
+/* What still comes, until the peer ends its side. */
 static enum http_next drain(struct http *http)
 {
     static char rest[PIECE_BYTES];

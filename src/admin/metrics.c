@@ -1,3 +1,4 @@
+/* metrics.c: the page of metrics, out of the counters, the policies and the histograms; for http.c and daemon/. */
 #include "admin/metrics.h"
 
 #include <fcntl.h>
@@ -461,6 +462,7 @@ void metrics_free(struct metrics *metrics)
 
 int64_t metrics_read(struct metrics *metrics, char *to, size_t max)
 {
+    CHECK(max > 0);
     bool is_more = put_piece(metrics, N_OF(parts), max);
     size_t n = buffer_len(&metrics->text) < max ? buffer_len(&metrics->text) : max;
     if (n > 0) memcpy(to, buffer_data(&metrics->text), n);

@@ -1,3 +1,4 @@
+/* redis/tls_openssl.c: finds OpenSSL and the address of each of its functions, once; for redis/tls.c. */
 #include "redis/tls_openssl.h"
 
 #include <dlfcn.h>

@@ -134,6 +134,14 @@ static int64_t reached_s(const struct calendar *calendar, int64_t local_s)
     }
 }
 
+bool calendar_instant(const struct calendar *calendar, int64_t local_s, int64_t *ret_s)
+{
+    int64_t at_s = reached_s(calendar, local_s);
+    if (at_s + offset_in(calendar, interval_at(calendar, at_s)) != local_s) return false;
+    *ret_s = at_s;
+    return true;
+}
+
 const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s)
 {
     struct calendar_edges *edges = &calendar->edges;

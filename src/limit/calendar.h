@@ -46,6 +46,10 @@ int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start,
 /* The edges around `at_s`, which lies in [begin_s, end_s). Valid until the calendar is asked again. */
 const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s);
 
+/* When the zone's clocks show local_s, which is counted as if they showed UTC: seconds since the epoch, the first time
+ * if they do so twice. False: they skip it. */
+bool calendar_instant(const struct calendar *calendar, int64_t local_s, int64_t *ret_s);
+
 enum calendar_unit calendar_unit(const struct calendar *calendar);
 const char *calendar_unit_name(const struct calendar *calendar);
 const char *calendar_zone_name(const struct calendar *calendar);

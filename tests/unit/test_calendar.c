@@ -127,6 +127,47 @@ static void known_windows_have_their_edges(void **state)
     }
 }
 
+static void a_local_time_is_the_first_instant_that_the_clocks_show_it_at(void **state)
+{
+    static const struct {
+        const char *zone, *local, *instant;
+    } shown[] = {
+        {"UTC", "2026-01-01 00:00", "2026-01-01 00:00"},
+        {"Europe/Berlin", "2026-03-29 01:59:59", "2026-03-29 00:59:59"},
+        {"Europe/Berlin", "2026-03-29 03:00", "2026-03-29 01:00"},
+        {"Europe/Berlin", "2026-10-25 02:00", "2026-10-25 00:00"}, /* twice */
+        {"Europe/Berlin", "2026-10-25 02:59:59", "2026-10-25 00:59:59"},
+        {"Europe/Berlin", "2026-10-25 03:00", "2026-10-25 02:00"},
+        {"Asia/Kathmandu", "2024-01-01 12:00", "2024-01-01 06:15"},
+        {"Australia/Lord_Howe", "2026-04-05 01:45", "2026-04-04 14:45"}, /* twice, half an hour apart */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        int64_t instant_s = 0;
+        const struct calendar *calendar = calendar_of(shown[i].zone, CALENDAR_HOUR, 0);
+        if (!calendar_instant(calendar, utc(shown[i].local), &instant_s) || instant_s != utc(shown[i].instant))
+            fail_msg("%s %s: is at %lld", shown[i].zone, shown[i].local, (long long)instant_s);
+    }
+}
+
+static void a_local_time_that_the_clocks_skip_is_none(void **state)
+{
+    static const struct {
+        const char *zone, *local;
+    } skipped[] = {
+        {"Europe/Berlin", "2026-03-29 02:00"},
+        {"Europe/Berlin", "2026-03-29 02:59:59"},
+        {"America/New_York", "2026-03-08 02:30"},
+        {"Pacific/Apia", "2011-12-30 12:00"}, /* a whole day */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof skipped / sizeof skipped[0]; i++) {
+        int64_t instant_s;
+        const struct calendar *calendar = calendar_of(skipped[i].zone, CALENDAR_HOUR, 0);
+        assert_false(calendar_instant(calendar, utc(skipped[i].local), &instant_s));
+    }
+}
+
 static void windows_follow_each_other_without_a_gap(void **state)
 {
     (void)state;
@@ -235,6 +276,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_windows_have_their_edges),
+        cmocka_unit_test(a_local_time_is_the_first_instant_that_the_clocks_show_it_at),
+        cmocka_unit_test(a_local_time_that_the_clocks_skip_is_none),
         cmocka_unit_test(windows_follow_each_other_without_a_gap),
         cmocka_unit_test(who_asks_for_the_same_gets_the_same),
         cmocka_unit_test(what_is_no_installed_zone_is_refused),

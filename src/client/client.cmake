@@ -50,8 +50,9 @@ install(FILES src/client/libratelimit.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
 install(FILES ${PROJECT_BINARY_DIR}/ratelimit.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libratelimit)
 
 if(ctl_sources)
-    add_executable(ratelimitctl ${ctl_sources})
-    target_link_libraries(ratelimitctl PRIVATE rl_client)
+    # `test` reads its files as the daemon reads its own. Of the configuration it needs the reader of YAML alone.
+    add_executable(ratelimitctl ${ctl_sources} src/config/yaml_tree.c)
+    target_link_libraries(ratelimitctl PRIVATE rl_client rl_policy rl_limit PkgConfig::YAML)
     install(TARGETS ratelimitctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
     install(FILES src/ctl/ratelimitctl.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
     install(FILES src/ctl/ratelimitctl.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

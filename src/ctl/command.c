@@ -24,7 +24,8 @@ static enum argument type_of_argument(const struct command *command, int index)
 {
     struct slice name = name_of_argument(command, index);
     if (slice_is(name, "POLICY")) return ARGUMENT_POLICY;
-    return slice_is(name, "KEY") || slice_is(name, "RESERVATION") ? ARGUMENT_TEXT : ARGUMENT_NUMBER;
+    bool is_text = slice_is(name, "KEY") || slice_is(name, "RESERVATION") || slice_is(name, "STATE");
+    return is_text ? ARGUMENT_TEXT : ARGUMENT_NUMBER;
 }
 
 static enum exit_code pack_argument(struct packer *packer, const struct command *command, int index, const char *text)

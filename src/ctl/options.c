@@ -29,6 +29,8 @@ static const struct option names[] = {
     {"all", no_argument, NULL, LETTER_BIT | OPTION_ALL},
     {"output", required_argument, NULL, LETTER_BIT | OPTION_OUTPUT},
     {"taken-exit", required_argument, NULL, LETTER_BIT | OPTION_TAKEN_EXIT},
+    {"run", required_argument, NULL, LETTER_BIT | OPTION_RUN},
+    {"junit", required_argument, NULL, LETTER_BIT | OPTION_JUNIT},
     {"dry-run", no_argument, NULL, LETTER_BIT | OPTION_DRY_RUN},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, LETTER_VERSION},
@@ -117,6 +119,10 @@ static int take_option(int letter, const char *name, const char *text, struct op
         ret->taken_exit = (int)number;
         return 0;
     }
+    case LETTER_BIT | OPTION_RUN: ret->run = text; return 0;
+    case LETTER_BIT | OPTION_JUNIT:
+        ret->junit = text;
+        return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a file");
     case LETTER_BIT | OPTION_OUTPUT:
         ret->output = text;
         return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a file");

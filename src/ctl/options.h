@@ -23,6 +23,8 @@ enum option_bit {
     OPTION_ALL = 64,
     OPTION_OUTPUT = 128,
     OPTION_TAKEN_EXIT = 512,
+    OPTION_RUN = 1024,
+    OPTION_JUNIT = 2048,
 };
 
 struct options {
@@ -39,6 +41,8 @@ struct options {
     int64_t wait_ms; /* -1: without end */
     const char *request_id;
     const char *output; /* a file */
+    const char *run;    /* a regular expression */
+    const char *junit;  /* a file */
     int taken_exit;     /* of acquire, in place of EXIT_DENIED; with OPTION_TAKEN_EXIT */
 };
 

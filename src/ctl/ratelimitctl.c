@@ -24,6 +24,7 @@
 #include "ctl/json.h"
 #include "ctl/listing.h"
 #include "ctl/page.h"
+#include "ctl/test_command.h"
 #include "ctl/words.h"
 
 enum { DEFAULT_TIMEOUT_MS = 2000, RELOAD_TIMEOUT_MS = 60000 };
@@ -71,7 +72,14 @@ static const struct command commands[] = {
      .report = report_reload, .uses_control = true, .timeout_ms = RELOAD_TIMEOUT_MS, .code_of = report_reload_code},
     {"config", "config", "", "the configuration in force", .report = report_config, .uses_control = true,
      .timeout_ms = RELOAD_TIMEOUT_MS},
-    {"test-clock", "test_clock", "MICROSECONDS", "set its time, under --test-clock", 1, 1, .report = report_value},
+
+    {.name = "Tests:"},
+    {"test", "test", "FILE ...", "run the files' tests of limits, each on a private daemon", 1, INT_MAX,
+     .takes = OPTION_RUN | OPTION_JUNIT, .shape = SHAPE_TEST},
+    {"test-clock", "test_clock", "MICROSECONDS", "set the daemon's time, under --test-clock", 1, 1,
+     .report = report_value},
+    {"test-store", "test_store", "STATE", "down, up or clear: its store, under --test-clock", 1, 1,
+     .report = report_value},
 };
 
 static const char *const later_commands[] = {"top", "doctor", "replay"};
@@ -96,6 +104,8 @@ static const struct some_option {
     {OPTION_ALL, "--all", "every counter and gauge"},
     {OPTION_OUTPUT, "--output FILE", "replace FILE by it in one step, for a collector of text files"},
     {OPTION_TAKEN_EXIT, "--taken-exit N", "exit with N instead of 1 if no slot is available"},
+    {OPTION_RUN, "--run REGEX", "only the tests whose names match"},
+    {OPTION_JUNIT, "--junit FILE", "write the results into FILE, in JUnit's format"},
     {OPTION_DRY_RUN, "--dry-run", "print what would change, and change nothing"},
 };
 
@@ -418,7 +428,7 @@ int main(int argc, char **argv)
     argc -= at;
     argv += at;
     if (options.timeout_ms == 0) options.timeout_ms = command->timeout_ms;
-    if (options.timeout_ms == 0) options.timeout_ms = DEFAULT_TIMEOUT_MS;
+    if (options.timeout_ms == 0 && command->shape != SHAPE_TEST) options.timeout_ms = DEFAULT_TIMEOUT_MS;
     if (options.given & ~command->takes) {
         complain_usage("%s takes no --%s; try ratelimitctl --help", command->name,
                        options_name(options.given & ~command->takes));
@@ -428,6 +438,8 @@ int main(int argc, char **argv)
     /* Wrong usage is reported before a daemon is asked. */
     struct invocation invocation = {.command = command, .options = options, .n = argc, .arguments = argv};
     code = command_look(command, &options, argc, argv);
+    if (code == EXIT_DONE && command->shape == SHAPE_TEST)
+        return (int)finish_output(test_command_run(&options, argc, argv));
     if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &invocation.params);
     if (code == EXIT_DONE)
         code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run_command(&invocation);

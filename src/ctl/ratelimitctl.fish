@@ -18,7 +18,7 @@ function __ratelimitctl_follows
     for word in $words[2..]
         if test $is_value = yes
             set is_value no
-        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output
+        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output --run --junit
             set is_value yes
         else if not string match -q -- '-*' $word
             set -a plain $word
@@ -28,7 +28,7 @@ function __ratelimitctl_follows
 end
 
 set -l with_policy check check-all check-many peek explain reset refund reserve acquire policies
-set -l commands $with_policy settle cancel stats metrics ping version reload config test-clock help
+set -l commands $with_policy settle cancel stats metrics ping version reload config test test-clock test-store help
 
 complete -c ratelimitctl -f
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if the policy allows it'
@@ -50,7 +50,11 @@ complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a metri
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a version -d 'the version of the daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reload -d 'read the configuration again; print what this changes'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a config -d 'the configuration in force'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a test -d 'run tests of limits, each on a private daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a test-clock -d 'set the time of the daemon'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a test-store -d 'take the store of the daemon away'
+complete -c ratelimitctl -n "__fish_seen_subcommand_from test" -F
+complete -c ratelimitctl -n "__ratelimitctl_follows test-store" -a 'down up clear'
 complete -c ratelimitctl -n "__ratelimitctl_follows $with_policy" -a '(__ratelimitctl_policies)'
 complete -c ratelimitctl -n "__ratelimitctl_follows help" -a "$commands"
 complete -c ratelimitctl -s s -l socket -r -F -d 'the socket of the daemon'
@@ -65,6 +69,8 @@ complete -c ratelimitctl -l ttl -x -d 'give the units back if not settled within
 complete -c ratelimitctl -l all -d 'every counter and gauge'
 complete -c ratelimitctl -l taken-exit -x -d 'exit with this status if no slot is available'
 complete -c ratelimitctl -l output -r -F -d 'replace this file by the metrics'
+complete -c ratelimitctl -l run -x -d 'only the tests whose names match'
+complete -c ratelimitctl -l junit -r -F -d 'write the results into this file'
 complete -c ratelimitctl -l dry-run -d 'print what a reload would change, and change nothing'
 complete -c ratelimitctl -s h -l help -d 'list commands and options'
 complete -c ratelimitctl -l version -d 'the version of ratelimitctl'

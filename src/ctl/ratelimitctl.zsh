@@ -33,7 +33,9 @@ _ratelimitctl()
         'reload:read the configuration again; print what this changes'
         'config:the configuration in force'
         'help:show what a command takes'
+        'test:run tests of limits, each on a private daemon'
         'test-clock:set the time of the daemon, under --test-clock'
+        'test-store:take the store of the daemon away, under --test-clock'
     )
     _arguments \
         '(-s --socket)'{-s,--socket}'[the socket of the daemon]:socket:_files' \
@@ -48,18 +50,23 @@ _ratelimitctl()
         '--ttl[give the units back if not settled within this time]:duration:' \
         '--all[every counter and gauge]' \
         '--output[replace this file by the metrics]:file:_files' \
+        '--run[only the tests whose names match]:regular expression:' \
+        '--junit[write the results into this file]:file:_files' \
         '--dry-run[print what a reload would change, and change nothing]' \
         '(-h --help)'{-h,--help}'[list commands and options]' \
         '--version[the version of ratelimitctl]' \
-        '1:command:->command' '2:policy:->policy' '*::argument:'
+        '1:command:->command' '2:policy:->policy' '*:argument:->argument'
     case $state in
     command) _describe command commands ;;
     policy)
         case ${line[1]} in
         check|check-all|check-many|peek|explain|reset|refund|reserve|acquire|policies) _ratelimitctl_policies ;;
         help) _describe command commands ;;
+        test) _files ;;
+        test-store) compadd down up clear ;;
         esac
         ;;
+    argument) [[ ${line[1]} != test ]] || _files ;;
     esac
 }
 

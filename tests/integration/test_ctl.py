@@ -384,7 +384,7 @@ COMP_WORDS=({' '.join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) -
         return subprocess.run([bash, "-c", script], env=env, capture_output=True, text=True, timeout=PATIENCE_S).stdout.split()
 
     assert complete("ratelimitctl", "po") == ["policies"]
-    assert complete("ratelimitctl", "--j") == ["--json"]
+    assert complete("ratelimitctl", "--js") == ["--json"]
     assert complete("ratelimitctl", "-s", daemon.socket, "check", "") == ["day", "login", "never"]
     assert complete("ratelimitctl", "-s", daemon.socket, "policies", "d") == ["day"]
     assert complete("ratelimitctl", "check", "login", "al") == []

@@ -114,6 +114,17 @@ def every_command_is_in_the_manual_page():
     return complaints if names else ["src/ctl/ratelimitctl.c: no table of commands found"]
 
 
+def every_word_of_a_test_file_is_in_its_documents():
+    methods, fields = rows("src/ctl/test_methods.def", "TEST_METHOD"), re.findall(r"^TEST_FIELD\(\w+, (\w+)", document("src/ctl/test_fields.def"), re.M)
+    words = re.search(r"^static const char \*const words\[\] = {(.*?)}", document("src/ctl/test_file.c"), re.M | re.S)
+    names = [*methods, *fields, *re.findall(r'"(\w+)"', words.group(1) if words else "")]
+    complaints = [f"{path}: does not mention {name}" for path, content in (
+        ("docs/test-limits.md", document("docs/test-limits.md")),
+        ("src/ctl/ratelimitctl.1, TEST FILES", document("src/ctl/ratelimitctl.1").partition(".SH TEST FILES")[2]))
+        for name in names if not re.search(rf"\b{name}\b", content)]
+    return complaints if methods and fields and words else ["src/ctl: no tables of test files found"]
+
+
 def every_function_of_the_library_is_in_its_manual_page():
     names = re.findall(r"^RATELIMIT_API [^(]*?\*?(ratelimit_\w+)\(", document("src/client/ratelimit.h"), re.M)
     return missing_names(names, "src/client/libratelimit.3") if names else ["src/client/ratelimit.h: no functions found"]

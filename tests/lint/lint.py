@@ -142,7 +142,7 @@ def man_pages_are_well_formed():
 # ---- rules of the project ---------------------------------------------------------------------------------------
 
 LAYERS = {"base": 0, "proto": 0, "limit": 1, "policy": 1.1, "store": 1.2, "redis": 1.3, "engine": 2, "server": 3, "config": 3, "admin": 3, "daemon": 4, "ratelimitd.c": 4}
-SEPARATE = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base"}}
+SEPARATE = {"client": {"client", "proto", "base"}, "ctl": {"ctl", "client", "proto", "base", "policy", "limit", "config"}}
 LIBRARY_HEADERS = {  # header: the files that may include it
     r"uv\.h": r"src/server/|src/admin/|src/redis/|src/daemon/|src/ratelimitd\.c",
     r"hiredis/": r"src/redis/",

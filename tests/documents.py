@@ -3,7 +3,8 @@
     documents.py --write    write the present output of the commands into the console snippets
 
 A page is a list of blocks: language, text, and the configuration above it. The commands of a console snippet (lines that begin
-with `$ `) run on a daemon with that configuration and --test-clock, so every run has the same output. Snippets below the same
+with `$ `) run on a daemon with that configuration and --test-clock, so every run has the same output, in a folder with that
+configuration and the files above it. Snippets below the same
 configuration share its daemon.
 """
 
@@ -11,12 +12,13 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^(?:<!-- (?P<mark>.*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 SETTINGS = ("policies", "store", "access", "admin", "listen", "defaults", "inline", "log", "caps", "drain", "keys")
 
 
@@ -29,6 +31,7 @@ class Block:
     text: str
     configuration: str | None  # the last one above it
     span: tuple
+    files: tuple = ()  # ((name, text), ...) of the files above it: <!-- file: NAME -->
 
     @property
     def is_configuration(self):
@@ -36,12 +39,14 @@ class Block:
 
 
 def blocks_of(path):
-    blocks, configuration = [], None
+    blocks, configuration, files = [], None, {}
     for number, found in enumerate(FENCE.finditer(path.read_text())):
         block = Block(path.name, number, found["mark"] or "", found["language"], found["text"], configuration,
-                      found.span("text"))
+                      found.span("text"), tuple(files.items()))
         if block.is_configuration:
             configuration = block.text
+        if block.mark.startswith("file: "):
+            files[block.mark.removeprefix("file: ")] = block.text
         blocks.append(block)
     return blocks
 
@@ -62,12 +67,20 @@ def calls_of(text):
 
 
 def printed(block, socket, programs):
-    """The snippet with the present output of its commands, on the daemon of that socket."""
+    """The snippet with the present output of its commands, on the daemon of that socket, next to the configuration and the files
+    above it."""
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in [("ratelimitd.yaml", block.configuration or ""), *block.files]:
+            (Path(place) / name).write_text(content)
+        return outputs(block, socket, programs, place)
+
+
+def outputs(block, socket, programs, place):
     env = {**os.environ, "RATELIMIT_SOCKET": socket, "PATH": f"{programs}:{os.environ['PATH']}"}
     text = ""
     for command, _ in calls_of(block.text):
         done = subprocess.run(["sh", "-c", command], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              stdin=subprocess.DEVNULL, timeout=30)
+                              stdin=subprocess.DEVNULL, timeout=30, cwd=place)
         text += f"$ {command}\n{done.stdout}"
     return text
 

@@ -113,6 +113,14 @@ def test_the_calls_print_the_output_of_the_page(page, ratelimitd):
         assert documents.printed(block, daemon.socket, build_dir() / "bin") == block.text
 
 
+@pytest.mark.parametrize("block", [block for block in BLOCKS if re.fullmatch(r"file: [\w-]+\.test\.yaml", block.mark)], ids=named)
+def test_the_tests_of_limits_pass(block, tmp_path):
+    (tmp_path / "ratelimitd.yaml").write_text(block.configuration)
+    (tmp_path / block.mark.removeprefix("file: ")).write_text(block.text)
+    done = run([program("ratelimitctl"), "test", block.mark.removeprefix("file: ")], cwd=tmp_path)
+    assert done.returncode == 0 and re.fullmatch(r"\d tests, 0 failed\n", done.stdout), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("block", [block for block in of("sh") if block.mark not in ("install", "certificates")], ids=named)
 def test_a_script_runs(block, ratelimitd, tmp_path):
     if block.text.startswith("kubectl "):

@@ -31,7 +31,7 @@ def installed(tmp_path):
     "share/man/man3/libratelimit.3", "share/doc/ratelimitd/lua/ALGORITHMS.md", "share/doc/ratelimitd/proto/PROTOCOL.md",
     "share/doc/ratelimitd/docs/plots/fixed_window.svg", "share/bash-completion/completions/ratelimitctl",
     "share/doc/ratelimitd/docs/overview.svg", "share/doc/ratelimitd/docs/operate.md", "share/doc/ratelimitd/systemd/redis.conf",
-    "share/doc/ratelimitd/systemd/metrics.conf", "share/doc/ratelimitd/deploy/prometheus/ratelimitd.rules.yml",
+    "share/doc/ratelimitd/systemd/metrics.conf", "share/doc/ratelimitd/deploy/recipes/logins.test.yaml", "share/doc/ratelimitd/deploy/ci/gitlab.yml", "share/doc/ratelimitd/deploy/prometheus/ratelimitd.rules.yml",
     "share/zsh/site-functions/_ratelimitctl", "share/fish/vendor_completions.d/ratelimitctl.fish",
     "share/ratelimitd/lua/ratelimitd.lua", "share/ratelimitd/lua/ratelimitd/nginx.lua",
 ])

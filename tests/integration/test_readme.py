@@ -65,7 +65,7 @@ def test_the_shell_example_distinguishes_a_denial_from_no_answer(daemon):
 
 def test_the_lines_of_install_work_with_the_installed_files(ratelimitd, tmp_path):
     """As in the README, but without systemd: its commands are compared with the installed units."""
-    section = re.search(r"^## Install\n(.*?)^## ", README, re.M | re.S).group(1)
+    section = re.search(r"^## Install\n(.*?)(?:^## |\Z)", README, re.M | re.S).group(1)
     install = re.search(r"`(cmake --install \S+ --prefix /usr)`", section).group(1)
     done = subprocess.run(install.replace("build/release", shlex.quote(str(build_dir()))), shell=True, capture_output=True,
                           text=True, env={**os.environ, "DESTDIR": str(tmp_path)})

@@ -298,7 +298,7 @@ static int make_parts(struct daemon *daemon)
     for_server.late = (struct late_source){reload_ask, daemon};
 
     /* A level above info takes effect only after the line "ready"; debug at once, so that it shows the start. */
-    log_keys_set((enum log_keys)config->keys_in_log, config->keys_secret);
+    log_keys_set((enum log_keys)config->keys_in_log, (enum log_keys)config->keys_in_views, config->keys_secret);
     if (config->log_level > LOG_LEVEL_INFO) log_set_level((enum log_level)config->log_level);
 
     inline_policies_init(&daemon->inline_policies);

@@ -8,7 +8,7 @@
 
 enum { HASH_SPARE_BITS = 16 }; /* a hash of 48 bits is 12 hex digits */
 
-static enum log_keys shown_as = LOG_KEYS_HASH;
+static enum log_keys in_log = LOG_KEYS_HASH, in_views = LOG_KEYS_CLEAR;
 static uint64_t drawn[2], secret[2];
 
 void log_keys_seed(uint64_t k0, uint64_t k1)
@@ -17,10 +17,11 @@ void log_keys_seed(uint64_t k0, uint64_t k1)
     drawn[1] = secret[1] = k1;
 }
 
-void log_keys_set(enum log_keys keys, const char *secret_text)
+void log_keys_set(enum log_keys log, enum log_keys views, const char *secret_text)
 {
     static const uint64_t first[2] = {1, 0}, second[2] = {2, 0};
-    shown_as = keys;
+    in_log = log;
+    in_views = views;
     secret[0] = drawn[0];
     secret[1] = drawn[1];
     if (secret_text == NULL) return;
@@ -54,13 +55,24 @@ const char *log_key(char out[LOG_KEY_MAX], struct slice key)
     static const char label[] = " key ";
     enum { LABEL = sizeof label - 1 };
     out[0] = '\0';
-    if (shown_as == LOG_KEYS_NONE) return out;
+    if (in_log == LOG_KEYS_NONE) return out;
 
     memcpy(out, label, sizeof label);
-    if (shown_as == LOG_KEYS_CLEAR)
+    if (in_log == LOG_KEYS_CLEAR)
         write_clear(out + LABEL, LOG_KEY_MAX - LABEL, key);
     else
-        snprintf(out + LABEL, LOG_KEY_MAX - LABEL, "#%012" PRIx64,
-                 hash_with(secret, key.data, key.len) >> HASH_SPARE_BITS);
+        log_key_hash(out + LABEL, key);
     return out;
+}
+
+const char *log_key_hash(char out[LOG_KEY_HASH_MAX], struct slice key)
+{
+    snprintf(out, LOG_KEY_HASH_MAX, "#%012" PRIx64, hash_with(secret, key.data, key.len) >> HASH_SPARE_BITS);
+    return out;
+}
+
+struct slice log_key_in_view(struct slice key, const char *hash)
+{
+    if (in_views == LOG_KEYS_CLEAR) return key;
+    return slice_of(in_views == LOG_KEYS_HASH ? hash : "");
 }

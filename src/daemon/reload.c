@@ -168,7 +168,7 @@ static void apply(struct daemon *daemon, struct config *next)
     log_debug("reload: %zu policies in force, %zu will be", engine_policies(daemon->engine)->n, next->policies->n);
 
     log_set_level((enum log_level)next->log_level);
-    log_keys_set((enum log_keys)next->keys_in_log, next->keys_secret);
+    log_keys_set((enum log_keys)next->keys_in_log, (enum log_keys)next->keys_in_views, next->keys_secret);
     process_raise_open_files(options_open_files(next));
 
     struct server_options for_server = options_server(next, (enum store_type)daemon->started->store_type,

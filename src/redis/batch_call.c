@@ -119,7 +119,8 @@ enum batch_status batch_call_add(struct batch_call *call, struct op *op)
         call->policy = call->is_doubtful ? policy_of(op) : NULL;
     }
     op->sent = true;
-    latency_sent(op->read_us, call->clock->mono_us); /* in this tick it is */
+    op->sent_us = call->clock->mono_us; /* in this tick it is */
+    latency_sent(op->read_us, op->sent_us);
     if (op->deadline_us > call->last_deadline_us) call->last_deadline_us = op->deadline_us;
     if (op->deadline_us - op->submitted_us > call->longest_us) call->longest_us = op->deadline_us - op->submitted_us;
     return status;

@@ -81,6 +81,13 @@ static const struct access_rule of_control = {
     .access = &fixed, .subject = ACCESS_OTHERS, .role = ROLE_ADMIN, .grants_inline = true, .may = ~(method_set)0};
 static const struct access_rule of_refused = {.access = &fixed, .subject = ACCESS_OTHERS, .role = ROLE_NONE};
 
+const char *access_session_rule(const struct session *session, char out[ACCESS_PATH_MAX])
+{
+    if (session->rule == &of_control) return "control";
+    if (session->rule == &of_refused) return "refused";
+    return access_rule_path(session->rule, out);
+}
+
 static const struct access_rule *find_rule(const struct session *session)
 {
     if (session->group->role == ROLE_ADMIN) return &of_control;

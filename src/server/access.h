@@ -42,6 +42,8 @@ bool access_refuses_method(struct session *session, enum method method, struct r
 void access_review(struct sessions *sessions);
 /* Takes back the slots of those in sessions->revoked whose time is over. */
 void access_revoke(struct sessions *sessions);
+/* For operators: where the rule is written that it goes by, "control" on the control socket. In `out`, or static. */
+const char *access_session_rule(const struct session *session, char out[ACCESS_PATH_MAX]);
 /* For a part of a request that was taken before a reload. */
 void access_refresh(struct session *session);
 

@@ -26,6 +26,7 @@
 #include "server/reply.h"
 #include "server/request.h"
 #include "server/reserve.h"
+#include "server/views.h"
 
 static int run_check(struct params *params)
 {
@@ -426,6 +427,10 @@ static int run_test_store(struct params *params)
 #define run_settle  settle_run
 #define run_cancel  cancel_run
 #define run_metrics metrics_page_run
+#define run_top     views_top
+#define run_denials views_denials
+#define run_slowlog views_slowlog
+#define run_clients views_clients
 #define run_reload  reload_run
 #define run_config  config_run
 

@@ -356,6 +356,12 @@ enum option {
     OPTION_AFTER,
     OPTION_MAX,
     OPTION_DRY_RUN,
+    OPTION_NEXT,
+    OPTION_BY,
+    OPTION_POLICY,
+    OPTION_KEY,
+    OPTION_UID,
+    OPTION_RESET,
     N_OPTIONS
 };
 
@@ -371,9 +377,9 @@ enum {
     OPTIONS_OF_RELOAD = 1U << OPTION_DRY_RUN,
 };
 
-static const char *const option_names[N_OPTIONS] = {"cost",       "deadline_ms", "max_wait_ms", "decision",
-                                                    "request_id", "at_most",     "ttl_ms",      "describe",
-                                                    "after",      "max",         "dry_run"};
+static const char *const option_names[N_OPTIONS] = {
+    "cost", "deadline_ms", "max_wait_ms", "decision", "request_id", "at_most", "ttl_ms", "describe", "after",
+    "max",  "dry_run",     "next",        "by",       "policy",     "key",     "uid",    "reset"};
 
 static int fail_unknown_option(const struct params *params, unsigned known, struct slice name)
 {
@@ -536,6 +542,55 @@ int params_reload(struct params *params, bool *ret_dry_run)
         if (read_option_name(params, OPTIONS_OF_RELOAD, &seen, &option) != 0) return -1;
         if (pull_bool(&params->pull, ret_dry_run) != 0)
             return params_fail(params, ERROR_BAD_REQUEST, "dry_run: must be true or false");
+    }
+    return 0;
+}
+
+static int read_text(struct params *params, enum option option, struct slice *ret)
+{
+    if (pull_text(&params->pull, ret) == 0 && ret->len > 0) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST, "%s: must be a str, and not empty", option_names[option]);
+}
+
+/* The value of an option of a view. */
+static int read_view_value(struct params *params, enum option option, struct view_question *ret)
+{
+    struct pull *pull = &params->pull;
+    switch (option) {
+    case OPTION_NEXT: return read_text(params, option, &ret->next);
+    case OPTION_POLICY: return read_text(params, option, &ret->policy);
+    case OPTION_KEY: return read_text(params, option, &ret->key);
+    case OPTION_BY:
+        if (read_text(params, option, &ret->by) != 0) return -1;
+        if (slice_is(ret->by, "policy") || slice_is(ret->by, "key") || slice_is(ret->by, "client")) return 0;
+        return params_fail(params, ERROR_BAD_REQUEST, "by: must be policy, key or client");
+    case OPTION_AFTER:
+        if (pull_int(pull, &ret->after) == 0 && ret->after >= 0) return 0;
+        return params_fail(params, ERROR_BAD_REQUEST, "after: must be an id of an answer, or 0");
+    case OPTION_UID:
+        if (pull_int(pull, &ret->uid) == 0 && ret->uid >= 0 && ret->uid <= UINT32_MAX) return 0;
+        return params_fail(params, ERROR_BAD_REQUEST, "uid: must be the number of a user");
+    default: /* OPTION_RESET */
+        if (pull_bool(pull, &ret->reset) == 0) return 0;
+        return params_fail(params, ERROR_BAD_REQUEST, "reset: must be true or false");
+    }
+}
+
+int params_view(struct params *params, unsigned takes, struct view_question *ret)
+{
+    static const unsigned options[] = {1U << OPTION_NEXT, 1U << OPTION_BY, 1U << OPTION_AFTER,
+                                       1U << OPTION_POLICY | 1U << OPTION_KEY | 1U << OPTION_UID, 1U << OPTION_RESET};
+    unsigned known = 0, seen = 0;
+    uint32_t n;
+    *ret = (struct view_question){.uid = -1};
+    for (size_t i = 0; i < N_OF(options); i++)
+        if (takes >> i & 1) known |= options[i];
+
+    if (enter_options(params, "options: must be a map", &n) != 0) return -1;
+    for (; n > 0; n--) {
+        enum option option = OPTION_RESET;
+        if (read_option_name(params, known, &seen, &option) != 0) return -1;
+        if (read_view_value(params, option, ret) != 0) return -1;
     }
     return 0;
 }

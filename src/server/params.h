@@ -24,6 +24,19 @@ struct request_fault {
     char text[FAULT_TEXT_MAX];
 };
 
+/* Which part of a view is asked for (views.h). */
+struct view_question {
+    struct slice next;        /* where it goes on; empty: at its beginning */
+    struct slice by;          /* top: one of policy, key, client; empty: all of them */
+    int64_t after;            /* denials, slowlog: behind this id */
+    struct slice policy, key; /* of these alone; empty: of any */
+    int64_t uid;              /* of this user alone; -1: of any */
+    bool reset;               /* slowlog: and forget them */
+};
+
+/* The options that a view takes. */
+enum view_options { VIEW_PARTS = 1, VIEW_BY = 2, VIEW_AFTER = 4, VIEW_FILTERS = 8, VIEW_RESET = 16 };
+
 struct session;
 
 struct params {
@@ -78,6 +91,8 @@ int params_options(struct params *params, struct check *check);
 int params_hello(struct params *params, struct decision_form *ret);
 /* [, options] of reload. */
 int params_reload(struct params *params, bool *ret_dry_run);
+/* [options] of a view, of those that it takes. ret->next, by, policy and key point into the message. */
+int params_view(struct params *params, unsigned takes, struct view_question *ret);
 /* [, page] of policies; without one *ret stays as it is. ret->after points into the message. */
 int params_page(struct params *params, struct policies_page *ret);
 /* A number of units, `least` or more, that the fault calls `name`. */

@@ -101,21 +101,32 @@ void request_drop(struct request *request)
 
 /* ---- the answer ---- */
 
-/* Only if the log of denials is on. */
-static void log_denial(const struct request *request, const struct check *check)
+/* A denied check, or a slow one. */
+__attribute__((noinline)) static void note_unusual(const struct request *request, const struct check *check)
 {
-    struct sessions *sessions = request->session->sessions;
+    const struct session *session = request->session;
+    struct sessions *sessions = session->sessions;
+    const struct clock *clock = sessions->clock;
     uint64_t n_held;
-    if (check->decision.allowed || !op_is_check(check->op.kind)) return;
-    if (denial_log_takes(&sessions->denials, check->plan->policy, check->key, sessions->clock->mono_us, &n_held))
-        denial_log_write(check, &request->session->peer, n_held);
+    watch_note(&sessions->watch, check, &session->peer, clock->mono_us, clock->wall_us);
+
+    if (!denial_log_is_on(&sessions->denials) || !watch_is_denied(check)) return;
+    if (denial_log_takes(&sessions->denials, check->plan->policy, check->key, clock->mono_us, &n_held))
+        denial_log_write(check, &session->peer, n_held);
+}
+
+/* For the views of operators, and for the log. */
+static inline void note_check(const struct request *request, const struct check *check)
+{
+    const struct sessions *sessions = request->session->sessions;
+    if (watch_takes(&sessions->watch, check, sessions->clock->mono_us)) note_unusual(request, check);
 }
 
 static inline void pack_check(struct packer *packer, const struct request *request, const struct check *check)
 {
     const struct decision *decision = &check->decision;
     const struct decision_form form = request->decisions;
-    if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check);
+    note_check(request, check);
 
     switch (check->op.kind) {
     case OP_CHECK:
@@ -169,7 +180,7 @@ static void pack_all(struct packer *packer, const struct request *request)
     pack_array(packer, request->n);
     for (const struct check *check = request->first; check != NULL; check = check->next) {
         reply_decision(packer, &check->decision, check->cost, request->decisions, 0);
-        if (denial_log_is_on(&request->session->sessions->denials)) log_denial(request, check);
+        note_check(request, check);
     }
 }
 

@@ -149,6 +149,9 @@ void server_set_options(struct server *server, const struct server_options *opti
     server->sessions.options = next;
     access_set_rules(&server->sessions, next.access);
     denial_log_set(&server->sessions.denials, next.denials, next.denials_per_second);
+    if (watch_set(&server->sessions.watch, &next.watch) != 0)
+        log_warning(
+            "no memory for top.keys, denials.entries or slowlog.entries as they are set: they stay as they were");
     if (options->idle_timeout_ms > 0) sessions_arm_sweep(&server->sessions);
 }
 
@@ -280,6 +283,7 @@ void server_tick_end(struct server *server)
 void server_look(struct server *server)
 {
     denial_log_look(&server->sessions.denials, server->sessions.clock->mono_us);
+    watch_look(&server->sessions.watch, server->sessions.clock->mono_us);
     error_log_look(&server->sessions.errors, server->sessions.clock->mono_us);
 }
 

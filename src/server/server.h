@@ -24,6 +24,7 @@
 #include "proto/error.h"
 #include "server/denial_log.h"
 #include "server/late_answer.h"
+#include "server/watch.h"
 
 struct access;
 struct inline_policies;
@@ -54,6 +55,7 @@ struct server_options {
     struct inline_policies *inline_policies; /* not owned; used if inline_access allows it */
     enum denials denials;
     uint32_t denials_per_second; /* lines of denial_log.h */
+    struct watch_options watch;
     bool test_clock;             /* the methods test_clock and test_store exist */
     bool test_limits;            /* and the clock goes forward only */
     const char *store_name;      /* "memory" or "redis", for `version`; static */

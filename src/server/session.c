@@ -135,6 +135,7 @@ void session_close(struct session *session, const char *why)
     list_remove(&session->review_link);
     session_update_unread(session);
     access_end(session);
+    places_leave(&session->sessions->places, session->place);
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
@@ -236,6 +237,7 @@ static void on_message(struct session *session, enum rpc_fault fault, const stru
     }
 
     server_counters.requests++;
+    session->n_requests++;
     if (session->is_draining || fault != RPC_OK) methods_count_other();
     if (session->is_draining)
         session_answer_error(session, request->msgid, ERROR_SHUTTING_DOWN, SESSION_STOPPING "; connect again");
@@ -361,6 +363,7 @@ static void read_rest(struct session *session)
     if (n <= 0) return; /* the next read reports an end or an error */
 
     session->read_us = sessions->clock->mono_us;
+    session->bytes_in += (uint64_t)n;
     sessions_spend(sessions, (uint32_t)n / READ_BYTES);
     if (keep(session, sessions->read_buffer, (size_t)n) == 0) take_from_in(session);
 }
@@ -466,7 +469,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
     const uint8_t *bytes = (const uint8_t *)buf->base;
     session->read_us = sessions->clock->mono_us;
-    if (n > 0) sessions_spend(sessions, (uint32_t)n / READ_BYTES);
+    if (n > 0) {
+        session->bytes_in += (uint64_t)n;
+        sessions_spend(sessions, (uint32_t)n / READ_BYTES);
+    }
     bool must_wait = session_had_turn(session) && sessions_have_waiting(sessions);
     sessions_begin_turn(sessions, must_wait ? 0 : sessions->share);
     if (n == UV_EOF && !is_hung_up(session)) {
@@ -495,6 +501,10 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
 {
     struct session *session = mem_zalloc(sizeof *session);
     if (session == NULL) return UV_ENOMEM;
+    if (places_take(&sessions->places, session, &session->place) != 0) {
+        mem_free(session);
+        return UV_ENOMEM;
+    }
 
     session->sessions = sessions;
     session->group = group;
@@ -502,7 +512,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     session->client = ++sessions->n_made;
     session->turn_round = sessions->round;
     session->turn_units = FRESH_MAX;
-    session->asked_us = sessions->clock->mono_us;
+    session->opened_us = session->asked_us = sessions->clock->mono_us;
     list_init(&session->requests);
     slot_owner_init(&session->slots);
     list_init(&session->dirty_link);

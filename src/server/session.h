@@ -33,6 +33,7 @@
 #include "engine/slots.h"
 #include "proto/error.h"
 #include "proto/scan.h"
+#include "server/peer_program.h"
 #include "server/reply.h"
 #include "server/session_output.h"
 #include "server/sessions.h"
@@ -81,11 +82,15 @@ struct session {
     struct check_list *list;         /* owned; under way: no message is taken until it is handed over; else NULL */
     struct policy_list *policy_list; /* owned; under way: no message is taken; else NULL */
     struct slot_owner slots;
-    struct buffer in;          /* part of a message, or messages that wait; empty: it has no memory */
-    struct buffer out;         /* answers of this tick; empty: it has no memory */
-    struct packer answer;      /* into `out`, from session_begin_answer() to session_end_answer() */
-    struct buffer writing;     /* bytes that libuv writes, because the socket was full; empty: it has no memory */
-    uint64_t client;           /* the number of this connection, from 1 */
+    struct buffer in;      /* part of a message, or messages that wait; empty: it has no memory */
+    struct buffer out;     /* answers of this tick; empty: it has no memory */
+    struct packer answer;  /* into `out`, from session_begin_answer() to session_end_answer() */
+    struct buffer writing; /* bytes that libuv writes, because the socket was full; empty: it has no memory */
+    uint64_t client;       /* the number of this connection, from 1 */
+    uint32_t place;        /* in sessions->places */
+    int64_t opened_us;     /* CLOCK_MONOTONIC */
+    uint64_t n_requests;   /* messages that ask, ever */
+    uint64_t bytes_in, bytes_out;
     int64_t read_us;           /* when bytes were read last */
     int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;          /* when the peer last took some of `writing` */
@@ -102,6 +107,7 @@ struct session {
     const char *why_ended;   /* static; of one that is ENDING, for the log */
     const char *final_error; /* static; lost framing: sent once `requests` is empty; else NULL */
     struct peer peer;
+    char program[PEER_PROGRAM_MAX]; /* empty: not asked for yet (peer_program.h) */
     const struct access_rule *rule; /* one reference to its rules; by which it may ask (access.h) */
     struct access_user *user;       /* not owned; whose quotas it counts in */
     /* The policy it asked for last, and its name; valid as long as engine_policies_generation() is the same. */

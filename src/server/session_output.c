@@ -226,6 +226,7 @@ static void on_written(uv_write_t *write, int status)
     }
 
     list_remove(&session->stall_link);
+    session->bytes_out += buffer_len(&session->writing);
     buffer_pool_take_back(&session->sessions->buffer_pool, &session->writing);
     session_update_unread(session);
     if (buffer_len(&session->out) > 0) mark_dirty(session);
@@ -245,7 +246,10 @@ void session_flush(struct session *session)
         return;
     }
 
-    if (n > 0) buffer_consume(&session->out, (size_t)n);
+    if (n > 0) {
+        session->bytes_out += (uint64_t)n;
+        buffer_consume(&session->out, (size_t)n);
+    }
     if (buffer_len(&session->out) == 0) {
         buffer_pool_return(&session->sessions->buffer_pool, &session->out);
     } else { /* the socket is full: libuv keeps at it, and the peer is watched */

@@ -91,10 +91,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 {
     sessions->read_buffer = mem_alloc(READ_BUFFER_SIZE);
     if (sessions->read_buffer == NULL) return -1;
-    if (access_users_init(sessions, options->access) != 0) {
-        mem_free(sessions->read_buffer);
-        return -1;
-    }
+    if (watch_set(&sessions->watch, &options->watch) != 0) goto err_free_watch;
+    if (access_users_init(sessions, options->access) != 0) goto err_free_watch;
 
     sessions->loop = loop;
     sessions->clock = clock;
@@ -125,6 +123,11 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     uv_timer_init(loop, &sessions->sweeper);
     sessions->runner.data = sessions->sweeper.data = sessions;
     return 0;
+
+err_free_watch:
+    watch_fini(&sessions->watch);
+    mem_free(sessions->read_buffer);
+    return -1;
 }
 
 void sessions_fini(struct sessions *sessions)
@@ -134,6 +137,8 @@ void sessions_fini(struct sessions *sessions)
     CHECK(list_empty(&sessions->unread));
     CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
     access_users_fini(sessions);
+    watch_fini(&sessions->watch);
+    places_fini(&sessions->places);
     request_pool_fini(&sessions->idle_requests);
     buffer_pool_fini(&sessions->buffer_pool);
     mem_free(sessions->read_buffer);

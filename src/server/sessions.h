@@ -52,7 +52,9 @@
 #include "server/buffer_pool.h"
 #include "server/denial_log.h"
 #include "server/error_log.h"
+#include "server/places.h"
 #include "server/server.h"
+#include "server/watch.h"
 
 struct policy_list;
 
@@ -120,8 +122,10 @@ struct sessions {
     struct list unreviewed, revoked; /* a reload has brought other rules (access.h) */
     struct list reading, handing;    /* of struct check_list */
     struct list stalled;
-    int64_t started_us;            /* CLOCK_MONOTONIC */
-    uint64_t n_made;               /* sessions, ever */
+    int64_t started_us;   /* CLOCK_MONOTONIC */
+    uint64_t n_made;      /* sessions, ever */
+    struct places places; /* struct session: one for each that is not closed */
+    struct watch watch;
     struct list late_answers;      /* struct late_answer, of all sessions: those without a result yet, */
     struct list late_due;          /* and those with one: one of them is answered in a tick */
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */

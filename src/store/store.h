@@ -164,7 +164,8 @@ struct op {
     int64_t now_us;        /* OP_CHECK and OP_PEEK: the store's time, in us since the epoch */
     enum source source;    /* where it was decided */
     bool is_known;         /* its record was known: nothing was charged; set by the memory store alone */
-    bool sent;             /* it may have been done */
+    bool sent;             /* it may have been done; */
+    int64_t sent_us;       /* CLOCK_MONOTONIC of that; 0: it was not sent to another process */
     uint32_t server;       /* store_server() when it was sent; of one that is_bound part of the question */
     bool is_refused;       /* with OP_STORE_ERROR: store_error_text() had the reason when it ended */
     bool is_doubtful;      /* with OP_STORE_ERROR: the answer makes no sense, so it may have been done */

@@ -184,7 +184,7 @@ static void the_lines_held_back_last_are_reported_once_their_second_is_over(void
 static const char *shown(enum log_keys keys, const char *secret, const char *key)
 {
     static char out[LOG_KEY_MAX];
-    log_keys_set(keys, secret);
+    log_keys_set(keys, LOG_KEYS_CLEAR, secret);
     return log_key(out, slice_of(key));
 }
 

@@ -21,6 +21,9 @@ enum shape {
     SHAPE_LISTING, /* listing.h's; a name at most, which the daemon is not sent */
     SHAPE_PAGE,    /* page.h's */
     SHAPE_TEST,    /* test_command.h's; no daemon that runs is asked */
+    SHAPE_TOP,     /* top.h's */
+    SHAPE_CHECKS,  /* views.h's, */
+    SHAPE_CLIENTS, /* and that one, too */
 };
 
 struct command {

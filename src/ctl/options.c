@@ -14,7 +14,7 @@
 #define DAY_MS INT64_C(86400000)
 
 /* What getopt returns: a letter, or this and the bit of an option that not every command takes. */
-enum { LETTER_BIT = 1 << 16, LETTER_JSON = 1 << 17, LETTER_TIMEOUT, LETTER_VERSION };
+enum { LETTER_BIT = 1 << 24, LETTER_JSON = 1 << 25, LETTER_TIMEOUT, LETTER_VERSION };
 
 static const struct option names[] = {
     {"socket", required_argument, NULL, 's'},
@@ -32,6 +32,13 @@ static const struct option names[] = {
     {"run", required_argument, NULL, LETTER_BIT | OPTION_RUN},
     {"junit", required_argument, NULL, LETTER_BIT | OPTION_JUNIT},
     {"dry-run", no_argument, NULL, LETTER_BIT | OPTION_DRY_RUN},
+    {"turns", required_argument, NULL, LETTER_BIT | OPTION_TURNS},
+    {"by", required_argument, NULL, LETTER_BIT | OPTION_BY},
+    {"follow", no_argument, NULL, LETTER_BIT | OPTION_FOLLOW},
+    {"policy", required_argument, NULL, LETTER_BIT | OPTION_POLICY},
+    {"key", required_argument, NULL, LETTER_BIT | OPTION_KEY},
+    {"uid", required_argument, NULL, LETTER_BIT | OPTION_UID},
+    {"reset", no_argument, NULL, LETTER_BIT | OPTION_RESET},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, LETTER_VERSION},
     {0},
@@ -84,6 +91,17 @@ static int parse_ms(const char *option, const char *text, int64_t min_ms, int64_
     return 0;
 }
 
+/* The first line of standard input, without its end; NULL: there is none. It is kept for the whole program. */
+static const char *read_line(void)
+{
+    static char *line;
+    size_t size = 0;
+    ssize_t len = getline(&line, &size, stdin);
+    if (len <= 0) return NULL;
+    if (line[len - 1] == '\n') line[len - 1] = '\0';
+    return line;
+}
+
 /* 0, or -1 with the complaint made, for which the long options have a `name`. */
 static int take_option(int letter, const char *name, const char *text, struct options *ret)
 {
@@ -99,7 +117,9 @@ static int take_option(int letter, const char *name, const char *text, struct op
         return 0;
     case LETTER_VERSION: ret->version = true; return 0;
     case LETTER_BIT | OPTION_ALL:
-    case LETTER_BIT | OPTION_DRY_RUN: return 0;
+    case LETTER_BIT | OPTION_DRY_RUN:
+    case LETTER_BIT | OPTION_FOLLOW:
+    case LETTER_BIT | OPTION_RESET: return 0;
     case LETTER_TIMEOUT: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->timeout_ms);
     case LETTER_BIT | OPTION_TTL: return parse_ms(name, text, 1, DAY_MS, to_a_day, &ret->ttl_ms);
     case LETTER_BIT | OPTION_MAX_WAIT: return parse_ms(name, text, 0, INT64_MAX / MS_US, "", &ret->max_wait_ms);
@@ -112,6 +132,23 @@ static int take_option(int letter, const char *name, const char *text, struct op
     case LETTER_BIT | OPTION_AT_MOST:
         if (options_parse_number(text, &ret->at_most) == 0 && ret->at_most > 0) return 0;
         return complain_of(name, text, "write a whole number of units, 1 or more");
+    case LETTER_BIT | OPTION_TURNS:
+        if (options_parse_number(text, &ret->turns) == 0 && ret->turns > 0) return 0;
+        return complain_of(name, text, "write how often to look, 1 or more");
+    case LETTER_BIT | OPTION_BY:
+        ret->by = text;
+        if (strcmp(text, "policy") == 0 || strcmp(text, "key") == 0 || strcmp(text, "client") == 0) return 0;
+        return complain_of(name, text, "write policy, key or client");
+    case LETTER_BIT | OPTION_POLICY:
+        ret->policy = text;
+        return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a policy");
+    case LETTER_BIT | OPTION_KEY:
+        ret->key = strcmp(text, "-") == 0 ? read_line() : text;
+        if (ret->key == NULL) return complain_of(name, text, "standard input has no line");
+        return ret->key[0] != '\0' ? 0 : complain_of(name, text, "write a key");
+    case LETTER_BIT | OPTION_UID:
+        if (options_parse_number(text, &ret->uid) == 0 && ret->uid >= 0 && ret->uid <= UINT32_MAX) return 0;
+        return complain_of(name, text, "write the number of a user");
     case LETTER_BIT | OPTION_TAKEN_EXIT: {
         int64_t number = 0;
         if (options_parse_number(text, &number) != 0 || number < 0 || number > UINT8_MAX)
@@ -155,7 +192,7 @@ int options_read(int argc, char **argv, struct options *ret)
         int at = optind, index = 0;
         if (argv[at][0] == '-' && argv[at][1] >= '0' && argv[at][1] <= '9') break;
 
-        int letter = getopt_long(argc, argv, "+:s:h", names, &index);
+        int letter = getopt_long(argc, argv, "+:s:hn:f", names, &index);
         if (letter == -1) {
             ret->ended = optind > at;
             break;
@@ -166,6 +203,10 @@ int options_read(int argc, char **argv, struct options *ret)
             complain_usage("%s: this option takes no value; try ratelimitctl --help", argv[at]);
         else if (letter == '?')
             complain_unknown(argv[at]);
+        if (letter == 'n' || letter == 'f') {
+            letter = LETTER_BIT | (letter == 'n' ? OPTION_TURNS : OPTION_FOLLOW);
+            while (names[index].val != letter) index++;
+        }
         if (letter == ':' || letter == '?' || take_option(letter, names[index].name, optarg, ret) != 0) return -1;
     }
     return optind;

@@ -25,6 +25,13 @@ enum option_bit {
     OPTION_TAKEN_EXIT = 512,
     OPTION_RUN = 1024,
     OPTION_JUNIT = 2048,
+    OPTION_TURNS = 4096,
+    OPTION_BY = 8192,
+    OPTION_FOLLOW = 16384,
+    OPTION_POLICY = 32768,
+    OPTION_KEY = 65536,
+    OPTION_UID = 131072,
+    OPTION_RESET = 262144,
 };
 
 struct options {
@@ -44,6 +51,11 @@ struct options {
     const char *run;    /* a regular expression */
     const char *junit;  /* a file */
     int taken_exit;     /* of acquire, in place of EXIT_DENIED; with OPTION_TAKEN_EXIT */
+    int64_t turns;      /* of top; 0: without end */
+    const char *by;     /* policy, key or client; NULL: all */
+    const char *policy; /* of these alone; NULL: of any */
+    const char *key;
+    int64_t uid;
 };
 
 /* The options at the front of `argv`, whose first member is skipped. Returns the index of the first argument after

@@ -25,6 +25,8 @@
 #include "ctl/listing.h"
 #include "ctl/page.h"
 #include "ctl/test_command.h"
+#include "ctl/top.h"
+#include "ctl/views.h"
 #include "ctl/words.h"
 
 enum { DEFAULT_TIMEOUT_MS = 2000, RELOAD_TIMEOUT_MS = 60000 };
@@ -63,6 +65,15 @@ static const struct command commands[] = {
     {"policies", "policies", "[NAME]", "the policies, or that one, with their limits and counts", 0, 1,
      .report = report_policies, .shape = SHAPE_LISTING},
 
+    {.name = "Who is limited, since when, by whom; for operators:"},
+    {"top", "top", "", "policies, denied keys and clients, the most first, every 2 s", .shape = SHAPE_TOP,
+     .takes = OPTION_TURNS | OPTION_BY},
+    {"denials", "denials", "", "the last denied checks", .shape = SHAPE_CHECKS,
+     .takes = OPTION_FOLLOW | OPTION_POLICY | OPTION_KEY | OPTION_UID},
+    {"slowlog", "slowlog", "", "the last slow checks", .shape = SHAPE_CHECKS,
+     .takes = OPTION_FOLLOW | OPTION_POLICY | OPTION_KEY | OPTION_UID | OPTION_RESET},
+    {"clients", "clients", "", "the connections, whose they are, and what each asks for", .shape = SHAPE_CLIENTS},
+
     {.name = "The daemon:"},
     {"ping", "ping", "", "test that it answers", .report = report_value},
     {"stats", "stats", "", "its main counts; --all: every counter", .takes = OPTION_ALL, .report = report_stats},
@@ -82,7 +93,7 @@ static const struct command commands[] = {
      .report = report_value},
 };
 
-static const char *const later_commands[] = {"top", "doctor", "replay"};
+static const char *const later_commands[] = {"doctor", "replay"};
 
 enum {
     N_COMMANDS = N_OF(commands),
@@ -106,6 +117,13 @@ static const struct some_option {
     {OPTION_TAKEN_EXIT, "--taken-exit N", "exit with N instead of 1 if no slot is available"},
     {OPTION_RUN, "--run REGEX", "only the tests whose names match"},
     {OPTION_JUNIT, "--junit FILE", "write the results into FILE, in JUnit's format"},
+    {OPTION_TURNS, "-n, --turns N", "look N times, then end"},
+    {OPTION_BY, "--by KIND", "policy, key or client alone"},
+    {OPTION_FOLLOW, "-f, --follow", "go on with those that come"},
+    {OPTION_POLICY, "--policy POLICY", "of this policy alone"},
+    {OPTION_KEY, "--key KEY", "of this key alone; -: the first line of standard input"},
+    {OPTION_UID, "--uid N", "of this user's connections alone"},
+    {OPTION_RESET, "--reset", "forget them"},
     {OPTION_DRY_RUN, "--dry-run", "print what would change, and change nothing"},
 };
 
@@ -353,6 +371,12 @@ static enum exit_code run_command(struct invocation *invocation)
         code = list(invocation);
     else if (invocation->command->shape == SHAPE_PAGE)
         code = show_page(invocation);
+    else if (invocation->command->shape == SHAPE_TOP)
+        code = top_run(invocation->client, options);
+    else if (invocation->command->shape == SHAPE_CHECKS)
+        code = views_print_checks(invocation->client, invocation->command->method, options);
+    else if (invocation->command->shape == SHAPE_CLIENTS)
+        code = views_print_clients(invocation->client, options);
     else if ((code = ask_once(invocation, &answer)) == EXIT_DONE)
         code = show(invocation, answer);
 

@@ -18,7 +18,7 @@ function __ratelimitctl_follows
     for word in $words[2..]
         if test $is_value = yes
             set is_value no
-        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output --run --junit
+        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output --run --junit -n --turns --by --policy --key --uid
             set is_value yes
         else if not string match -q -- '-*' $word
             set -a plain $word
@@ -28,7 +28,7 @@ function __ratelimitctl_follows
 end
 
 set -l with_policy check check-all check-many peek explain reset refund reserve acquire policies
-set -l commands $with_policy settle cancel stats metrics ping version reload config test test-clock test-store help
+set -l commands $with_policy settle cancel stats metrics top denials slowlog clients ping version reload config test test-clock test-store help
 
 complete -c ratelimitctl -f
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if the policy allows it'
@@ -47,6 +47,10 @@ complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a help 
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a ping -d 'test that the daemon answers'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a stats -d 'the main counts of the daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a metrics -d 'all numbers of the daemon, for Prometheus'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a top -d 'who is limited now: policies, keys and clients'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a denials -d 'the last denied checks'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a slowlog -d 'the last slow checks'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a clients -d 'the connections, and what each asks for'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a version -d 'the version of the daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reload -d 'read the configuration again; print what this changes'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a config -d 'the configuration in force'
@@ -72,5 +76,12 @@ complete -c ratelimitctl -l output -r -F -d 'replace this file by the metrics'
 complete -c ratelimitctl -l run -x -d 'only the tests whose names match'
 complete -c ratelimitctl -l junit -r -F -d 'write the results into this file'
 complete -c ratelimitctl -l dry-run -d 'print what a reload would change, and change nothing'
+complete -c ratelimitctl -s n -l turns -x -d 'look so many times, then end'
+complete -c ratelimitctl -l by -x -a 'policy key client' -d 'these alone'
+complete -c ratelimitctl -s f -l follow -d 'go on with those that come'
+complete -c ratelimitctl -l policy -x -d 'of this policy alone'
+complete -c ratelimitctl -l key -x -d 'of this key alone'
+complete -c ratelimitctl -l uid -x -d 'of connections of this user alone'
+complete -c ratelimitctl -l reset -d 'forget the slow checks'
 complete -c ratelimitctl -s h -l help -d 'list commands and options'
 complete -c ratelimitctl -l version -d 'the version of ratelimitctl'

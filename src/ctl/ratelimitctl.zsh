@@ -29,6 +29,10 @@ _ratelimitctl()
         'ping:test that the daemon answers'
         'stats:the main counts of the daemon'
         'metrics:all numbers of the daemon, for Prometheus'
+        'top:who is limited now: policies, keys and clients'
+        'denials:the last denied checks'
+        'slowlog:the last slow checks'
+        'clients:the connections, and what each asks for'
         'version:the version of the daemon'
         'reload:read the configuration again; print what this changes'
         'config:the configuration in force'
@@ -53,6 +57,13 @@ _ratelimitctl()
         '--run[only the tests whose names match]:regular expression:' \
         '--junit[write the results into this file]:file:_files' \
         '--dry-run[print what a reload would change, and change nothing]' \
+        '(-n --turns)'{-n,--turns}'[look so many times, then end]:number:' \
+        '--by[these alone]:kind:(policy key client)' \
+        '(-f --follow)'{-f,--follow}'[go on with those that come]' \
+        '--policy[of this policy alone]:policy:' \
+        '--key[of this key alone]:key:' \
+        '--uid[of connections of this user alone]:number:' \
+        '--reset[forget the slow checks]' \
         '(-h --help)'{-h,--help}'[list commands and options]' \
         '--version[the version of ratelimitctl]' \
         '1:command:->command' '2:policy:->policy' '*:argument:->argument'

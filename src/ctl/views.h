@@ -1,0 +1,32 @@
+/*
+ * views.h: what an operator sees of the daemon: denials, slowlog and clients, in one go or as they come; and what top.c
+ * shares with them. The daemon answers with some rows at a time.
+ */
+#ifndef RL_CTL_VIEWS_H
+#define RL_CTL_VIEWS_H
+
+#include <stdio.h>
+
+#include "client/ratelimit.h"
+#include "ctl/complain.h"
+#include "ctl/options.h"
+#include "ctl/rows.h"
+
+/* Asks for the next part: `params` are packed. EXIT_DONE with the answer, valid until the next call; or what went
+ * wrong, with the complaint made. */
+enum exit_code views_ask(struct ratelimit *client, const char *method, const struct buffer *params, uint32_t timeout_ms,
+                         struct pull *ret);
+
+/* denials and slowlog. */
+enum exit_code views_print_checks(struct ratelimit *client, const char *method, const struct options *options);
+enum exit_code views_print_clients(struct ratelimit *client, const struct options *options);
+
+/* A client with its user's name on this machine, as JSON. */
+void views_client_json(FILE *out, struct pull client);
+/* The name of a user on this machine, or the number; valid until the next call. */
+const char *views_user(int64_t uid);
+/* "[a, b]" of all rows, each by `print`. */
+void views_rows_json(FILE *out, const struct rows *rows, void (*print)(FILE *out, struct pull row));
+void views_row_json(FILE *out, struct pull row);
+
+#endif

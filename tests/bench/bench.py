@@ -33,7 +33,7 @@ import fairness  # noqa: E402
 import keys  # noqa: E402
 import visitors  # noqa: E402
 from certificates import Authority  # noqa: E402
-from harness import Ratelimitd, Redis, eventually, free_port, program  # noqa: E402
+from harness import Client, Ratelimitd, Redis, eventually, free_port, program  # noqa: E402
 
 SECTIONS = ("redis", "tls", "processes", "memory", "latency", "syscalls", "instructions", "counting", "size", "keys", "admin")
 APART = ("fairness",)  # only if they are named: they take as long as all others together
@@ -288,8 +288,20 @@ class Bench:
         for client in clients:
             client.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        self.results["resident KiB"] = {"idle": idle, f"{n_connections} connections": full}
+        watched = self.watched_kib()
+        self.results["resident KiB"] = {"idle": idle, f"{n_connections} connections": full, "top and denials full": watched}
         print(f"| idle | {idle} |\n| {n_connections} idle connections | {full} ({(full - idle) * 1024 / n_connections:.0f} bytes each) |")
+        print(f"| what operators ask for (top, denials) is full | {watched} |")
+
+    def watched_kib(self):
+        """Of a daemon that has denied more keys than it remembers, in both windows of top. The tables' memory is fixed."""
+        daemon = self.start_daemon("top: {window: 1s}\npolicies:\n  never: {algorithm: fixed_window, limit: 0, window: 10s}\n")
+        with Client(daemon.socket) as client:
+            for window in range(2):
+                for i in range(20):
+                    client.call("check_many", [["never", f"{window}-{i}-{j}".ljust(64, "x")] for j in range(100)])
+                eventually(lambda: not client.call("top", {"by": "key"})["denied"]["running"], "the window's end")
+        return resident_kib(daemon.pid)
 
     def keys_section(self):
         redis = self.start_redis()

@@ -1,5 +1,5 @@
-"""counting.py: how many instructions of a check count it: counters and histograms; and how many look after leases, of a policy
-that has none: by callgrind's sums of lines, for bench.py.
+"""counting.py: how many instructions of a check count it: counters and histograms; how many look whether it is denied or near
+a limit; and how many look after leases, of a policy that has none: by callgrind's sums of lines, for bench.py.
 
 Whole programs with and without counting differ by more than it costs, in either direction: the compiler lays all else out
 anew. Sums of lines are the same in each run, but for ticks that bring more checks or fewer.
@@ -15,6 +15,7 @@ from harness import Ratelimitd, build_dir, short_directory
 
 MOST = 40  # instructions a check at 16x16, more than before there were metrics
 BEFORE = {"memory": 43, "redis": 37}  # by the same rule, of the commit before `admin: metrics of decisions, limits and durations`
+MOST_WATCH = 40  # of a check that is allowed: denied keys, and who is near a limit
 MOST_LEASES = 0.01  # of a check's instructions
 FEW, MANY = 4000, 20000
 
@@ -29,6 +30,8 @@ class Part(typing.NamedTuple):
 COUNTING = Part(re.compile(r"src/base/(?:latency|histogram|counters)\.[ch]$"),
                 re.compile(r"^(?:static )?(?:inline )?\w+ (?:is_near|count_\w+|check_count_decided|methods_count_\w+)\(.*\)$"),
                 re.compile(r"_counters\.|latency_|latencies|histogram_|\bn_asked\[|[.>]read_us = "))
+WATCH = Part(re.compile(r"src/server/watch\.[ch]$"),
+             re.compile(r"^(?:static )?(?:inline )?\w+ (?:is_near|note_check)\(.*\)$"), re.compile(r"watch_takes|note_check\(|is_near\("))
 LEASES = Part(re.compile(r"src/engine/unit_leases\.[ch]$"), re.compile(r"(?!)"),
               re.compile(r"unit_lease|is_leased|asks_lease|n_leased|may_lease"))
 
@@ -87,7 +90,7 @@ def each_check(load, options, config):
     """The instructions of a check in our own lines: those that count it, those of leases, all."""
     few, many = (run(load, options, config, n) for n in (FEW, MANY))
     each = {(file, line): (n - few[file, line]) / (MANY - FEW) for (file, line), n in many.items()}
-    parts = [sum(n for (file, line), n in each.items() if line in lines_of_part(part, file)) for part in (COUNTING, LEASES)]
+    parts = [sum(n for (file, line), n in each.items() if line in lines_of_part(part, file)) for part in (COUNTING, WATCH, LEASES)]
     return *parts, sum(each.values())
 
 
@@ -95,15 +98,21 @@ def table(load, config, redis):
     found = {store: each_check(load, options, config) for store, options in (("memory", {}), ("redis", {"redis": redis}))}
     print("\n### Instructions that count a check: counters and histograms, 16x16 (callgrind)\n\n"
           f"| store | now | before there were metrics | more, at most {MOST} |\n|---|---|---|---|")
-    for store, (now, _, _) in found.items():
+    for store, (now, *_) in found.items():
         print(f"| {store} | {now:.0f} | {BEFORE[store]} | {now - BEFORE[store]:.0f} |")
+    print("\n### Instructions of a check for denied keys and who is near a limit\n\n"
+          f"| store | now, at most {MOST_WATCH} |\n|---|---|")
+    for store, (_, watch, _, _) in found.items():
+        print(f"| {store} | {watch:.0f} |")
     print("\n### Instructions of leases in a check whose policy has none\n\n"
           f"| store | leases | all of our own | part, at most {MOST_LEASES:.0%} |\n|---|---|---|---|")
-    for store, (_, leases, every) in found.items():
+    for store, (_, _, leases, every) in found.items():
         print(f"| {store} | {leases:.1f} | {every:.0f} | {leases / every:.2%} |", flush=True)
 
-    if any(now - BEFORE[store] > MOST for store, (now, _, _) in found.items()):
+    if any(now - BEFORE[store] > MOST for store, (now, *_) in found.items()):
         sys.exit(f"bench: counting costs a check more than {MOST} instructions")
-    if any(leases > MOST_LEASES * every for _, leases, every in found.values()):
+    if any(watch > MOST_WATCH for _, watch, _, _ in found.values()):
+        sys.exit(f"bench: a check that is allowed pays more than {MOST_WATCH} instructions for denied keys and who is near a limit")
+    if any(leases > MOST_LEASES * every for _, _, leases, every in found.values()):
         sys.exit(f"bench: leases cost a check without them more than {MOST_LEASES:.0%} of its instructions")
     return found

@@ -320,6 +320,6 @@ def test_help_is_grouped_by_purpose():
     out = subprocess.run([program("ratelimitctl"), "--help"], capture_output=True, text=True).stdout
     headings = [line for line in out.splitlines() if line.endswith(":") and line[0].isupper()]
     assert headings == ["Charge:", "Charge an estimate, and correct it later:", "Limit what runs at the same time:",
-                        "Show; nothing is charged:", "Who is limited, since when, by whom; for operators:", "The daemon:",
+                        "Show; nothing is charged:", "Who is limited, since when, by whom; for operators:", "The daemon:", "Tests:",
                         "Options of every command:", "Options of some:"]
     assert max(map(len, out.splitlines())) <= 120

@@ -137,11 +137,11 @@ static void on_reload_signal(uv_signal_t *handle, int number)
     struct daemon *daemon = handle->data;
     if (daemon->phase != DAEMON_READY) return;
 
-    if (daemon->arguments.config_path != NULL) {
+    if (daemon->arguments.config_path != NULL && !daemon->arguments.test_limits) {
         reload_file(daemon);
     } else {
         service_reloading();
-        log_info("SIGHUP: started without -c, so there is no file to read again");
+        log_info("SIGHUP: started without -c, or for tests, so there is no file to read again");
         status_report(daemon, service_ready);
     }
 }

@@ -416,7 +416,7 @@ static void unset_text(char **text)
 /* Of a test: it counts in memory, for one client, and nobody else reaches it. */
 static void replace_for_test(struct config *config)
 {
-    enum { CONNECTIONS = 16 };
+    enum { CONNECTIONS = 16, HOUR_MS = 3600000 };
     const struct setting *max_keys = &daemon_settings[SETTING_AT_store_memory_max_keys];
     if (config->store_type == STORE_TYPE_REDIS) { /* which has as many places as there are keys */
         config->store_type = STORE_TYPE_MEMORY;
@@ -426,7 +426,8 @@ static void replace_for_test(struct config *config)
     unset_text(&config->admin_listen);
     unset_text(&config->control_socket);
     config->caps_max_connections = CONNECTIONS;
-    config->listen_idle_timeout_ms = 0;
+    config->listen_idle_timeout_ms = config->reload_watch_ms = 0;
+    config->listen_write_stall_ms = HOUR_MS;
     config->log_level = LOG_LEVEL_ERROR;
 }
 

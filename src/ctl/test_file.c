@@ -213,11 +213,8 @@ static bool pack_target(struct reader *reader, struct packer *packer, const stru
     }
 
     const struct tree_node *policy = list->first, *key = policy->next;
-    static const int64_t charges_one[] = {[TEST_THIRD_COST_OR_OPTIONS] = 1, [TEST_THIRD_OPTIONS] = 1};
-    bool is_peek = strcmp(method->name, "peek") == 0;
-    *ret = (struct test_target){.line = list->line, .policy = policy, .cost = is_peek ? 0 : 1};
-    if (method->shape == TEST_SHAPE_TARGET && (size_t)method->third < N_OF(charges_one) && !is_peek)
-        ret->cost = charges_one[method->third];
+    bool is_free = strcmp(method->name, "peek") == 0;
+    *ret = (struct test_target){.line = list->line, .policy = policy, .cost = is_free ? 0 : 1};
     pack_array(packer, (uint32_t)(n + (cost != NULL)));
 
     if (policy->kind == TREE_MAP) {

@@ -286,7 +286,8 @@ def test_its_clock_goes_forward_only_until_it_is_cleared(exact):
 
 # ---- the configuration of production --------------------------------------------------------------------------------
 
-PRODUCTION = """listen: {socket: /run/ratelimitd/ratelimitd.sock, group: no-such-group}
+PRODUCTION = """listen: {socket: /run/ratelimitd/ratelimitd.sock, group: no-such-group, write_stall: 10ms, idle_timeout: 1s}
+reload: {watch: 1s}
 control: {socket: /run/ratelimitd/control.sock}
 admin: {listen: "127.0.0.1:1"}
 keys: {secret_file: /nowhere/secret}

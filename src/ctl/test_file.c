@@ -477,6 +477,7 @@ static void read_redis(struct reader *reader, const struct raw_step *raw, struct
     static const enum word of_calls[] = {WORD_EVERY, WORD_UNTIL, WORD_TIMES, WORD_COST};
     char shown[FAULTS_SHOWN_MAX];
     const struct tree_node *node = raw->of[WORD_REDIS];
+    CHECK(node != NULL);
     const char *text = value_parse_text("redis", node, reader->faults);
     if (text == NULL) return;
     if (strcmp(text, "down") == 0)

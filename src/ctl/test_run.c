@@ -27,7 +27,6 @@ enum {
 
 /* What has come back of a step. */
 struct tally {
-    int64_t n_calls; /* answered */
     int64_t n_allowed, n_denied;
     struct buffer last;           /* owned; the last answer, packed; empty: it was an error */
     char error[MESSAGE_MAX];      /* the last one, with its code; "" = none */
@@ -104,7 +103,6 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
 {
     struct run *run = arg;
     struct tally *tally = &run->tally;
-    tally->n_calls++;
     if (answer->status != RATELIMIT_OK) {
         take_error(run, answer);
         return;

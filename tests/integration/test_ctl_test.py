@@ -414,6 +414,16 @@ def test_compat_policies_run_without_a_warning(place):
     place.passes("{check: [old, k], times: 6, expect: {allowed: 5}}", policies=LOGIN + "  old: {compat: first-hit, limit: 5, window: 10s}\n")
 
 
+def test_a_configuration_of_thousands_of_policies_is_known_to_its_last(place):
+    rows = "".join(f"  policy-{i}: {{algorithm: fixed_window, limit: {i + 1}, window: 1h}}\n" for i in range(2500))
+    (place.folder / "ratelimitd.yaml").write_text(f"policies:\n{rows}")
+    head = "config: ratelimitd.yaml\ntests:\n  - name: last\n    steps:\n"
+    steps = [f"      - {{check: [policy-{i}, k], expect: {{limit: {i + 1}}}}}\n" for i in (0, 999, 1000, 1001, 2000, 2499)]
+    assert place.run(place.write(head + "".join(steps))).stdout == "1 tests, 0 failed\n"
+    assert "there is no policy 'polcy-2499'; did you mean policy-2499?" in place.mistakes(
+        place.run(place.write(head + "      - {check: [polcy-2499, k]}\n")))[5]
+
+
 # ---- its daemon -------------------------------------------------------------------------------------------------------
 
 LONG = ("config: ratelimitd.yaml\ntests:\n  - name: long\n    steps:\n      - {every: 1ms, until: 9999s, check: [api, k]}\n"

@@ -261,28 +261,32 @@ void limit_answer(const struct view *view, int64_t granted, struct decision *ret
     };
 }
 
-int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret)
+/* After limit_answer(). Apart, so that an admission saves no registers for it. */
+static __attribute__((noinline)) void deny(struct view *view, int64_t cost, bool fits, int64_t units,
+                                           struct decision *ret)
 {
-    const struct limit *limit = view->limit;
-    CHECK(fits || !admitted);
-
-    int64_t units = admitted || limit->count_denied ? cost : 0;
-    if (units > 0) limit_charge(view, units);
-    limit_answer(view, admitted ? cost : 0, ret);
-    if (admitted) return units;
-
     ret->allowed = fits;
     ret->delay_ms = 0;
 
     /* counting a denial of another limit may have filled this one: then it denies the next check */
     bool passes_next = fits && (units == 0 || limit_fits(view, cost, 1) > 0);
-    if (passes_next) return units;
+    if (passes_next) return;
 
-    const struct algo_ops *ops = limit_ops(limit);
+    const struct algo_ops *ops = limit_ops(view->limit);
     ret->retry_after_ms = RETRY_NEVER;
-    if (cost > limit->full) return units;
+    if (cost > view->limit->full) return;
     if (ops->has_wait && view->state != NULL) view->wait_us = ops->wait_us(view, cost);
     ret->retry_after_ms = ops->retry_ms(view, cost);
+}
+
+int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret)
+{
+    CHECK(fits || !admitted);
+
+    int64_t units = admitted || view->limit->count_denied ? cost : 0;
+    if (units > 0) limit_charge(view, units);
+    limit_answer(view, admitted ? cost : 0, ret);
+    if (!admitted) deny(view, cost, fits, units, ret);
     return units;
 }
 

@@ -121,14 +121,11 @@ static bool is_current(const struct deny_cache *cache, const struct deny_entry *
     return age_us >= 0 && age_us < cache->max_age_us && entry->version == member->limit->policy->version;
 }
 
-bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
+/* True: it denies the op. Apart, so that an op without an entry has no space for a view on its stack. */
+static __attribute__((noinline)) bool decide_by(struct deny_cache *cache, struct deny_entry *entry, struct op *op,
+                                                const struct clock *clock)
 {
-    if (!counter_table_is_reserved(&cache->table) || !is_plain(cache, op)) return false;
-
     struct op_member *member = &op->members[0];
-    struct deny_entry *entry = counter_table_find(&cache->table, member);
-    if (entry == NULL) return false;
-
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
     bool asks_less = asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us;
     if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
@@ -158,6 +155,13 @@ bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clo
     op->source = SOURCE_DENY_CACHE;
     redis_counters.denied_from_cache++;
     return true;
+}
+
+bool deny_cache_decide(struct deny_cache *cache, struct op *op, const struct clock *clock)
+{
+    if (!counter_table_is_reserved(&cache->table) || !is_plain(cache, op)) return false;
+    struct deny_entry *entry = counter_table_find(&cache->table, &op->members[0]);
+    return entry != NULL && decide_by(cache, entry, op, clock);
 }
 
 /* ---- what goes to Redis, and comes back ---- */

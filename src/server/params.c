@@ -149,7 +149,8 @@ static int read_label(struct params *params, struct slice name, struct check *ch
 }
 
 /* A policy that is written out in place of its name. */
-static int read_inline_policy(struct params *params, struct check *check, const struct policy **ret)
+static __attribute__((noinline)) int read_inline_policy(struct params *params, struct check *check,
+                                                        const struct policy **ret)
 {
     const struct server_options *options = &params->session->sessions->options;
     const uint8_t *start = params->pull.at;
@@ -209,7 +210,9 @@ static int read_key(struct params *params, struct slice *ret)
     return 0;
 }
 
-static int fail_format(const struct params *params, const struct policy *policy, struct slice key)
+/* Apart, as all with texts, so that the usual request has no space for these on its stack. */
+static __attribute__((noinline)) int fail_format(const struct params *params, const struct policy *policy,
+                                                 struct slice key)
 {
     char space[SHOWN_MAX], of_format[SHOWN_MAX];
     return params_fail(params, ERROR_BAD_KEY, "key: '%s' does not fit %s, the key_format of %s", shown(space, key),
@@ -217,7 +220,7 @@ static int fail_format(const struct params *params, const struct policy *policy,
 }
 
 /* The key, which must fit the policy's format. */
-static int read_key_of(struct params *params, const struct policy *policy, struct slice *ret)
+static inline int read_key_of(struct params *params, const struct policy *policy, struct slice *ret)
 {
     CHECK(policy != NULL);
     if (read_key(params, ret) != 0) return -1;

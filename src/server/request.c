@@ -155,7 +155,7 @@ static inline void pack_check(struct packer *packer, const struct request *reque
 
 /* The combined decision is that of the enforced checks, or of all if none is enforced. If they allow, it also reports
  * whether one in shadow would have denied. */
-static void pack_all(struct packer *packer, const struct request *request)
+static __attribute__((noinline)) void pack_all(struct packer *packer, const struct request *request)
 {
     const struct check *combined[CHECK_ALL_MAX];
     size_t n_enforced = 0, n = 0;
@@ -196,6 +196,14 @@ static struct explain_options explain_options_of(const struct request *request, 
     };
 }
 
+static __attribute__((noinline)) void pack_explained(struct packer *packer, const struct request *request)
+{
+    char trouble[STORE_TROUBLE_MAX];
+    const struct explain_options options = explain_options_of(request, trouble);
+    explain_reply(packer, request->first, request->first->next, &options);
+}
+
+/* What needs space for texts and lists is apart, so that the answer to one check does not have it on its stack. */
 static void pack_answer(struct packer *packer, const struct request *request)
 {
     const struct check *first = request->first; /* NULL: of an empty list, or all are packed */
@@ -216,12 +224,7 @@ static void pack_answer(struct packer *packer, const struct request *request)
         packer->failed |= buffer_append(packer->out, buffer_data(packed), buffer_len(packed)) != 0;
         break;
     }
-    case REQUEST_EXPLAIN: {
-        char trouble[STORE_TROUBLE_MAX];
-        const struct explain_options options = explain_options_of(request, trouble);
-        explain_reply(packer, first, first->next, &options);
-        break;
-    }
+    case REQUEST_EXPLAIN: pack_explained(packer, request); break;
     }
 }
 

@@ -161,3 +161,12 @@ def test_each_command_that_takes_a_policy_is_offered_those_of_the_daemon(shell, 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_without_a_daemon_nothing_is_offered(shell, offers, tmp_path):
     assert offers(shell, "ratelimitctl reset ", socket=str(tmp_path / "none")) == [[]]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_tests_take_is_offered(shell, offers, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    lines = ["ratelimitctl test-store ", "ratelimitctl test-store cl", "ratelimitctl test ARCHI", "ratelimitctl test --run x ARCHI",
+             "ratelimitctl test README.md ARCHI", "ratelimitctl test-st"]
+    files = ["ARCHITECTURE.md"]
+    assert offers(shell, *lines) == [["clear", "down", "up"], ["clear"], files, files, files, ["test-store"]]

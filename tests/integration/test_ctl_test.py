@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import PATIENCE_S, eventually, program
+from harness import PATIENCE_S, ROOT, eventually, program
 
 LOGIN = "policies:\n  login: {algorithm: sliding_log, limit: 5, window: 10s}\n"
 POLICIES = LOGIN + """  api: {algorithm: token_bucket, limit: 100, window: 1m, burst: 20, on_failure: allow}
@@ -250,6 +250,15 @@ def test_an_inline_policy_is_a_map(place):
     done = place.run(place.write("config: ratelimitd.yaml\ntests:\n  - name: inline\n    steps:\n"
                                  f"      - {{check: [{policy}, k], times: 3, expect: {{allowed: 2, limit: 2}}}}\n"))
     assert (done.returncode, done.stdout) == (0, "1 tests, 0 failed\n"), done
+
+
+@pytest.mark.skipif("warn_at" not in (ROOT / "src" / "policy" / "policy_settings.def").read_text(), reason="decisions have no near yet")
+def test_near_is_that_of_a_policy_with_warn_at_and_false_without(place):
+    place.passes("{check: [warned, k], times: 7, expect: {allowed: 7, near: false}}", "{check: [warned, k], times: 3, expect: {near: true}}",
+                 "{check: [warned, k], expect: {denied: 1, near: true}}", "{peek: [warned, k], expect: {near: true}}",
+                 "{check_many: [[login, k], [warned, k]], expect: {near: true}}", "{check_many: [[warned, k], [login, k]], expect: {near: false}}",
+                 "{check: [login, k], times: 5, expect: {denied: 2, near: false}}",
+                 policies=LOGIN + "  warned: {algorithm: fixed_window, limit: 10, window: 1h, warn_at: 80%}\n")
 
 
 # ---- time -------------------------------------------------------------------------------------------------------------

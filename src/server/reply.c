@@ -87,8 +87,9 @@ static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
     return at;
 }
 
-/* `policy/limit`, or `policy` if the limit has no name. */
-static uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
+/* `policy/limit`, or `policy` if the limit has no name. Apart, so that an answer without it has no list on its stack.
+ */
+static __attribute__((noinline)) uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
     const char *const pieces[] = {limit->policy->label, "/", limit->name};
     return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);

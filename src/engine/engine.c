@@ -9,6 +9,11 @@
 
 COUNTERS_DEFINE(engine, ENGINE_COUNTERS);
 
+enum {
+    OVERDUE_PER_TICK = 4096, /* get into their client's lane: more than come in in a tick, so that none waits here */
+    SWEEPS_PER_TICK = 64,
+};
+
 /* The end is arithmetic: the store is closed and every check is back. */
 static void maybe_closed(struct engine *engine)
 {
@@ -59,9 +64,9 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     deadlines_init(&engine->deadlines);
     overdue_init(&engine->overdue);
     engine_counters.shadow_default = options->shadow_default;
-    failure_init(&engine->failure, clock, options->local_max_keys);
-    engine->failure.unmerged.store = &engine->store;
+    failure_init(&engine->failure, clock, &engine->merge_back, options->local_max_keys);
     engine->failure.is_exact = options->is_exact;
+    merge_back_init(&engine->merge_back, &engine->store, options->local_max_keys);
     reservations_init(&engine->reservations, &engine->calls);
     candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
     engine->splits = (struct splits){.pool = &engine->pool,
@@ -216,78 +221,6 @@ static inline void end_waiting(struct check *check, enum op_outcome outcome)
         fail(check, failure_reason(outcome));
 }
 
-/* ---- reservations ---- */
-
-struct check *engine_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
-                                    struct slice key, enum op_kind kind, uint64_t client,
-                                    void (*done)(struct check *check))
-{
-    bool may = !engine->closing && fair_cap_allows(&engine->own, engine->max_inflight, client);
-    struct check *check = may ? engine_check_new(engine, kind, client) : NULL;
-    if (check == NULL) return NULL;
-
-    fair_cap_add(&engine->own, client, 1);
-    check->is_own = true;
-    check_use_set(check, set);
-    check->done = done;
-    check->plan = plan;
-    check->key = key;
-    return check;
-}
-
-bool engine_submit_internal(struct check *check)
-{
-    if (check_seal(check) < 0) {
-        check_release(check);
-        return false;
-    }
-    engine_submit(check->engine, check);
-    return true;
-}
-
-static void on_cancelled(struct check *check)
-{
-    struct engine *engine = check->engine;
-    if (check->error != ERROR_NONE && !engine->closing)
-        reservations_cancel_later(&engine->reservations, check->reservation.id,
-                                  engine->clock->mono_us + ENGINE_RETRY_US);
-    check_release(check);
-}
-
-void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
-                   const struct op_reservation *reservation, enum reason local_reason, uint64_t client)
-{
-    struct check *check = engine_internal_check(engine, set, plan, key, OP_SETTLE, client, on_cancelled);
-    if (check != NULL) {
-        check->local_reason = local_reason;
-        check->reservation = (struct op_reservation){.id = reservation->id,
-                                                     .units = reservation->units,
-                                                     .made_us = reservation->made_us,
-                                                     .ttl_ms = reservation->ttl_ms};
-        if (engine_submit_internal(check)) return;
-    }
-    if (local_reason == REASON_NONE)
-        reservations_cancel_later(&engine->reservations, reservation->id, engine->clock->mono_us + ENGINE_RETRY_US);
-}
-
-/* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, no settle
- * will come for the reservation: it is cancelled, unless a request id lets the owner ask for it again. If the
- * connection was lost, there may be a reservation: a timer is started for it. */
-static void follow_up_reserve(struct check *check, enum op_outcome outcome)
-{
-    const struct op *op = &check->op;
-    struct reservation *making = check->making;
-    int64_t now_us = check->engine->clock->mono_us;
-    bool is_wanted = op->record.len > 0 && (making == NULL || !making->is_abandoned);
-    if (outcome == OP_DECIDED && check->reservation.held && check->state != CHECK_WAITING && !is_wanted)
-        engine_cancel(check->engine, check->set, check->plan, check->key, &check->reservation, REASON_NONE, op->client);
-
-    if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
-
-    /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
-    if (reservations_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
-}
-
 /* ---- what the store is asked ---- */
 
 /* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer. */
@@ -295,7 +228,7 @@ static void follow_up(struct check *check, enum op_outcome outcome)
 {
     if (check->is_leased) unit_leases_answered(&check->engine->leases, check, outcome);
     if (outcome == OP_DECIDED) reservations_decided(check);
-    if (check->op.kind == OP_RESERVE) follow_up_reserve(check, outcome);
+    if (check->op.kind == OP_RESERVE) engine_follow_up_reserve(check, outcome);
     if (check->slot != NULL) slot_op_done(check->slot, &check->op, outcome);
     if (check->state != CHECK_WAITING) reservations_let_go(check);
 }
@@ -503,7 +436,24 @@ void engine_give_up(struct check *check)
     if (in_store && store_withdraw(&engine->store, op)) on_op_done(op, OP_EXPIRED);
 }
 
-void engine_too_late(struct check *check)
+/* ---- what becomes due ---- */
+
+int64_t engine_next_deadline(const struct engine *engine)
+{
+    if (overdue_may_have(&engine->overdue)) return engine->clock->mono_us;
+
+    const struct deadline *first = deadlines_first(&engine->deadlines);
+    int64_t next_us = reservations_next_us(&engine->reservations), due_us = slots_next_due(&engine->slots);
+    if (due_us < next_us) next_us = due_us;
+    due_us = unit_leases_next_us(&engine->leases);
+    if (due_us < next_us) next_us = due_us;
+    due_us = engine->merge_back.n > 0 ? merge_back_next_us(engine) : INT64_MAX;
+    if (due_us < next_us) next_us = due_us;
+    return first != NULL && first->at_us < next_us ? first->at_us : next_us;
+}
+
+/* The deadline of a check that waits has passed. */
+static void too_late(struct check *check)
 {
     struct op *op = &check->op;
     if (op->deadline_us > 0 && check->in_store && store_withdraw(&check->engine->store, op))
@@ -511,6 +461,47 @@ void engine_too_late(struct check *check)
     else
         fail_waiting(check, REASON_DEADLINE);
 }
+
+static void find_overdue(struct engine *engine)
+{
+    for (int n = 0; n < OVERDUE_PER_TICK; n++) {
+        struct deadline *first = deadlines_first(&engine->deadlines);
+        if (first == NULL || first->at_us > engine->clock->mono_us) return;
+        deadlines_unset(&engine->deadlines, first);
+        overdue_add(&engine->overdue, first, CONTAINER_OF(first, struct check, deadline)->op.client);
+    }
+}
+
+static void answer_overdue(struct engine *engine)
+{
+    struct deadline *next;
+    uint32_t before = engine->work;
+    while (engine->work - before < ENGINE_EXPIRED_UNITS && (next = overdue_next(&engine->overdue)) != NULL) {
+        uint32_t work = engine->work;
+        too_late(CONTAINER_OF(next, struct check, deadline));
+        overdue_spend(&engine->overdue, engine->work - work);
+    }
+}
+
+/* What exceeds the budget of a tick is due again in engine_next_deadline(), so that the loop can read and write in
+ * between. */
+void engine_expire(struct engine *engine)
+{
+    int64_t now_us = engine->clock->mono_us;
+    find_overdue(engine);
+    if (overdue_may_have(&engine->overdue)) answer_overdue(engine);
+
+    for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.inside.n > 0 && !engine->closing; n++) {
+        struct reservation *ended = reservations_take(&engine->reservations, now_us);
+        if (ended == NULL) break;
+        engine_sweep(engine, ended);
+    }
+    slots_run(&engine->slots);
+    if (!engine->closing) unit_leases_run(&engine->leases);
+    if (engine->merge_back.n > 0) merge_back_run(engine);
+}
+
+/* ---- for the edges ---- */
 
 bool engine_splits(const struct engine *engine, const struct check *check)
 {

@@ -1,11 +1,12 @@
 /*
- * engine_private.h: the engine's struct, for its own files.
+ * engine_private.h: the engine's struct, for the files that are one module, so that calls among them may go in circles.
  *
- *   abandon.c    what a connection gives up, and
- *   expire.c     what becomes due, both on top of
- *   engine.c     the way of a check, and
- *   test_store.c what a test does to the store, and
- *   merge_back.c what the failure table has admitted is charged in the store
+ *   engine.c        the way of a check, and what becomes due
+ *   test_store.c    what a test does to the store
+ *   give_back.c     the engine's own checks, by which it gives back what was reserved or abandoned
+ *   failure.c       failure answers; what its table admits of policies with merge_back goes to
+ *   merge_back.c    which charges it once the store is back, and asks how much of it the table still counts
+ *   reservations.c  what is reserved; reads the policies
  */
 #ifndef RL_ENGINE_ENGINE_PRIVATE_H
 #define RL_ENGINE_ENGINE_PRIVATE_H
@@ -20,8 +21,6 @@
 #include "engine/reservations.h"
 #include "engine/split.h"
 #include "engine/unit_leases.h"
-
-enum { ENGINE_RETRY_US = 5000000 }; /* until what could not be given back is tried again */
 
 struct engine {
     struct clock *clock; /* not owned */
@@ -51,21 +50,18 @@ struct engine {
     void *on_closed_arg;
 };
 
-/* ---- engine.c, for abandon.c and expire.c ---- */
+/* ---- engine.c, for give_back.c ---- */
 
-/* A check that the engine itself needs (a sweep, a cancel) to give back what `client` had; no request waits for it. It
- * takes that client's turn in the store. NULL: that client has too many of them, or memory is short. */
-struct check *engine_internal_check(struct engine *engine, struct policy_set *set, const struct plan *plan,
-                                    struct slice key, enum op_kind kind, uint64_t client,
-                                    void (*done)(struct check *check));
-bool engine_submit_internal(struct check *check); /* seals it, too; false without memory: the check is released */
-/* The deadline of a check that waits has passed. */
-void engine_too_late(struct check *check);
 /* The owner of a check that waits gets an error now; what the store still grants is given back. */
 void engine_give_up(struct check *check);
-/* Gives a reservation of this plan and key back at once; if this fails, later. In the store, or (local_reason) in the
- * failure table. `client` asks: so it takes effect in the order of that connection's calls. */
-void engine_cancel(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
-                   const struct op_reservation *reservation, enum reason local_reason, uint64_t client);
+
+/* ---- give_back.c, for engine.c ---- */
+
+/* Gives back a reservation that is due (reservations_take): it has ended, or could not be cancelled before. */
+void engine_sweep(struct engine *engine, struct reservation *reservation);
+/* The store is done with an OP_RESERVE. If its owner has left, has abandoned it or has another answer, no settle will
+ * come for the reservation: it is cancelled, unless a request id lets the owner ask for it again. If the connection was
+ * lost, there may be a reservation: a timer is started for it. */
+void engine_follow_up_reserve(struct check *check, enum op_outcome outcome);
 
 #endif

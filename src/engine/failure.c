@@ -1,6 +1,7 @@
 #include "engine/failure.h"
 
 #include "engine/engine_counters.h"
+#include "engine/engine_private.h"
 
 enum {
     DENY_RETRY_MS = 1000,
@@ -10,22 +11,21 @@ enum {
     LOCAL_LIFE_US = 60000000,  /* the least time between two clears: each hands out the limits anew */
 };
 
-void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys)
+void failure_init(struct failure *failure, const struct clock *clock, struct merge_back *merge_back,
+                  uint64_t local_max_keys)
 {
-    *failure = (struct failure){.clock = clock, .local_max_keys = local_max_keys};
-    unmerged_init(&failure->unmerged, local_max_keys);
+    *failure = (struct failure){.clock = clock, .merge_back = merge_back, .local_max_keys = local_max_keys};
 }
 
 void failure_fini(struct failure *failure)
 {
     if (failure->local != NULL) memory_store_free(failure->local);
     failure->local = NULL;
-    unmerged_fini(&failure->unmerged);
 }
 
 void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys)
 {
-    failure->local_max_keys = failure->unmerged.max = max_keys;
+    failure->local_max_keys = failure->merge_back->max = max_keys;
     if (failure->local != NULL) memory_store_set_max_keys(failure->local, max_keys);
 }
 
@@ -188,7 +188,7 @@ static void note_admitted(struct failure *failure, struct check *check, enum rea
                               : reason == REASON_STORE_ERROR ? OP_STORE_ERROR
                                                              : OP_EXPIRED; /* it was not sent */
     if (!check->in_store && !may_be_charged(check, outcome))
-        unmerged_add(&failure->unmerged, check, failure->n_daemons);
+        merge_back_add(failure->merge_back, check, failure->n_daemons);
 }
 
 /* The same, or what it has settled. */
@@ -198,7 +198,7 @@ static void note_unmerged(struct failure *failure, struct check *check, const st
 
     if (local->kind == OP_SETTLE) {
         int64_t units = local->reservation->charged - local->reservation->refunded;
-        unmerged_settled(&failure->unmerged, check, units, failure->n_daemons);
+        merge_back_settled(failure->merge_back, check, units, failure->n_daemons);
     } else if (op_is_check(local->kind) && !local->is_known) {
         note_admitted(failure, check, reason);
     }
@@ -218,10 +218,10 @@ void failure_give_back(struct failure *failure, const struct op *op)
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome)
 {
     check->may_merge_back = false;
-    if (!may_be_charged(check, outcome)) unmerged_add(&failure->unmerged, check, failure->n_daemons);
+    if (!may_be_charged(check, outcome)) merge_back_add(failure->merge_back, check, failure->n_daemons);
 }
 
-int64_t failure_spent(struct failure *failure, const struct plan *plan, const struct unmerged_counter *counter)
+int64_t failure_spent(struct failure *failure, const struct plan *plan, const struct unmerged *counter)
 {
     struct slice key = unmerged_key(counter);
     struct op_member members[POLICY_LIMITS_MAX] = {0};
@@ -273,7 +273,7 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     if (op.kind == OP_PEEK) show_local(check, &local);
     if (op.kind == OP_RESET) {
         check->decision.source = SOURCE_LOCAL;
-        unmerged_forget(&failure->unmerged, check);
+        merge_back_forget(failure->merge_back, check);
     }
     if (!check->is_part) note_unmerged(failure, check, &local.op, reason);
     return;
@@ -402,11 +402,7 @@ void failure_forget(struct failure *failure, const struct policy_set *set)
     if (failure->local != NULL) memory_store_free(failure->local);
     failure->local = NULL;
     failure->decided_us = failure->last_us = failure->clear_from_us = failure->anew_from_us = 0;
-
-    const struct store *store = failure->unmerged.store;
-    unmerged_fini(&failure->unmerged);
-    unmerged_init(&failure->unmerged, failure->local_max_keys);
-    failure->unmerged.store = store;
+    merge_back_forget_all(failure->merge_back);
 
     for (size_t i = 0; i < set->n; i++) {
         struct policy_counts *counts = set->in_order[i]->counts;

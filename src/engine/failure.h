@@ -10,7 +10,7 @@
  * lost and made again and again would hand out the whole limit each time. Entries of an earlier part have another
  * epoch. The table as a whole is emptied when this holds for all of them. Peeks, resets, refunds and settlements are
  * errors: only the store could answer them. What was reserved locally is settled locally; a release needs no answer of
- * the store's. What is admitted for a policy with merge_back is noted (unmerged.h), unless the store may have charged
+ * the store's. What is admitted for a policy with merge_back is noted (merge_back.h), unless the store may have charged
  * it too: of a check that was sent this is known when the store is done with it. A shadow policy's check is never an
  * error: what its policy says with `error` is `allow`.
  */
@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "engine/check.h"
-#include "engine/unmerged.h"
+#include "engine/merge_back.h"
 #include "store/memory_store.h"
 
 struct failure {
@@ -27,10 +27,10 @@ struct failure {
     struct clock local_clock;   /* the table's: moves with the monotonic clock */
     struct memory_store *local; /* owned; NULL until first needed */
     uint64_t local_max_keys;
-    bool is_exact;            /* a test's: what memory cannot keep is an error, and the table forgets nothing */
-    struct unmerged unmerged; /* of what the table admitted */
-    uint32_t n_daemons;       /* that share the store, as it last counted them; 0 = it has not */
-    uint64_t n_repeated;      /* failure answers within a second after another, or the third in a row of a policy */
+    bool is_exact;                 /* a test's: what memory cannot keep is an error, and the table forgets nothing */
+    struct merge_back *merge_back; /* not owned; of what the table admitted */
+    uint32_t n_daemons;            /* that share the store, as it last counted them; 0 = it has not */
+    uint64_t n_repeated; /* failure answers within a second after another, or the third in a row of a policy */
     /* CLOCK_MONOTONIC, and these of policies too; while a test sets the clock: its time. */
     int64_t decided_us;    /* the store decided a check last */
     int64_t last_us;       /* of the last failure answer */
@@ -38,7 +38,8 @@ struct failure {
     int64_t anew_from_us;  /* no policy's part begins anew before */
 };
 
-void failure_init(struct failure *failure, const struct clock *clock, uint64_t local_max_keys);
+void failure_init(struct failure *failure, const struct clock *clock, struct merge_back *merge_back,
+                  uint64_t local_max_keys);
 void failure_fini(struct failure *failure);
 void failure_set_local_max_keys(struct failure *failure, uint64_t max_keys);
 
@@ -65,7 +66,7 @@ void failure_give_back(struct failure *failure, const struct op *op);
 /* The store is done with a check that was answered locally before. */
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome);
 /* What the table still counts of a counter of the plan. */
-int64_t failure_spent(struct failure *failure, const struct plan *plan, const struct unmerged_counter *counter);
+int64_t failure_spent(struct failure *failure, const struct plan *plan, const struct unmerged *counter);
 /* OP_RELEASE or OP_RENEW of a slot that `local` has given out. False: it is not there any more. */
 bool failure_touch_slot(struct failure *failure, struct op *op);
 void failure_flush(struct failure *failure); /* end of the tick */

@@ -1,17 +1,201 @@
 #include "engine/merge_back.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "engine/engine_counters.h"
 #include "engine/engine_private.h"
 
+void merge_back_init(struct merge_back *merge_back, const struct store *store, size_t max)
+{
+    *merge_back = (struct merge_back){.store = store, .max = max};
+    list_init(&merge_back->waiting);
+}
+
+static void remove_counter(struct merge_back *merge_back, struct unmerged *counter)
+{
+    map_remove(&merge_back->map, &counter->node);
+    list_remove(&counter->link);
+    engine_counters.merge_back_waiting = --merge_back->n;
+    mem_free(counter);
+}
+
+void merge_back_forget_all(struct merge_back *merge_back)
+{
+    while (!list_empty(&merge_back->waiting))
+        remove_counter(merge_back, LIST_ITEM(merge_back->waiting.next, struct unmerged, link));
+    CHECK(merge_back->n == 0);
+}
+
 void merge_back_fini(struct merge_back *merge_back)
 {
     CHECK(merge_back->n_out == 0);
+    merge_back_forget_all(merge_back);
+    if (merge_back->map.slots != NULL) map_fini(&merge_back->map);
     mem_free(merge_back->merges);
-    *merge_back = (struct merge_back){0};
 }
+
+/* ---- names ---- */
+
+static struct slice policy_name_of(const struct unmerged *counter)
+{
+    return (struct slice){counter->bytes, counter->policy_len};
+}
+
+struct slice unmerged_key(const struct unmerged *counter)
+{
+    return (struct slice){counter->bytes + counter->policy_len, counter->key_len};
+}
+
+struct slice unmerged_id(const struct unmerged *counter)
+{
+    return (struct slice){counter->bytes + counter->policy_len + counter->key_len, counter->id_len};
+}
+
+/* data NULL: the id itself. */
+static struct slice shard_id_of(const struct unmerged *counter)
+{
+    if (!counter->has_shard_id) return (struct slice){NULL, 0};
+    return (struct slice){counter->bytes + counter->policy_len + counter->key_len + counter->id_len,
+                          counter->shard_id_len};
+}
+
+/* ---- what the failure table admits ---- */
+
+/* One limit of a check. */
+struct wanted {
+    const struct check *check;
+    const struct op_member *member; /* its id and shard */
+    uint32_t n_daemons;
+    uint16_t limit_no;
+    uint64_t hash;
+};
+
+static struct wanted wanted_of(const struct check *first, const struct check *one, uint16_t i, uint32_t n_daemons)
+{
+    const struct op_member *member = &first->op.members[first->n_all > 1 ? one->member_index[i] : i];
+    return (struct wanted){
+        .check = one,
+        .member = member,
+        .n_daemons = n_daemons,
+        .limit_no = i, /* no limit of 0 is asked, and none of them is left out */
+        .hash = hash_keyed(member->key.data, member->key.len) ^ one->plan->limits[i].head_hash,
+    };
+}
+
+static struct unmerged *find(const struct merge_back *merge_back, const struct wanted *wanted)
+{
+    const struct policy *policy = wanted->check->plan->policy;
+    struct map_node *node = merge_back->n > 0 ? map_first(&merge_back->map, wanted->hash) : NULL;
+    for (; node != NULL; node = map_next_same(node)) {
+        struct unmerged *counter = CONTAINER_OF(node, struct unmerged, node);
+        if (counter->version == policy->version && counter->limit_no == wanted->limit_no &&
+            slice_eq(policy_name_of(counter), slice_of(policy->name)) &&
+            slice_eq(unmerged_id(counter), wanted->member->key))
+            return counter;
+    }
+    return NULL;
+}
+
+static uint8_t *append(uint8_t *to, struct slice from)
+{
+    if (from.data != NULL) memcpy(to, from.data, from.len);
+    return to + from.len;
+}
+
+/* Is it about what was admitted in another server's place? */
+static bool is_others(const struct merge_back *merge_back, const struct unmerged *counter)
+{
+    return counter->server != store_server(merge_back->store);
+}
+
+/* NULL: it is full, or memory is short. */
+static struct unmerged *add(struct merge_back *merge_back, const struct wanted *wanted)
+{
+    const struct policy *policy = wanted->check->plan->policy;
+    const struct slice name = slice_of(policy->name), key = wanted->check->key, id = wanted->member->key,
+                       shard_id = wanted->member->shard_id;
+    if (merge_back->n >= merge_back->max) return NULL;
+    if (merge_back->map.slots == NULL && map_init(&merge_back->map, merge_back->max) < 0) return NULL;
+    struct unmerged *counter = mem_alloc(sizeof *counter + name.len + key.len + id.len + shard_id.len);
+    if (counter == NULL) return NULL;
+
+    *counter = (struct unmerged){
+        .server = store_server(merge_back->store),
+        .version = policy->version,
+        .n_daemons = wanted->n_daemons,
+        .limit_no = wanted->limit_no,
+        .has_shard_id = shard_id.data != NULL,
+        .policy_len = name.len,
+        .key_len = key.len,
+        .id_len = id.len,
+        .shard_id_len = shard_id.len,
+    };
+    append(append(append(append(counter->bytes, name), key), id), shard_id);
+    map_insert(&merge_back->map, &counter->node, wanted->hash);
+    list_push_back(&merge_back->waiting, &counter->link);
+    engine_counters.merge_back_waiting = ++merge_back->n;
+    return counter;
+}
+
+/* What came back of units that are in the store already stays charged there. */
+static void change(struct merge_back *merge_back, const struct wanted *wanted, int64_t units)
+{
+    struct unmerged *counter = find(merge_back, wanted);
+    bool is_waiting = counter != NULL && !list_empty(&counter->link);
+    if (is_waiting && is_others(merge_back, counter)) {
+        engine_counters.merge_back_dropped += (uint64_t)(counter->units + counter->sent);
+        remove_counter(merge_back, counter);
+        counter = NULL;
+    }
+    if (counter == NULL && units > 0) counter = add(merge_back, wanted);
+    if (counter == NULL) {
+        engine_counters.merge_back_dropped += units > 0 ? (uint64_t)units : 0;
+        return;
+    }
+    counter->units = counter->units + units > 0 ? counter->units + units : 0;
+    if (units > 0 && wanted->n_daemons < counter->n_daemons) counter->n_daemons = wanted->n_daemons;
+}
+
+void merge_back_add(struct merge_back *merge_back, const struct check *check, uint32_t n_daemons)
+{
+    CHECK_FOREACH (one, check) {
+        int64_t units = one->decision.granted;
+        for (uint16_t i = 0; one->plan->merges_back && units > 0 && i < one->n_limits; i++) {
+            const struct wanted wanted = wanted_of(check, one, i, n_daemons);
+            change(merge_back, &wanted, units);
+        }
+    }
+}
+
+void merge_back_settled(struct merge_back *merge_back, const struct check *check, int64_t units, uint32_t n_daemons)
+{
+    for (uint16_t i = 0; check->plan->merges_back && i < check->n_limits; i++) {
+        const struct wanted wanted = wanted_of(check, check, i, n_daemons);
+        change(merge_back, &wanted, units);
+    }
+}
+
+void merge_back_forget(struct merge_back *merge_back, const struct check *check)
+{
+    for (uint16_t i = 0; i < check->n_limits; i++) {
+        const struct op_member *member = &check->op.members[i];
+        const struct wanted wanted = {
+            .check = check,
+            .member = member,
+            .limit_no = (uint16_t)(member->limit - check->plan->limits), /* a reset may be of one limit */
+            .hash = hash_keyed(member->key.data, member->key.len) ^ member->limit->head_hash,
+        };
+        struct unmerged *counter = find(merge_back, &wanted);
+        if (counter == NULL) continue;
+        counter->units = 0;
+        if (!list_empty(&counter->link)) remove_counter(merge_back, counter);
+    }
+}
+
+/* ---- what becomes of it ---- */
 
 /* Looks again after a while whether the store is back. */
 static void wait_for_store(struct engine *engine)
@@ -20,16 +204,14 @@ static void wait_for_store(struct engine *engine)
     engine->merge_back.next_us = engine->clock->mono_us + MERGE_RETRY_US;
 }
 
-/* ---- counters ---- */
-
 /* The plan that has a counter's limit, and the set that holds it; NULL: its policy is gone or has changed, or another
  * server is asked since. */
-static const struct plan *find_plan(const struct engine *engine, const struct unmerged_counter *counter,
+static const struct plan *find_plan(const struct engine *engine, const struct unmerged *counter,
                                     struct policy_set **ret_set)
 {
     const struct slice key = unmerged_key(counter);
-    const struct policy *policy = reservations_policy(engine, unmerged_policy(counter), ret_set);
-    if (unmerged_is_others(&engine->failure.unmerged, counter)) return NULL;
+    const struct policy *policy = reservations_policy(engine, policy_name_of(counter), ret_set);
+    if (is_others(&engine->merge_back, counter)) return NULL;
     if (policy == NULL || policy->version != counter->version || !policy_takes_key(policy, key)) return NULL;
 
     const struct plan *plan = plan_for_key(policy, key);
@@ -37,7 +219,7 @@ static const struct plan *find_plan(const struct engine *engine, const struct un
 }
 
 /* Its merge is over, or will not be: it goes on with what was admitted since. */
-static void end_merge(struct engine *engine, struct unmerged_counter *counter, int64_t n_merged)
+static void end_merge(struct engine *engine, struct unmerged *counter, int64_t n_merged)
 {
     engine_counters.merged_back += (uint64_t)n_merged;
     engine_counters.merge_back_dropped += (uint64_t)(counter->sent - n_merged);
@@ -46,25 +228,25 @@ static void end_merge(struct engine *engine, struct unmerged_counter *counter, i
     counter->is_doubtful = false;
     list_remove(&counter->link);
     if (counter->units > 0)
-        list_push_back(&engine->failure.unmerged.waiting, &counter->link);
+        list_push_back(&engine->merge_back.waiting, &counter->link);
     else
-        unmerged_remove(&engine->failure.unmerged, counter);
+        remove_counter(&engine->merge_back, counter);
 }
 
 /* The store has not answered. If it cannot have charged anything, the next try is another merge. */
-static void retry_merge(struct engine *engine, struct unmerged_counter *counter, bool was_sent)
+static void retry_merge(struct engine *engine, struct unmerged *counter, bool was_sent)
 {
     counter->is_doubtful |= was_sent;
     if (!counter->is_doubtful) {
         counter->units += counter->sent;
         counter->sent = 0;
     }
-    list_push_back(&engine->failure.unmerged.waiting, &counter->link);
+    list_push_back(&engine->merge_back.waiting, &counter->link);
     wait_for_store(engine);
 }
 
 /* What is left of the units that wait: of what the table counts, the last units were admitted last. */
-static void drop_spent(struct unmerged_counter *counter, int64_t spent)
+static void drop_spent(struct unmerged *counter, int64_t spent)
 {
     int64_t units = counter->units < spent ? counter->units : spent;
     int64_t left = spent - units, sent = counter->sent < left ? counter->sent : left;
@@ -74,14 +256,13 @@ static void drop_spent(struct unmerged_counter *counter, int64_t spent)
 }
 
 /* The limit of a counter of which something is left to be charged; else NULL, and the counter is gone. */
-static const struct limit *limit_to_charge(struct engine *engine, struct unmerged_counter *counter,
-                                           struct policy_set **ret_set)
+static const struct limit *limit_to_charge(struct engine *engine, struct unmerged *counter, struct policy_set **ret_set)
 {
     const struct plan *plan = find_plan(engine, counter, ret_set);
     drop_spent(counter, plan != NULL ? failure_spent(&engine->failure, plan, counter) : 0);
     if (counter->sent + counter->units > 0) return &plan->limits[counter->limit_no];
 
-    unmerged_remove(&engine->failure.unmerged, counter);
+    remove_counter(&engine->merge_back, counter);
     return NULL;
 }
 
@@ -101,7 +282,7 @@ static void let_go(struct merge *merge)
 static void end_peek(struct merge *merge, enum op_outcome outcome)
 {
     struct engine *engine = merge->engine;
-    struct list *waiting = &engine->failure.unmerged.waiting, *link = &merge->counter->link;
+    struct list *waiting = &engine->merge_back.waiting, *link = &merge->counter->link;
     if (outcome == OP_DECIDED) {
         engine->merge_back.knows_time = true;
         engine->merge_back.ahead_us = merge->op.now_us - engine->clock->wall_us;
@@ -116,7 +297,7 @@ static void end_peek(struct merge *merge, enum op_outcome outcome)
 static void end_op(struct merge *merge, enum op_outcome outcome)
 {
     struct engine *engine = merge->engine;
-    struct unmerged_counter *counter = merge->counter;
+    struct unmerged *counter = merge->counter;
     const struct op_reservation *reservation = &merge->reservation;
     let_go(merge);
     if (merge->op.kind == OP_PEEK) {
@@ -128,7 +309,7 @@ static void end_op(struct merge *merge, enum op_outcome outcome)
     } else {
         retry_merge(engine, counter, merge->op.sent);
     }
-    if (engine->failure.unmerged.n == 0) engine->merge_back.knows_time = false; /* the clocks may move until the next */
+    if (engine->merge_back.n == 0) engine->merge_back.knows_time = false; /* the clocks may move until the next */
 }
 
 static void on_op_done(struct op *op, enum op_outcome outcome)
@@ -156,7 +337,7 @@ static int make_merges(struct engine *engine)
 }
 
 /* An idle one takes up the counter. */
-static struct merge *take(struct engine *engine, struct unmerged_counter *counter, const struct limit *limit,
+static struct merge *take(struct engine *engine, struct unmerged *counter, const struct limit *limit,
                           struct policy_set *set, enum op_kind kind)
 {
     struct merge *merge = engine->merge_back.idle;
@@ -164,8 +345,7 @@ static struct merge *take(struct engine *engine, struct unmerged_counter *counte
     engine->merge_back.n_out++;
     merge->counter = counter;
     merge->set = policy_set_ref(set);
-    merge->member =
-        (struct op_member){.limit = limit, .key = unmerged_id(counter), .shard_id = unmerged_shard_id(counter)};
+    merge->member = (struct op_member){.limit = limit, .key = unmerged_id(counter), .shard_id = shard_id_of(counter)};
     merge->op = (struct op){.kind = kind,
                             .n_members = 1,
                             .members = &merge->member,
@@ -196,8 +376,7 @@ static int64_t ttl_ms_of(const struct limit *limit)
     return life_ms < MERGE_TTL_MIN_MS ? MERGE_TTL_MIN_MS : life_ms < MERGE_TTL_MAX_MS ? life_ms : MERGE_TTL_MAX_MS;
 }
 
-static void charge(struct engine *engine, struct unmerged_counter *counter, const struct limit *limit,
-                   struct policy_set *set)
+static void charge(struct engine *engine, struct unmerged *counter, const struct limit *limit, struct policy_set *set)
 {
     if (counter->sent == 0) {
         counter->id = draw_id(engine);
@@ -221,10 +400,10 @@ static void charge(struct engine *engine, struct unmerged_counter *counter, cons
 /* Of some counters: those of which nothing is left to be charged go. */
 static void drop_ended(struct engine *engine)
 {
-    struct list *waiting = &engine->failure.unmerged.waiting;
-    size_t n = engine->failure.unmerged.n < MERGES_MAX ? engine->failure.unmerged.n : MERGES_MAX;
+    struct list *waiting = &engine->merge_back.waiting;
+    size_t n = engine->merge_back.n < MERGES_MAX ? engine->merge_back.n : MERGES_MAX;
     for (; n > 0 && !list_empty(waiting); n--) {
-        struct unmerged_counter *counter = LIST_ITEM(waiting->next, struct unmerged_counter, link);
+        struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
         struct policy_set *set;
         if (limit_to_charge(engine, counter, &set) == NULL) continue;
         list_remove(&counter->link);
@@ -235,10 +414,10 @@ static void drop_ended(struct engine *engine)
 static void look_for_store(struct engine *engine)
 {
     drop_ended(engine);
-    struct list *waiting = &engine->failure.unmerged.waiting;
+    struct list *waiting = &engine->merge_back.waiting;
     if (list_empty(waiting)) return;
 
-    struct unmerged_counter *counter = LIST_ITEM(waiting->next, struct unmerged_counter, link);
+    struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
     struct policy_set *set;
     const struct limit *limit = limit_to_charge(engine, counter, &set);
     if (limit != NULL) ask_store(take(engine, counter, limit, set, OP_PEEK));
@@ -247,7 +426,7 @@ static void look_for_store(struct engine *engine)
 static bool may_ask(const struct engine *engine)
 {
     const struct merge_back *merge_back = &engine->merge_back;
-    if (list_empty(&engine->failure.unmerged.waiting) || engine->closing) return false;
+    if (list_empty(&engine->merge_back.waiting) || engine->closing) return false;
     return merge_back->knows_time ? merge_back->n_out < MERGES_MAX : merge_back->n_out == 0;
 }
 
@@ -270,8 +449,7 @@ void merge_back_run(struct engine *engine)
     }
 
     for (int n = 0; n < MERGES_MAX && may_ask(engine) && merge_back->knows_time; n++) {
-        struct unmerged_counter *counter =
-            LIST_ITEM(engine->failure.unmerged.waiting.next, struct unmerged_counter, link);
+        struct unmerged *counter = LIST_ITEM(engine->merge_back.waiting.next, struct unmerged, link);
         struct policy_set *set;
         const struct limit *limit = limit_to_charge(engine, counter, &set);
         if (limit != NULL) charge(engine, counter, limit, set);

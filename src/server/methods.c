@@ -7,6 +7,8 @@
 #include "server/methods.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/counters.h"
@@ -15,10 +17,8 @@
 #include "proto/method.h"
 #include "server/access.h"
 #include "server/check_list.h"
-#include "server/control_methods.h"
 #include "server/explain.h"
 #include "server/members.h"
-#include "server/metrics_page.h"
 #include "server/operator_log.h"
 #include "server/params.h"
 #include "server/policies.h"
@@ -27,6 +27,8 @@
 #include "server/request.h"
 #include "server/reserve.h"
 #include "server/views.h"
+
+enum { NEXT_MAX = 48 }; /* of `next` of a page of metrics */
 
 static int run_check(struct params *params)
 {
@@ -382,6 +384,77 @@ static int run_version(struct params *params)
     return 0;
 }
 
+/* ---- for those who run the daemon ---- */
+
+/* *ret_from, 0 for the page's beginning. 0, or -1 with the fault filled. */
+static int read_next_part(struct params *params, int64_t configured_us, uint64_t *ret_from)
+{
+    char text[NEXT_MAX], again[NEXT_MAX];
+    struct slice next;
+    char *end = NULL;
+    int64_t of_us = 0;
+    uint64_t from = 0;
+    *ret_from = 0;
+    if (params->n == 0 || pull_nil(&params->pull) == 0) return 0;
+
+    bool is_text = pull_text(&params->pull, &next) == 0 && next.len > 0 && next.len < sizeof text;
+    if (is_text) snprintf(text, sizeof text, "%.*s", (int)next.len, (const char *)next.data);
+    if (is_text) of_us = strtoll(text, &end, 10);
+    if (is_text && *end == '.') from = strtoull(end + 1, &end, 10);
+    snprintf(again, sizeof again, "%" PRId64 ".%" PRIu64, of_us, from);
+    if (!is_text || !slice_is(next, again)) /* in this form alone */
+        return params_fail(params, ERROR_BAD_REQUEST, "next: must be the str `next` of the answer before");
+    if (of_us == configured_us) *ret_from = from;
+    return 0;
+}
+
+/* A page may be longer than an answer. `next` of an answer is the place at which the part after it begins, and the
+ * configuration that it is a place of: the same one would be in the middle of another configuration's page. So nothing
+ * is kept between two calls, and after a reload the page begins anew. */
+static int run_metrics(struct params *params)
+{
+    struct session *session = params->session;
+    const struct sessions *sessions = session->sessions;
+    int64_t configured_us = sessions->options.configured_us;
+    struct buffer text = {0};
+    uint64_t from;
+    char next[NEXT_MAX];
+    if (sessions->metrics_part == NULL)
+        return params_fail(params, ERROR_UNKNOWN_METHOD, "there is no method 'metrics'");
+    if (read_next_part(params, configured_us, &from) != 0) return -1;
+
+    bool is_first = from == 0;
+    int more = sessions->metrics_part(sessions->metrics_arg, &from, &text);
+    if (more < 0) {
+        buffer_fini(&text);
+        return params_fail_overloaded(params);
+    }
+
+    struct packer *packer = session_begin_answer(session, params->msgid);
+    snprintf(next, sizeof next, "%" PRId64 ".%" PRIu64, configured_us, from);
+    pack_map(packer, 1U + is_first + (uint32_t)more);
+    if (is_first) pack_bool_field(packer, "first", true);
+    pack_text(packer, "text");
+    pack_str(packer, buffer_len(&text) > 0 ? (struct slice){buffer_data(&text), buffer_len(&text)} : slice_of(""));
+    if (more) pack_text_field(packer, "next", next);
+    buffer_fini(&text);
+    session_end_answer(session);
+    return 0;
+}
+
+static int run_reload(struct params *params)
+{
+    bool is_dry_run = false;
+    if (params_reload(params, &is_dry_run) != 0) return -1;
+    if (!is_dry_run) operator_log_note(params->session, "reload", NULL);
+    return late_answer_begin(params, is_dry_run ? LATE_DRY_RUN : LATE_RELOAD);
+}
+
+static int run_config(struct params *params)
+{
+    return late_answer_begin(params, LATE_CONFIG);
+}
+
 /* Sets only the time of the limits: deadlines and timers stay real. */
 static int run_test_clock(struct params *params)
 {
@@ -426,13 +499,10 @@ static int run_test_store(struct params *params)
 #define run_reserve reserve_run
 #define run_settle  settle_run
 #define run_cancel  cancel_run
-#define run_metrics metrics_page_run
 #define run_top     views_top
 #define run_denials views_denials
 #define run_slowlog views_slowlog
 #define run_clients views_clients
-#define run_reload  reload_run
-#define run_config  config_run
 
 static const struct method_row {
     const char *name;

@@ -22,7 +22,7 @@ CHARGED = {  # may a call with this status have been charged? None: it depends
 DECISION = {
     "allowed": bool, "limit": int, "remaining": int, "retry_after_ms": int, "reset_after_ms": int, "delay_ms": int,
     "granted": int, "bound_by": (str, type(None)), "source": str, "reason": (str, type(None)), "policy_version": int,
-    "shadow_denied": bool, "of": (str, type(None)), "quota": (int, type(None)), "window_ms": (int, type(None)),
+    "shadow_denied": bool, "near": bool, "of": (str, type(None)), "quota": (int, type(None)), "window_ms": (int, type(None)),
     "of_reset_ms": (int, type(None)),
 }
 

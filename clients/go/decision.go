@@ -27,6 +27,7 @@ type Decision struct {
 	Source        string // who decided: "redis", "memory", "deny_cache", "unlimited"; failures: "allow", "deny", ...
 	Reason        string // of a failure answer: "down", "deadline", "overload", "store_error"; else ""
 	PolicyVersion uint32 // fingerprint of the policy's settings
+	Near          bool   // more than the policy's `warn_at` is used
 	ShadowDenied  bool   // a shadow policy allowed it, and would have denied it if it were enforced
 
 	// The limit that Limit and Remaining speak of. Of is "" if no limit counted (a failure answer, unlimited), or if the
@@ -128,6 +129,8 @@ func (a *answer) read(packed []byte, cost int64) (rest []byte, err error) {
 			a.PolicyVersion, rest, err = msgp.ReadUint32Bytes(rest)
 		case "shadow_denied":
 			a.ShadowDenied, rest, err = msgp.ReadBoolBytes(rest)
+		case "near":
+			a.Near, rest, err = msgp.ReadBoolBytes(rest)
 		case "of":
 			a.Of, rest, err = readString(rest)
 		case "quota":

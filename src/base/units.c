@@ -93,6 +93,16 @@ const char *units_bool(const char *text, int64_t *ret)
     return NULL;
 }
 
+const char *units_percent(const char *text, int64_t *ret)
+{
+    int64_t value;
+    const char *rest = digits(text, &value);
+    if (rest == NULL || rest == text || strcmp(rest, "%") != 0)
+        return "not a whole percentage; write digits and a percent sign, e.g. 80%";
+    *ret = value;
+    return NULL;
+}
+
 const char *units_mode(const char *text, int64_t *ret)
 {
     int64_t mode = 0;

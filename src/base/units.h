@@ -17,8 +17,9 @@ enum { MS_US = 1000, SECOND_US = 1000000 }; /* microseconds */
 const char *units_duration(const char *text, int64_t *ret_us);
 const char *units_size(const char *text, int64_t *ret_bytes);
 const char *units_count(const char *text, int64_t *ret);
-const char *units_bool(const char *text, int64_t *ret); /* 0 or 1 */
-const char *units_mode(const char *text, int64_t *ret); /* permission bits in octal: "0660" */
+const char *units_bool(const char *text, int64_t *ret);    /* 0 or 1 */
+const char *units_percent(const char *text, int64_t *ret); /* "80%" */
+const char *units_mode(const char *text, int64_t *ret);    /* permission bits in octal: "0660" */
 
 /* The shortest exact form, into `out` (UNITS_TEXT_MAX bytes), which is returned. */
 const char *units_print_duration(char *out, int64_t us);

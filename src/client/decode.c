@@ -31,6 +31,7 @@ struct field {
     FIELD(reason, KIND_REASON)                                                                                         \
     FIELD(policy_version, KIND_INT)                                                                                    \
     FIELD(shadow_denied, KIND_BOOL)                                                                                    \
+    FIELD(near, KIND_BOOL)                                                                                             \
     FIELD(refunded, KIND_INT)                                                                                          \
     FIELD(charged, KIND_INT)                                                                                           \
     FIELD(ended, KIND_BOOL)                                                                                            \

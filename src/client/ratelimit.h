@@ -116,6 +116,7 @@ enum ratelimit_reason {
 struct ratelimit_decision {
     bool allowed;
     bool shadow_denied;     /* a shadow policy allowed it, and would have denied it if it were enforced */
+    bool near;              /* more than the policy's warn_at is used */
     int64_t limit;          /* the capacity: the limit, or the burst of a bucket */
     int64_t remaining;      /* units available now */
     int64_t retry_after_ms; /* 0 when allowed; -1: waiting does not help */

@@ -14,7 +14,7 @@
 
 enum {
     SLAB_CHECKS = 64,
-    NEAR_PART = 5,      /* allowed with less than this part of the limit left is near it */
+    NEAR_PART = 5,      /* allowed with less than this part of the limit left is near it, without a warn_at */
     KEEP_BYTES = 4096,  /* longer ones are not kept in the pool */
     KEEP_CHECKS = 1024, /* of those in the pool keep storage: 10 KiB each at most */
 };
@@ -511,7 +511,8 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
 /* Of one that is allowed. A shadow policy's denial is one by its limit, and not near it. */
 static inline bool is_near(const struct decision *decision)
 {
-    return decision->remaining * NEAR_PART < decision->limit && decision->of != NULL && !decision->shadow_denied;
+    if (decision->of == NULL || decision->shadow_denied) return false;
+    return decision->of->warn_at > 0 ? decision->near : decision->remaining * NEAR_PART < decision->limit;
 }
 
 /* What few decisions need: their policy has no series of its own, or a limit denied, or it would have. */

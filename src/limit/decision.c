@@ -54,6 +54,7 @@ void decision_combine(struct decision *ret, const struct decision *members, size
         if (waits_longer(one->retry_after_ms, all.retry_after_ms)) all.retry_after_ms = one->retry_after_ms;
         if (one->reset_after_ms > all.reset_after_ms) all.reset_after_ms = one->reset_after_ms;
         if (one->delay_ms > all.delay_ms) all.delay_ms = one->delay_ms;
+        all.near |= one->near;
     }
 
     const struct decision *spoken = binding != NULL ? binding : least;

@@ -59,6 +59,7 @@ struct decision {
     enum reason reason;
     uint32_t policy_version; /* fingerprint of the policy's settings */
     bool allowed;
+    bool near;          /* more than warn_at of the limit is used, of several limits of any */
     bool shadow_denied; /* a shadow policy would have denied */
 };
 

@@ -65,6 +65,13 @@ static uint32_t life_s(const struct limit *limit)
     return is_endless ? UINT32_MAX : (uint32_t)(life_us / SECOND_US) + 1;
 }
 
+/* More than warn_at percent are used if less than the rest of `full`, rounded up, remains. */
+void limit_set_warn_at(struct limit *limit, uint32_t percent)
+{
+    limit->warn_at = percent;
+    limit->near_below = percent > 0 ? div_up(limit->full * (100 - percent), 100) : 0;
+}
+
 int limit_prepare(struct limit *limit, struct diag *diag)
 {
     const struct algo_ops *ops = limit_ops(limit);
@@ -86,6 +93,7 @@ int limit_prepare(struct limit *limit, struct diag *diag)
     if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
         return diag_invalid(diag, "limit", "must be 0 to %" PRId64, LIMIT_MAX);
     limit->life_s = life_s(limit);
+    limit_set_warn_at(limit, limit->warn_at);
     return 0;
 }
 
@@ -240,13 +248,14 @@ int64_t limit_window_ms(const struct limit *limit, int64_t now_us)
 void limit_answer(const struct view *view, int64_t granted, struct decision *ret)
 {
     const struct algo_ops *ops = limit_ops(view->limit);
-    int64_t reset_ms = ops->reset_ms(view);
+    int64_t reset_ms = ops->reset_ms(view), remaining = limit_remaining(view);
 
     *ret = (struct decision){
         .allowed = true,
         .shadow_denied = false,
+        .near = remaining < view->limit->near_below,
         .limit = view->limit->full,
-        .remaining = limit_remaining(view),
+        .remaining = remaining,
         .retry_after_ms = 0,
         .reset_after_ms = reset_ms,
         .delay_ms = ops->delay_ms != NULL ? ops->delay_ms(view) : 0,

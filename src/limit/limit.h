@@ -89,11 +89,13 @@ struct limit {
     key_parts parts;           /* if shared: which, of the policy's format */
     bool debt;        /* the policy's: units used beyond a reservation's estimate may be charged above `full` */
     int64_t lease_us; /* units of a busy key are charged ahead, for up to this time; 0 = never */
+    uint32_t warn_at; /* the policy's: percent of `full`; a decision with more used is near it; 0 = none is */
     bool merge_back;  /* the policy's: units that a failure table admitted are charged afterwards, above `full` too */
 
     /* Set by limit_prepare(), key_head and its hash by limit_set_key_head(): */
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
     int64_t full;                /* what a fresh key admits at once: burst, or limit */
+    int64_t near_below;          /* with less than this remaining, a decision is near; see warn_at */
     int64_t max_cost;            /* one check may not charge more (a larger cost that is still <= full is BAD_COST) */
     uint32_t life_s;             /* in memory no state lasts longer; UINT32_MAX: it may last forever */
     struct constants constants;  /* see limit_constants() */
@@ -251,6 +253,8 @@ int compat_of_name(const char *name);
 
 /* Checks the values of the upper half, and sets the lower half but for its key_head. 0, or -1 with `diag` filled. */
 int limit_prepare(struct limit *limit, struct diag *diag);
+/* Of a limit that is prepared: from when on its decisions are near it, 0 to 100; see warn_at. */
+void limit_set_warn_at(struct limit *limit, uint32_t percent);
 /* `limit` divided among n: limit, burst and slots, rounded up, with the same keys. What they share out once is never
  * more than n - 1 above the whole. A rate that cannot be counted exactly when it is rounded up is divided without
  * rounding, or rounded down, and then the burst may be, too. */

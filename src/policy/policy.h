@@ -44,7 +44,7 @@ struct decision_counts {
     uint64_t decisions[N_SOURCES][2]; /* denied, allowed */
     uint64_t shadow_denied;           /* of allowed */
     uint64_t granted;                 /* units */
-    uint64_t near;                    /* allowed, with less than a fifth of the limit left */
+    uint64_t near;                    /* allowed, and near the limit: warn_at, or less than a fifth left */
 };
 
 enum { ASKED_MINUTES = 10 };
@@ -144,6 +144,7 @@ struct policy {
     uint32_t local_share;    /* with on_failure: local, else LIVE_SHARE: what its limits are divided by */
     uint32_t idempotency_ms; /* a request id is remembered for this time */
     uint32_t on_change;      /* enum on_change; a candidate's is its policy's */
+    uint32_t warn_at;        /* percent; its limits' */
     bool shadow;             /* evaluated and counted, and never denies */
     char *id; /* owned, but by a variant; of an inline policy whose limit may move: see policy_name_keys(); else NULL */
     struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */

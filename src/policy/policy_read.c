@@ -61,6 +61,12 @@ static void read_policy_fields(struct reading *reading, struct policy *policy)
     policy->local_share = LIVE_SHARE;
 }
 
+static void share_warn_at(struct policy *policy, uint32_t percent)
+{
+    for (uint16_t i = 0; i < policy->n_limits; i++) limit_set_warn_at(&policy->limits[i], percent);
+    if (policy->candidate != NULL) share_warn_at(policy->candidate, percent);
+}
+
 /* phase: true is for all windows that are aligned to the clock, including the candidate's; there must be at least one.
  */
 static void read_phase(struct reading *reading, struct policy *policy)
@@ -186,6 +192,7 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
 
     if (n_limits > 0) read_phase(reading, policy);
     read_policy_fields(reading, policy);
+    share_warn_at(policy, policy->warn_at);
     override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
     if (reading->faults->n_errors == n_errors) refuse_lease(reading, policy);
     if (reading->faults->n_errors == n_errors && policy->n_limits == 1 && policy->limits[0].lease_us > 0 &&

@@ -20,8 +20,9 @@ enum value_kind {
     VALUE_DURATION, /* milliseconds */
     VALUE_SPAN,     /* microseconds */
     VALUE_BOOL,
-    VALUE_CHOICE, /* the index in choices, from 0 */
-    VALUE_WORD,   /* one that needs no quotes; its reader may read it as a CHOICE */
+    VALUE_PERCENT, /* whole ones, as 80% */
+    VALUE_CHOICE,  /* the index in choices, from 0 */
+    VALUE_WORD,    /* one that needs no quotes; its reader may read it as a CHOICE */
     VALUE_TEXT,
     VALUE_PARTS, /* of the policy's key_format: a key_parts */
     VALUE_LIST,
@@ -41,7 +42,8 @@ struct value_type {
 /* The name number `index` of choices. */
 struct slice value_choice(const char *choices, int64_t index);
 
-/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL or CHOICE. False: the fault is recorded, as that of `path`. */
+/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL, PERCENT or CHOICE. False: the fault is recorded, as that of `path`.
+ */
 bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret);
 /* The text of a node, or NULL with the fault recorded (it is a list, a map or empty). Valid as long as the node. */

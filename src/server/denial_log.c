@@ -61,8 +61,8 @@ static void remember_denial(struct denial_log *log, uint64_t hash, int64_t now_u
 
 /* ---- which are logged ---- */
 
-bool denial_log_takes(struct denial_log *log, const struct policy *policy, struct slice key, int64_t now_us,
-                      uint64_t *ret_held)
+bool denial_log_takes(struct denial_log *log, const struct policy *policy, const struct limit *limit, struct slice key,
+                      int64_t now_us, uint64_t *ret_held)
 {
     uint64_t hash = 0;
     CHECK(log->mode != DENIALS_OFF);
@@ -70,6 +70,7 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, struc
         /* The hash of keys is keyed: no client can put many of them into one list, or make one key stand for another.
          */
         hash = random_mix(hash_keyed(key.data, key.len) + policy->name_hash);
+        if (limit != NULL) hash = random_mix(hash + limit->head_hash);
         if (is_remembered(log, hash, now_us)) return false;
     }
 
@@ -92,7 +93,7 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, struc
 void denial_log_look(struct denial_log *log, int64_t now_us)
 {
     if (log->n_held == 0 || now_us - log->second_us < SECOND_US) return;
-    log_info("denied: %" PRIu64 " held back", log->n_held);
+    log_info("%s: %" PRIu64 " held back", log->what != NULL ? log->what : "denied", log->n_held);
     log->n_held = 0;
 }
 
@@ -124,4 +125,25 @@ void denial_log_write(const struct check *check, const struct peer *peer, uint64
              check->plan->policy->label, limit, log_key(key, check->key), check->cost,
              retry_text(decision->retry_after_ms, retry), source_name(decision->source),
              reason != NULL ? " reason " : "", reason != NULL ? reason : "", (unsigned)peer->uid, (int)peer->pid, held);
+}
+
+const struct decision *denial_log_near(const struct check *check)
+{
+    const struct check *first = check->first;
+    for (uint16_t i = 0; i < check->n_limits && check->n_limits > 1; i++) {
+        size_t at = first->n_all > 1 ? check->member_index[i] : i;
+        if (first->op.members[at].decision.near) return &first->op.members[at].decision;
+    }
+    return &check->decision;
+}
+
+void denial_log_write_near(const struct check *check, const struct peer *peer, uint64_t n_held)
+{
+    const struct decision *decision = denial_log_near(check);
+    char held[HELD_TEXT_MAX] = "", path[LIMIT_PATH_MAX], key[LOG_KEY_MAX];
+    if (n_held > 0) snprintf(held, sizeof held, " (%" PRIu64 " held back)", n_held);
+    log_info("near: policy %s limit %s%s used %" PRId64 " of %" PRId64 " source %s uid %u pid %d%s",
+             check->plan->policy->label, limit_path(decision->of, path), log_key(key, check->key),
+             decision->limit - decision->remaining, decision->limit, source_name(check->decision.source),
+             (unsigned)peer->uid, (int)peer->pid, held);
 }

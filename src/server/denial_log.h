@@ -11,6 +11,8 @@
  * Both log at most `per_second` lines in a second, and say how many denials they held back. One that was held back is
  * not remembered as logged: a key that goes on being denied has its line later.
  *
+ * Checks that were allowed near their limit (warn_at) have a log of the same kind, which is always `first`.
+ *
  * A denial is an answer that was not allowed to something that would have been charged: check, check_many, check_all,
  * reserve, acquire. Shadow policies and candidates deny nothing.
  */
@@ -38,6 +40,7 @@ struct denial_entry {
 
 /* Zeroed, it is off and remembers nothing. */
 struct denial_log {
+    const char *what; /* static; how its lines begin; NULL: "denied" */
     enum denials mode;
     uint32_t per_second;
     uint32_t n_logged;  /* in the present second */
@@ -55,10 +58,15 @@ static inline bool denial_log_is_on(const struct denial_log *log)
     return __builtin_expect(log->mode != DENIALS_OFF, 0);
 }
 
-/* Is this denial to be logged? Then *ret_held is how many were held back before it. The log is on. */
-bool denial_log_takes(struct denial_log *log, const struct policy *policy, struct slice key, int64_t now_us,
-                      uint64_t *ret_held);
+/* Is this denial to be logged? Then *ret_held is how many were held back before it. The log is on. With a limit, each
+ * limit of the policy counts for itself. */
+bool denial_log_takes(struct denial_log *log, const struct policy *policy, const struct limit *limit, struct slice key,
+                      int64_t now_us, uint64_t *ret_held);
 void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held);
+/* Likewise of a check that was allowed near its limit. The decision by that limit; of several the first that is near.
+ */
+const struct decision *denial_log_near(const struct check *check);
+void denial_log_write_near(const struct check *check, const struct peer *peer, uint64_t n_held);
 
 /* Each second: logs how many denials were held back, if no further denial has done it. */
 void denial_log_look(struct denial_log *log, int64_t now_us);

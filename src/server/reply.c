@@ -182,7 +182,7 @@ static uint8_t *put_decision_map(uint8_t *at, const struct decision *decision, i
 void reply_decision(struct packer *packer, const struct decision *decision, int64_t cost, struct decision_form form,
                     uint32_t n_more)
 {
-    uint32_t n = n_more + decision->shadow_denied;
+    uint32_t n = n_more + decision->shadow_denied + decision->near;
     uint8_t *start = packer->failed ? NULL : buffer_reserve(packer->out, DECISION_MAX_LEN);
     if (start == NULL) {
         packer->failed = true;
@@ -195,6 +195,7 @@ void reply_decision(struct packer *packer, const struct decision *decision, int6
     buffer_grew(packer->out, (size_t)(end - start));
 
     if (decision->shadow_denied) pack_bool_field(packer, "shadow_denied", true);
+    if (decision->near) pack_bool_field(packer, "near", true);
 }
 
 void reply_slot(struct packer *packer, const struct decision *decision, const char *slot, struct decision_form form)

@@ -101,7 +101,7 @@ void request_drop(struct request *request)
 
 /* ---- the answer ---- */
 
-/* A denied check, or a slow one. */
+/* A check that was denied, slow, or near its limit. */
 __attribute__((noinline)) static void note_unusual(const struct request *request, const struct check *check)
 {
     const struct session *session = request->session;
@@ -110,8 +110,14 @@ __attribute__((noinline)) static void note_unusual(const struct request *request
     uint64_t n_held;
     watch_note(&sessions->watch, check, &session->peer, clock->mono_us, clock->wall_us);
 
+    bool is_near = check->decision.near && check->decision.allowed && op_is_check(check->op.kind);
+    const struct limit *near = is_near ? denial_log_near(check)->of : NULL;
+    if (near != NULL &&
+        denial_log_takes(&sessions->near, check->plan->policy, near, check->key, clock->mono_us, &n_held))
+        denial_log_write_near(check, &session->peer, n_held);
+
     if (!denial_log_is_on(&sessions->denials) || !watch_is_denied(check)) return;
-    if (denial_log_takes(&sessions->denials, check->plan->policy, check->key, clock->mono_us, &n_held))
+    if (denial_log_takes(&sessions->denials, check->plan->policy, NULL, check->key, clock->mono_us, &n_held))
         denial_log_write(check, &session->peer, n_held);
 }
 

@@ -282,6 +282,7 @@ void server_tick_end(struct server *server)
 
 void server_look(struct server *server)
 {
+    denial_log_look(&server->sessions.near, server->sessions.clock->mono_us);
     denial_log_look(&server->sessions.denials, server->sessions.clock->mono_us);
     watch_look(&server->sessions.watch, server->sessions.clock->mono_us);
     error_log_look(&server->sessions.errors, server->sessions.clock->mono_us);

@@ -11,6 +11,7 @@ enum {
     SWEEP_MIN_MS = 10,
     SWEEP_MAX_MS = 1000,
     UNREAD_GRACE_US = 100000, /* a peer that took something so lately reads */
+    NEAR_PER_SECOND = 10,     /* lines of the log */
     UNREAD_LOOKS = 64,        /* at peers, a tick */
 };
 
@@ -99,6 +100,8 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     sessions->started_us = clock->mono_us;
     sessions->engine = engine;
     sessions->options = *options;
+    sessions->near.what = "near";
+    denial_log_set(&sessions->near, DENIALS_FIRST, NEAR_PER_SECOND);
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
     buffer_pool_init(&sessions->buffer_pool);
     sessions->share = SHARE_MAX;

@@ -126,6 +126,7 @@ struct sessions {
     uint64_t n_made;      /* sessions, ever */
     struct places places; /* struct session: one for each that is not closed */
     struct watch watch;
+    struct denial_log near;        /* of checks that were allowed near their limit */
     struct list late_answers;      /* struct late_answer, of all sessions: those without a result yet, */
     struct list late_due;          /* and those with one: one of them is answered in a tick */
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */

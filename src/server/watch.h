@@ -43,7 +43,8 @@ void watch_look(struct watch *watch, int64_t now_us); /* each second, and before
 /* Is this check, which is decided now, to be noted? */
 static inline bool watch_takes(const struct watch *watch, const struct check *check, int64_t now_us)
 {
-    bool is_usual = check->decision.allowed && now_us - check->op.read_us < watch->slow_us && !watch->takes_all;
+    bool is_usual = check->decision.allowed && !check->decision.near && now_us - check->op.read_us < watch->slow_us &&
+                    !watch->takes_all;
     return __builtin_expect(!is_usual, 0);
 }
 

@@ -8,6 +8,7 @@ impossible through the socket, and their result is None on both sides: the renew
 the settlement of a denied reservation. For a trace with candidates, the counts of `policies` follow the results.
 """
 
+import random
 import sys
 from pathlib import Path
 
@@ -68,12 +69,18 @@ def policies_of(trace):
     return trace.policy if isinstance(trace.policy, dict) else {trace.name: [("-", trace.policy)]}
 
 
+def warn_at(trace, name):
+    """Percent, or 0. Each policy has one of its own, which is no part of the trace: it changes one field alone, `near`."""
+    return random.Random(f"{trace.seed} {name}").choice((0, 0, 1, 33, 50, 80, 99, 100))
+
+
 def config(trace):
     """Lines of `policies:`."""
     for name, limits in policies_of(trace).items():
         more = f"key_format: \"{trace.formats[name]}\", " if getattr(trace, "formats", {}).get(name) else ""
         more += f"idempotency_window: {trace.keep_ms}ms, " if isinstance(trace, StepsTrace) else ""
         more += "debt: true, " if limits[0][1].debt else ""
+        more += f"warn_at: {warn_at(trace, name)}%, " if warn_at(trace, name) else ""
         more += "phase: true, " if any(p.phase_head for _, p in limits) else ""
         if getattr(trace, "overrides", {}).get(name):
             more += f"overrides: [{', '.join(override(limits, *one) for one in trace.overrides[name])}], "
@@ -138,6 +145,8 @@ def members_of(trace, asked, answers):
         limits = policies[name]
         own, at = answers[at:at + len(limits)], at + len(limits)
         whole = combine(own)
+        percent = warn_at(trace, name)
+        whole["near"] = percent > 0 and any((a["limit"] - a["remaining"]) * 100 > percent * a["limit"] for a in own)
         whole["of"] = name if len(limits) == 1 else f"{name}/{limits[whole['of']][0]}"
         bound = None if whole["bound_by"] is None or len(limits) == 1 else whole["of"]
         yield whole, bound, own[0].get("granted", units)
@@ -149,8 +158,10 @@ def result_of_all(trace, asked, answers):
     whole["of"] = members[whole["of"]][0]["of"]
     at = whole["bound_by"]
     granted = [n if whole["allowed"] else 0 for _, _, n in members]
+    near = {"near": True} if any(member["near"] for member, _, _ in members) else {}
     return [*decision(whole, sum(granted), None if at is None else members[at][1] or asked[at][0]),
-            {"members": [decision(member, n, bound) for (member, bound, _), n in zip(members, granted)]}]
+            {"members": [[*decision(member, n, bound), *([near] if member["near"] else [])]
+                         for (member, bound, _), n in zip(members, granted)]} | near]
 
 
 def result(trace, kind, asked, answers):
@@ -174,6 +185,7 @@ def result(trace, kind, asked, answers):
         more = {"refunded": max(a["refunded"] for a in answers)}
     if kind in GIVES and whole["allowed"]:
         more = {GIVES[kind]: True}
+    more |= {"near": True} if whole["near"] else {}
     return [*decision(whole, granted if whole["allowed"] else 0, bound), *([more] if more else [])]
 
 

@@ -44,7 +44,7 @@ static int tear_down(void **state)
 static bool takes_of(const struct policy *of, const char *key)
 {
     uint64_t n_held = 0;
-    bool taken = denial_log_takes(&denials, of, slice_of(key), now_us, &n_held);
+    bool taken = denial_log_takes(&denials, of, NULL, slice_of(key), now_us, &n_held);
     assert_int_equal(n_held, 0);
     return taken;
 }
@@ -144,7 +144,7 @@ static void no_more_lines_than_asked_for_in_a_second_and_the_rest_is_counted(voi
     denial_log_set(&denials, DENIALS_SAMPLED, PER_SECOND);
     for (int i = 0; i < DENIED; i++) { /* a hundred a second */
         n_held = 0;
-        n_lines += denial_log_takes(&denials, policy, slice_of("alice"), now_us, &n_held);
+        n_lines += denial_log_takes(&denials, policy, NULL, slice_of("alice"), now_us, &n_held);
         n_told += n_held;
         now_us += SECOND_US / 100;
     }
@@ -163,7 +163,7 @@ static void a_key_that_was_held_back_has_its_line_in_a_later_second(void **state
     assert_false(takes_of(policy, "alice")); /* not held back, but known */
 
     now_us += SECOND_US;
-    assert_true(denial_log_takes(&denials, policy, slice_of("bob"), now_us, &n_held));
+    assert_true(denial_log_takes(&denials, policy, NULL, slice_of("bob"), now_us, &n_held));
     assert_int_equal(n_held, 2);
 }
 

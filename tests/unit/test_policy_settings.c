@@ -58,6 +58,7 @@ static const struct {
     [FIELD_KEY_FORMAT] = {WINDOW, "key_format: '{t}:{u}'", WINDOW ", key_format: '{t}:{u}'"},
     [FIELD_LIMITS] = {BUCKET, LIST("name: a"), LIST("name: a")},
     [FIELD_CANDIDATE] = {WINDOW, "candidate: []", WINDOW ", candidate: [{name: a, " BUCKET "}]"},
+    [FIELD_WARN_AT] = {WINDOW, "warn_at: 7%", WINDOW ", warn_at: 7%"},
     [FIELD_OVERRIDES] = {WINDOW, "overrides: []", WINDOW ", overrides: [{key: k, limit: 7}]"},
 };
 

@@ -110,6 +110,17 @@ static void truth_is_spelled_out(void **state)
     assert_says(units_bool("True", &truth), "write one of the two");
 }
 
+static void a_percentage_has_its_sign(void **state)
+{
+    (void)state;
+    int64_t percent;
+    assert_null(units_percent("80%", &percent));
+    assert_int_equal(percent, 80);
+    static const char *const wrong[] = {"80", "%", "", "8.5%", "-1%", "80 %", "80%%", "99999999999999999999%"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_says(units_percent(wrong[i], &percent), "e.g. 80%");
+}
+
 static void a_mode_is_octal(void **state)
 {
     (void)state;
@@ -151,6 +162,7 @@ int main(void)
         cmocka_unit_test(sizes_are_exact_bytes),
         cmocka_unit_test(counts_are_digits_only),
         cmocka_unit_test(truth_is_spelled_out),
+        cmocka_unit_test(a_percentage_has_its_sign),
         cmocka_unit_test(a_mode_is_octal),
         cmocka_unit_test(what_is_printed_parses_back),
     };

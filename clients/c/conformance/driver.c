@@ -222,12 +222,12 @@ static void put_decision(FILE *to, const struct ratelimit_decision *decision)
     fprintf(to,
             "\"allowed\": %s, \"limit\": %" PRId64 ", \"remaining\": %" PRId64 ", \"retry_after_ms\": %" PRId64
             ", \"reset_after_ms\": %" PRId64 ", \"delay_ms\": %" PRId64 ", \"granted\": %" PRId64
-            ", \"policy_version\": %" PRId64 ", \"shadow_denied\": %s, \"refunded\": %" PRId64 ", \"charged\": %" PRId64
-            ", \"ended\": %s, \"source\": \"%s\"",
+            ", \"policy_version\": %" PRId64 ", \"shadow_denied\": %s, \"near\": %s, \"refunded\": %" PRId64
+            ", \"charged\": %" PRId64 ", \"ended\": %s, \"source\": \"%s\"",
             decision->allowed ? "true" : "false", decision->limit, decision->remaining, decision->retry_after_ms,
             decision->reset_after_ms, decision->delay_ms, decision->granted, decision->policy_version,
-            decision->shadow_denied ? "true" : "false", decision->refunded, decision->charged,
-            decision->ended ? "true" : "false", ratelimit_source_name(decision->source));
+            decision->shadow_denied ? "true" : "false", decision->near ? "true" : "false", decision->refunded,
+            decision->charged, decision->ended ? "true" : "false", ratelimit_source_name(decision->source));
     fputs(", \"bound_by\": ", to);
     decision->bound_by[0] != '\0' ? command_put_text(to, decision->bound_by) : (void)fputs("null", to);
     fputs(", \"reason\": ", to);

@@ -105,6 +105,7 @@ type decision struct {
 	Reason        *string    `json:"reason"`
 	PolicyVersion uint32     `json:"policy_version"`
 	ShadowDenied  bool       `json:"shadow_denied"`
+	Near          bool       `json:"near"`
 	Of            *string    `json:"of"`
 	Quota         *int64     `json:"quota"`
 	WindowMS      *int64     `json:"window_ms"`
@@ -119,8 +120,8 @@ func shown(d ratelimit.Decision) decision {
 	one := decision{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, RetryAfterMS: d.RetryAfterMS,
 		ResetAfterMS: d.ResetAfterMS, DelayMS: d.DelayMS, Granted: d.Granted, BoundBy: orNull(d.BoundBy),
 		Source: d.Source, Reason: orNull(d.Reason), PolicyVersion: d.PolicyVersion, ShadowDenied: d.ShadowDenied,
-		Refunded: d.Refunded,
-		Charged:  d.Charged, Ended: d.Ended, Members: toldEach(d.Members)}
+		Near: d.Near, Refunded: d.Refunded,
+		Charged: d.Charged, Ended: d.Ended, Members: toldEach(d.Members)}
 	if d.Of != "" {
 		one.Of, one.Quota, one.WindowMS, one.OfResetMS = &d.Of, &d.Quota, &d.WindowMS, &d.OfResetMS
 	}
@@ -138,7 +139,7 @@ func toldEach(decisions []ratelimit.Decision) []decision {
 func (d decision) heard() ratelimit.Decision {
 	one := ratelimit.Decision{Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining, RetryAfterMS: d.RetryAfterMS,
 		ResetAfterMS: d.ResetAfterMS, BoundBy: value(d.BoundBy), Source: d.Source, Reason: value(d.Reason),
-		ShadowDenied: d.ShadowDenied, Of: value(d.Of), Quota: value(d.Quota), WindowMS: value(d.WindowMS),
+		ShadowDenied: d.ShadowDenied, Near: d.Near, Of: value(d.Of), Quota: value(d.Quota), WindowMS: value(d.WindowMS),
 		OfResetMS: value(d.OfResetMS)}
 	for _, member := range d.Members {
 		one.Members = append(one.Members, member.heard())

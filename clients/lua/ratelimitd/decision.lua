@@ -24,7 +24,10 @@ local function is_decision(value)
   for _, name in ipairs(TEXTS) do
     if value[name] ~= nil and type(value[name]) ~= "string" then return false end
   end
-  return value.shadow_denied == nil or type(value.shadow_denied) == "boolean"
+  for _, name in ipairs({ "shadow_denied", "near" }) do
+    if value[name] ~= nil and type(value[name]) ~= "boolean" then return false end
+  end
+  return true
 end
 
 -- What the daemon leaves out has these values.
@@ -33,6 +36,7 @@ local function completed(decision, cost)
   decision.delay_ms = decision.delay_ms or 0
   decision.policy_version = decision.policy_version or 0
   decision.shadow_denied = decision.shadow_denied or false
+  decision.near = decision.near or false
   return decision
 end
 

@@ -26,6 +26,8 @@ export interface Decision {
   readonly policyVersion: number
   /** a shadow policy allowed what it would have denied */
   readonly shadowDenied: boolean
+  /** more than the policy's `warn_at` is used */
+  readonly near: boolean
   /** the limit that `limit` and `remaining` speak of: `policy/limit`, or `policy`; null: no limit counted, or an old daemon */
   readonly of: string | null
   /** the `limit` setting of that limit */
@@ -146,6 +148,7 @@ export function decisionOf(value: unknown, cost: number): Decision {
     reason: text(fields, 'reason'),
     policyVersion: integer(fields, 'policy_version', 0),
     shadowDenied: flag(fields, 'shadow_denied'),
+    near: flag(fields, 'near'),
     of: text(fields, 'of'),
     quota: integer(fields, 'quota', null),
     windowMs: integer(fields, 'window_ms', null),

@@ -22,6 +22,7 @@ const OTHERS = [
   'idempotency_window',
   'debt',
   'shadow',
+  'warn_at',
   'local_share',
   'merge_back',
   'on_change',

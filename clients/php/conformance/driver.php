@@ -19,7 +19,7 @@ require __DIR__ . '/../src/autoload.php';
 
 const DECISION = [
     'allowed', 'limit', 'remaining', 'retryAfterMs', 'resetAfterMs', 'delayMs', 'granted', 'boundBy', 'source', 'reason',
-    'policyVersion', 'shadowDenied', 'of', 'quota', 'windowMs', 'ofResetMs', 'refunded', 'charged', 'ended',
+    'policyVersion', 'shadowDenied', 'near', 'of', 'quota', 'windowMs', 'ofResetMs', 'refunded', 'charged', 'ended',
 ];
 
 /** A value of the suite as a program has it. */

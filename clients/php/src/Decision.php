@@ -21,6 +21,8 @@ final class Decision
         public readonly ?string $reason,
         public readonly int $policyVersion,
         public readonly bool $shadowDenied,
+        /** more than the policy's warn_at is used */
+        public readonly bool $near,
         /** the limit that the figures speak of; null for failure answers, unlimited policies and older daemons */
         public readonly ?string $of,
         public readonly ?int $quota,
@@ -39,7 +41,7 @@ final class Decision
     private const REQUIRED = ['allowed', 'limit', 'remaining', 'retry_after_ms', 'reset_after_ms', 'source'];
     /** what a field is, in place of a number from 0 on */
     private const TYPES = [
-        'allowed' => 'bool', 'shadow_denied' => 'bool', 'ended' => 'bool',
+        'allowed' => 'bool', 'shadow_denied' => 'bool', 'near' => 'bool', 'ended' => 'bool',
         'bound_by' => 'string', 'source' => 'string', 'reason' => 'string', 'of' => 'string',
     ];
     private const NUMBERS = [
@@ -85,6 +87,7 @@ final class Decision
             reason: $map['reason'] ?? null,
             policyVersion: $map['policy_version'] ?? 0,
             shadowDenied: $map['shadow_denied'] ?? false,
+            near: $map['near'] ?? false,
             of: $map['of'] ?? null,
             quota: $isDescribed ? $map['quota'] : null,
             windowMs: $isDescribed ? $map['window_ms'] : null,

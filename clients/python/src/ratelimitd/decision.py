@@ -33,6 +33,7 @@ class Decision:
     reason: str | None = None  # of a failure answer: "down", "deadline", "overload", "store_error"
     policy_version: int = 0  # fingerprint of the policy's settings
     shadow_denied: bool = False  # allowed because the policy is in shadow; it would have denied
+    near: bool = False  # more than the policy's warn_at is used
     of: str | None = None  # the limit that `limit` and `remaining` speak of; None: an older daemon, or no limit at all
     quota: int | None = None  # its `limit` setting, for this key
     window_ms: int | None = None  # its window; 0 for concurrency

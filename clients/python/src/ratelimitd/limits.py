@@ -57,6 +57,7 @@ class InlineSettings(TypedDict, total=False):
     idempotency_window: str
     debt: bool
     shadow: bool
+    warn_at: str
     local_share: int | str
     merge_back: bool
     on_change: str

@@ -194,6 +194,11 @@ public final class Decision {
         return Boolean.TRUE.equals(fields.get("shadow_denied"));
     }
 
+    /** More than the policy's `warn_at` is used. */
+    public boolean near() {
+        return Boolean.TRUE.equals(fields.get("near"));
+    }
+
     /** The limit that {@link #limit()} and {@link #remaining()} speak of: `policy/limit`, or `policy` if it has no
      * name. This and the next three are null (-1) for unlimited and failure answers, and from older daemons. */
     public String of() {

@@ -316,7 +316,8 @@ public final class Driver {
                 .put("remaining", d.remaining()).put("retry_after_ms", d.retryAfterMs())
                 .put("reset_after_ms", d.resetAfterMs()).put("delay_ms", d.delayMs()).put("granted", d.granted())
                 .put("bound_by", d.boundBy()).put("source", d.source()).put("reason", d.reason())
-                .put("policy_version", d.policyVersion()).put("shadow_denied", d.shadowDenied()).put("of", d.of());
+                .put("policy_version", d.policyVersion()).put("shadow_denied", d.shadowDenied())
+                .put("near", d.near()).put("of", d.of());
         fields.set("quota", JSON.valueToTree(d.quota() < 0 ? null : d.quota()));
         fields.set("window_ms", JSON.valueToTree(d.windowMs() < 0 ? null : d.windowMs()));
         fields.set("of_reset_ms", JSON.valueToTree(d.ofResetMs() < 0 ? null : d.ofResetMs()));

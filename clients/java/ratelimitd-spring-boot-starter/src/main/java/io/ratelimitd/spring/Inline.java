@@ -10,7 +10,7 @@ final class Inline {
     /** Of ratelimitd.yaml(5), besides limit, window and name. */
     private static final List<String> SETTINGS = List.of("algorithm", "burst", "compat", "count_denied", "deadline", "debt",
             "idempotency_window", "key_format", "key_prefix", "lease", "local_share", "max_wait", "merge_back", "on_change", "on_failure",
-            "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "week_start");
+            "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "warn_at", "week_start");
     private static final List<String> OF_THEIR_OWN = List.of("limit", "window", "name");
 
     private Inline() {

@@ -32,7 +32,7 @@
 #include "base/list.h"
 #include "config/config.h"
 #include "policy/changes.h"
-#include "server/late_answer.h"
+#include "server/server_options.h"
 
 #define RELOAD_COUNTERS(COUNTER, GAUGE)                                                                                \
     COUNTER(reloads, "configuration reloads that took effect")                                                         \

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "engine/slots.h"
 #include "policy/inline_policies.h"
+#include "server/session_output.h"
 
 enum {
     USERS_EXPECTED = 1024,

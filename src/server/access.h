@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "policy/access.h"
-#include "server/params.h" /* struct request_fault alone */
+#include "server/request_fault.h"
 #include "server/session.h"
 
 #define ACCESS_REFUSED "access allows its user no connection, or no more of them"

@@ -6,6 +6,7 @@
 #include "server/access.h"
 #include "server/members.h"
 #include "server/session.h"
+#include "server/session_output.h"
 
 enum {
     MEMBERS_AT_ONCE = 64,   /* of a list that is done at once */

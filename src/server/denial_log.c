@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "base/units.h"
 #include "limit/limit.h"
-#include "server/session.h"
+#include "server/peer.h"
 
 enum { HELD_TEXT_MAX = 48, LIMIT_TEXT_MAX = 2 * NAME_MAX_LEN + 16 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "server/session.h"
+#include "server/peer.h"
 
 static bool is_known_otherwise(enum error_code code)
 {

@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "limit/calendar.h"
 #include "server/policies.h"
-#include "server/server.h"
+#include "server/server_options.h"
 #include "store/store_key.h"
 
 enum {

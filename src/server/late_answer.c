@@ -5,6 +5,7 @@
 #include "base/list.h"
 #include "server/params.h"
 #include "server/session.h"
+#include "server/session_output.h"
 
 /* Of one answer, to all who wait for it: the copies stay until they are read. */
 enum { LATE_BYTES_MAX = 16 << 20 };

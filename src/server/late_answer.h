@@ -13,18 +13,12 @@
 
 #include <stdint.h>
 
+#include "server/server_options.h"
+
 struct buffer;
 struct params;
 struct session;
 struct sessions;
-
-enum late_kind { LATE_RELOAD, LATE_DRY_RUN, LATE_CONFIG };
-
-struct late_source {
-    /* The ticket of the answer to come; 0: there is no file to read. NULL: there is no such work in this program. */
-    uint64_t (*ask)(void *arg, enum late_kind kind);
-    void *arg;
-};
 
 enum { LATE_ANSWERS_MAX = 16 }; /* of one connection */
 

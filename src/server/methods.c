@@ -18,6 +18,7 @@
 #include "server/access.h"
 #include "server/check_list.h"
 #include "server/explain.h"
+#include "server/late_answer.h"
 #include "server/members.h"
 #include "server/operator_log.h"
 #include "server/params.h"
@@ -26,6 +27,7 @@
 #include "server/reply.h"
 #include "server/request.h"
 #include "server/reserve.h"
+#include "server/session_output.h"
 #include "server/views.h"
 
 enum { NEXT_MAX = 48 }; /* of `next` of a page of metrics */

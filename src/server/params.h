@@ -12,17 +12,10 @@
 
 #include "base/slice.h"
 #include "engine/check.h"
-#include "proto/error.h"
 #include "proto/pull.h"
 #include "server/policies.h"
 #include "server/reply.h"
-
-enum { FAULT_TEXT_MAX = 256 };
-
-struct request_fault {
-    enum error_code code;
-    char text[FAULT_TEXT_MAX];
-};
+#include "server/request_fault.h"
 
 /* Which part of a view is asked for (views.h). */
 struct view_question {

@@ -5,6 +5,7 @@
 #include "server/params.h"
 #include "server/policies.h"
 #include "server/session.h"
+#include "server/session_output.h"
 
 enum {
     LOOK_UNITS = 128,     /* of work, to find the inline policies that are to be gathered */

@@ -10,6 +10,7 @@
 #include "server/explain.h"
 #include "server/params.h"
 #include "server/reply.h"
+#include "server/session_output.h"
 
 enum {
     DROPPED_PER_UNIT = 4, /* checks that are let go for a unit of work (sessions.h) */

@@ -9,6 +9,7 @@
 #include "server/reply.h"
 #include "server/request.h"
 #include "server/reservation_token.h"
+#include "server/session_output.h"
 
 enum { TTL_DEFAULT_MS = 60000 };
 

@@ -14,9 +14,11 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "server/access.h"
+#include "server/late_answer.h"
 #include "server/server_counters.h"
-#include "server/session.h"
-#include "server/sessions.h"
+#include "server/session_input.h"
+#include "server/session_output.h"
+#include "server/sessions_tick.h"
 
 COUNTERS_DEFINE(server, SERVER_COUNTERS);
 COUNTERS_DEFINE(control, CONTROL_COUNTERS);

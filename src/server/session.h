@@ -1,7 +1,7 @@
 /*
- * session.h: one connection: bytes in, whole messages to the methods, answers out.
+ * session.h: one connection: its buffers, its state, what it has under way.
  *
- * What it does with its input is its state, which one function of session.c changes:
+ * What it does with its input is its state, which one function of session_input.c changes:
  *
  *                         all was taken
  *                    ┌─────────────────────┐
@@ -15,16 +15,13 @@
  *                               ▼                    ▼
  *   session_close, from any ─▶ CLOSED ─▶ libuv's close callback frees it
  *
- * Calls go down: session.c to the methods and the list of a check_many, those to session_output.c. What happens below
- * and concerns the input (less is in flight, a list is over, an answer found no memory) wakes the session, and the next
- * tick looks at it. So nothing is closed while a method runs.
+ * session_input.c takes what comes in, session_output.c has the answers; sessions_tick.c calls both.
  */
 #ifndef RL_SERVER_SESSION_H
 #define RL_SERVER_SESSION_H
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include <uv.h>
 
@@ -33,9 +30,9 @@
 #include "engine/slots.h"
 #include "proto/error.h"
 #include "proto/scan.h"
+#include "server/peer.h"
 #include "server/peer_program.h"
 #include "server/reply.h"
-#include "server/session_output.h"
 #include "server/sessions.h"
 
 #define SESSION_STOPPING "the daemon is stopping"
@@ -54,13 +51,6 @@ enum session_state {
 
 struct check_list;
 struct policy_list;
-
-/* Whose process is at the other end, as the kernel recorded it when the connection was opened. */
-struct peer {
-    uid_t uid; /* (uid_t)-1 if the kernel does not report it */
-    gid_t gid;
-    pid_t pid; /* 0 if it is in a namespace of processes that we do not see */
-};
 
 struct session {
     struct sessions *sessions;   /* not owned */
@@ -117,17 +107,6 @@ struct session {
     struct scanner scanner;
     uv_pipe_t pipe;
 };
-
-/* Accept the connection that waits on `listener`, into a group. 0, or a libuv error: with UV_ENOMEM it still waits. */
-int session_accept(struct sessions *sessions, struct session_group *group, uv_stream_t *listener);
-void session_close(struct session *session, const char *why); /* `why` is for the log */
-/* Close the longest idle of a group that is full, for the connection that waits. True: one closes, or already does. */
-bool session_give_way(struct sessions *sessions, struct session_group *group);
-void session_drain(struct session *session); /* takes no more bytes, refuses the messages that wait, and closes once
-                                                every request is answered */
-void session_run(struct session *session);   /* it was woken: take messages that waited, or end */
-void session_read_again(struct session *session); /* from sessions->unread */
-void session_end_tick(struct session *session);   /* from sessions->dirty: write what is in `out` */
 
 /* Has it had its share of this round? Then it waits for the next one, if others wait (sessions.h). */
 static inline bool session_had_turn(const struct session *session)

@@ -31,7 +31,7 @@ void session_answer_error(struct session *session, uint64_t msgid, enum error_co
 void session_checks_began(struct session *session, uint32_t n); /* so many more are in flight */
 void session_checks_ended(struct session *session, uint32_t n); /* so many fewer are in flight */
 
-/* ---- from session.c and sessions.c, too ---- */
+/* ---- from session_input.c and sessions_tick.c, too ---- */
 
 void session_wake(struct session *session);      /* the next tick looks at it */
 void session_note_less(struct session *session); /* less is unread than before: wakes it if it waits for that */

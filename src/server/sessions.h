@@ -53,7 +53,7 @@
 #include "server/denial_log.h"
 #include "server/error_log.h"
 #include "server/places.h"
-#include "server/server.h"
+#include "server/server_options.h"
 #include "server/watch.h"
 
 struct policy_list;
@@ -151,11 +151,6 @@ struct sessions {
     struct error_log errors;
 };
 
-/* 0, or -1 without memory. The two handles are open afterwards: close them, then fini. */
-int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *clock, struct engine *engine,
-                  const struct server_options *options);
-void sessions_fini(struct sessions *sessions);
-
 static inline void sessions_spend(struct sessions *sessions, uint32_t units)
 {
     sessions->spent += units;
@@ -199,12 +194,5 @@ static inline void sessions_begin_turn(struct sessions *sessions, uint32_t share
     uint32_t end = sessions->spent + share;
     sessions->turn_end = end < TICK_UNITS ? end : TICK_UNITS;
 }
-
-void sessions_tick_end(struct sessions *sessions);
-void sessions_sweep(struct sessions *sessions);          /* close who was idle, or did not read, for too long */
-void sessions_arm_sweep(struct sessions *sessions);      /* look at who is stalled or idle in a while */
-void sessions_drain(struct sessions *sessions);          /* but for those of a group that outlives it */
-void sessions_close_draining(struct sessions *sessions); /* those that it has not ended */
-void sessions_close_all(struct sessions *sessions);
 
 #endif

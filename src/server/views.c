@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "server/access.h"
 #include "server/session.h"
+#include "server/session_output.h"
 
 enum {
     ROWS_UNITS = 128,   /* of an answer: a row is one, */

@@ -2,7 +2,7 @@
 
 #include "base/hash.h"
 #include "base/random.h"
-#include "server/session.h"
+#include "server/peer.h"
 
 int watch_set(struct watch *watch, const struct watch_options *options)
 {

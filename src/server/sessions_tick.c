@@ -1,11 +1,12 @@
-#include "server/sessions.h"
+#include "server/sessions_tick.h"
 
 #include "base/alloc.h"
 #include "server/access.h"
 #include "server/check_list.h"
 #include "server/late_answer.h"
 #include "server/request.h"
-#include "server/session.h"
+#include "server/session_input.h"
+#include "server/session_output.h"
 
 enum {
     SWEEP_MIN_MS = 10,

@@ -1,5 +1,5 @@
 /*
- * session.c: bytes in, from the connection's beginning to its end.
+ * session_input.c: bytes in, from the connection's beginning to its end.
  *
  *   on_read ─ take_messages ─ on_message ─ methods_run ─▶ an answer into `out` (session_output.h), now or by the engine
  *                 │ something keeps the next message from being taken (enum session_state):
@@ -14,7 +14,7 @@
  * Who ends it: the peer (half-close: all is answered first; gone: at once), a drain, lost framing
  * (after a final error), a peer that does not read, an idle timeout, a lack of memory for an answer.
  */
-#include "server/session.h"
+#include "server/session_input.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -31,6 +31,7 @@
 #include "server/policy_list.h"
 #include "server/request.h"
 #include "server/server_counters.h"
+#include "server/session_output.h"
 
 #define CLIENT_CLOSED "the client closed it"
 

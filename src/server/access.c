@@ -27,31 +27,31 @@ enum {
 
 int access_users_init(struct sessions *sessions, struct access *rules)
 {
-    sessions->access = rules != NULL ? access_ref(rules) : access_new(0);
-    if (sessions->access == NULL) return -1;
-    if (map_init(&sessions->users, USERS_EXPECTED) == 0) return 0;
-    access_unref(sessions->access);
+    sessions->users.rules = rules != NULL ? access_ref(rules) : access_new(0);
+    if (sessions->users.rules == NULL) return -1;
+    if (map_init(&sessions->users.by_uid, USERS_EXPECTED) == 0) return 0;
+    access_unref(sessions->users.rules);
     return -1;
 }
 
 void access_users_fini(struct sessions *sessions)
 {
-    CHECK(sessions->users.n == 0);
-    map_fini(&sessions->users);
-    access_unref(sessions->access);
+    CHECK(sessions->users.by_uid.n == 0);
+    map_fini(&sessions->users.by_uid);
+    access_unref(sessions->users.rules);
 }
 
 void access_set_rules(struct sessions *sessions, struct access *rules)
 {
-    if (rules == NULL || rules == sessions->access) return;
-    access_replace(sessions->access);
-    access_unref(sessions->access);
-    sessions->access = access_ref(rules);
+    if (rules == NULL || rules == sessions->users.rules) return;
+    access_replace(sessions->users.rules);
+    access_unref(sessions->users.rules);
+    sessions->users.rules = access_ref(rules);
     LIST_FOREACH (link, &sessions->all) {
         struct session *session = LIST_ITEM(link, struct session, link);
         list_remove(&session->review_link);
         if (session->group->role != ROLE_ADMIN && !session->is_refused)
-            list_push_back(&sessions->unreviewed, &session->review_link);
+            list_push_back(&sessions->users.unreviewed, &session->review_link);
     }
 }
 
@@ -93,7 +93,7 @@ static const struct access_rule *find_rule(const struct session *session)
 {
     if (session->group->role == ROLE_ADMIN) return &of_control;
 
-    const struct access *access = session->sessions->access;
+    const struct access *access = session->sessions->users.rules;
     struct access_peer peer = {.uid = session->peer.uid, .gid = session->peer.gid};
     gid_t usual[GROUPS_USUAL], *groups = NULL;
     if (access->has_groups) groups = groups_of(session, usual, &peer.n_groups);
@@ -125,7 +125,7 @@ void access_refresh(struct session *session)
 
 static struct access_user *find_user(struct sessions *sessions, uid_t uid, uint64_t hash)
 {
-    struct map_node *node = map_first(&sessions->users, hash);
+    struct map_node *node = map_first(&sessions->users.by_uid, hash);
     while (node != NULL && CONTAINER_OF(node, struct access_user, node)->uid != uid) node = map_next_same(node);
     return node != NULL ? CONTAINER_OF(node, struct access_user, node) : NULL;
 }
@@ -135,7 +135,7 @@ static struct access_user *user_of(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     uid_t uid = session->peer.uid;
-    if (session->group->role == ROLE_ADMIN) return &sessions->control_user;
+    if (session->group->role == ROLE_ADMIN) return &sessions->users.control;
     uint64_t hash = hash_keyed(&uid, sizeof uid);
     struct access_user *user = find_user(sessions, uid, hash);
     if (user != NULL) return user;
@@ -144,15 +144,15 @@ static struct access_user *user_of(struct session *session)
     if (user == NULL) return NULL;
     user->uid = uid;
     snprintf(user->text, sizeof user->text, "%" PRIu32, (uint32_t)uid);
-    map_insert(&sessions->users, &user->node, hash);
+    map_insert(&sessions->users.by_uid, &user->node, hash);
     return user;
 }
 
 static void free_unused(struct sessions *sessions, struct access_user *user)
 {
-    if (user == &sessions->control_user || user->n_connections + user->n_refused > 0) return;
+    if (user == &sessions->users.control || user->n_connections + user->n_refused > 0) return;
     CHECK(user->n_inflight == 0 && user->n_slots == 0);
-    map_remove(&sessions->users, &user->node);
+    map_remove(&sessions->users.by_uid, &user->node);
     mem_free(user);
 }
 
@@ -217,28 +217,28 @@ static void turn_away(struct session *session)
     use_rule(session, &of_refused);
     slots_end(&session->slots);
     list_remove(&session->stall_link);
-    list_push_back(&session->sessions->stalled, &session->stall_link);
+    list_push_back(&session->sessions->output.stalled, &session->stall_link);
     if (user->n_refused > REFUSED_MAX) session_fail(session, ACCESS_REFUSED);
 }
 
 void access_review(struct sessions *sessions)
 {
     struct list *link;
-    for (int n = 0; n < REVIEWED_MAX && (link = list_pop_front(&sessions->unreviewed)) != NULL; n++) {
+    for (int n = 0; n < REVIEWED_MAX && (link = list_pop_front(&sessions->users.unreviewed)) != NULL; n++) {
         struct session *session = LIST_ITEM(link, struct session, review_link);
         access_refresh(session);
         if (session->rule->role == ROLE_NONE) {
             turn_away(session);
         } else if (session->slots.n > 0) { /* held, or asked for */
             session->revoked_us = sessions->clock->mono_us;
-            list_push_back(&sessions->revoked, link);
+            list_push_back(&sessions->users.revoked, link);
         }
     }
 }
 
 void access_revoke(struct sessions *sessions)
 {
-    LIST_FOREACH (link, &sessions->revoked) {
+    LIST_FOREACH (link, &sessions->users.revoked) {
         struct session *session = LIST_ITEM(link, struct session, review_link);
         uint32_t n = 0, n_held = 0;
         if (sessions->clock->mono_us - session->revoked_us < REVOKE_US) return;

@@ -38,9 +38,9 @@ void access_end(struct session *session); /* it closes: its part of the quotas i
 
 /* Is this method not for the session? Then the fault is filled. Also finds its rule anew after a reload. */
 bool access_refuses_method(struct session *session, enum method method, struct request_fault *fault);
-/* After access_set_rules(): some sessions find their rule anew, those in sessions->unreviewed. */
+/* After access_set_rules(): some sessions find their rule anew, those in sessions->users.unreviewed. */
 void access_review(struct sessions *sessions);
-/* Takes back the slots of those in sessions->revoked whose time is over. */
+/* Takes back the slots of those in sessions->users.revoked whose time is over. */
 void access_revoke(struct sessions *sessions);
 /* For operators: where the rule is written that it goes by, "control" on the control socket. In `out`, or static. */
 const char *access_session_rule(const struct session *session, char out[ACCESS_PATH_MAX]);

@@ -16,7 +16,7 @@ enum {
 };
 
 struct check_list {
-    struct list link;        /* in sessions->reading or ->handing */
+    struct list link;        /* in sessions->lists.reading or ->handing */
     struct session *session; /* not owned */
     struct request *request; /* not owned; the session's */
     struct buffer text;      /* owned; the members as they came, until all are read */
@@ -45,7 +45,7 @@ void check_list_drop(struct check_list *list)
 {
     struct session *session = list->session;
     session->list = NULL;
-    if (list->state == READING) session->sessions->n_promised -= list->n - list->n_read;
+    if (list->state == READING) session->sessions->lists.n_promised -= list->n - list->n_read;
 
     list_remove(&list->link);
     buffer_fini(&list->text);
@@ -107,7 +107,7 @@ void check_list_maybe_start(struct check_list *list)
     struct sessions *sessions = session->sessions;
     if (list->state != WAITING || !fits(session, list->n)) return;
 
-    if (engine_n_available(sessions->engine) < sessions->n_promised + list->n) {
+    if (engine_n_available(sessions->engine) < sessions->lists.n_promised + list->n) {
         struct request_fault fault;
         struct params params = params_of(session, list->request->msgid, &fault);
         params_fail_overloaded(&params);
@@ -124,9 +124,9 @@ void check_list_maybe_start(struct check_list *list)
     }
 
     list->state = READING;
-    sessions->n_promised += list->n;
+    sessions->lists.n_promised += list->n;
     session_checks_began(session, list->n);
-    list_push_back(&sessions->reading, &list->link);
+    list_push_back(&sessions->lists.reading, &list->link);
 }
 
 /* ---- its work, a piece at a time ---- */
@@ -147,7 +147,7 @@ static void read_piece(struct check_list *list, uint32_t max)
             return;
         }
         list->n_read++;
-        list->session->sessions->n_promised--;
+        list->session->sessions->lists.n_promised--;
     }
 
     buffer_consume(&list->text, (size_t)(params.pull.at - buffer_data(&list->text)));
@@ -157,7 +157,7 @@ static void read_piece(struct check_list *list, uint32_t max)
     buffer_fini(&list->text);
     list->state = HANDING;
     list_remove(&list->link);
-    list_push_back(&sessions->handing, &list->link);
+    list_push_back(&sessions->lists.handing, &list->link);
 }
 
 /* The first list of a queue, which is not empty; the list goes to the queue's end. */
@@ -171,23 +171,23 @@ static struct check_list *next_of(struct list *queue)
 /* A list that is late does not wait for its answers: its members are with the store for a millisecond only. */
 static bool may_hand(const struct sessions *sessions)
 {
-    if (list_empty(&sessions->handing)) return false;
-    const struct check_list *first = LIST_ITEM(sessions->handing.next, struct check_list, link);
-    return sessions->n_handed < HANDED_MAX || first->request->is_late;
+    if (list_empty(&sessions->lists.handing)) return false;
+    const struct check_list *first = LIST_ITEM(sessions->lists.handing.next, struct check_list, link);
+    return sessions->lists.n_handed < HANDED_MAX || first->request->is_late;
 }
 
 bool check_lists_have_work(const struct sessions *sessions)
 {
-    return !list_empty(&sessions->reading) || may_hand(sessions);
+    return !list_empty(&sessions->lists.reading) || may_hand(sessions);
 }
 
 void check_lists_run(struct sessions *sessions)
 {
-    const uint32_t end = sessions->spent + UNITS_PER_TICK;
+    const uint32_t end = sessions->turns.spent + UNITS_PER_TICK;
     sessions_note_answers(sessions);
-    while (sessions->spent < end && check_lists_have_work(sessions)) {
+    while (sessions->turns.spent < end && check_lists_have_work(sessions)) {
         if (may_hand(sessions)) {
-            struct check_list *list = next_of(&sessions->handing);
+            struct check_list *list = next_of(&sessions->lists.handing);
             struct request *request = list->request;
             sessions_spend(sessions, MEMBERS_PER_PIECE);
             list->n_submitted += MEMBERS_PER_PIECE;
@@ -197,9 +197,9 @@ void check_lists_run(struct sessions *sessions)
             sessions_spend_answers(sessions);
         }
 
-        if (sessions->spent < end && !list_empty(&sessions->reading)) {
+        if (sessions->turns.spent < end && !list_empty(&sessions->lists.reading)) {
             sessions_spend(sessions, MEMBERS_PER_PIECE);
-            read_piece(next_of(&sessions->reading), MEMBERS_PER_PIECE);
+            read_piece(next_of(&sessions->lists.reading), MEMBERS_PER_PIECE);
         }
     }
 }

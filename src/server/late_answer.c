@@ -18,7 +18,7 @@ struct late_result {
 };
 
 struct late_answer {
-    struct list link;           /* in sessions->late_answers, once the result is there in sessions->late_due */
+    struct list link;           /* in sessions->late.asked, once the result is there in sessions->late.due */
     struct session *session;    /* not owned */
     struct late_result *result; /* owned by all that have it; NULL: it is still to come */
     uint64_t msgid, ticket;
@@ -55,7 +55,7 @@ int late_answer_begin(struct params *params, enum late_kind kind)
                            "the daemon was started without -c, so there is no file to read again");
     }
     *late = (struct late_answer){.session = session, .msgid = params->msgid, .ticket = ticket};
-    list_push_back(&session->sessions->late_answers, &late->link);
+    list_push_back(&session->sessions->late.asked, &late->link);
     session->n_late++;
     return 0;
 }
@@ -85,7 +85,7 @@ void late_answers_end(struct sessions *sessions, uint64_t ticket, struct buffer 
 {
     struct late_result *shared = buffer_len(result) > 0 ? mem_zalloc(sizeof *shared) : NULL;
     const struct buffer none = {0};
-    LIST_FOREACH (link, &sessions->late_answers) {
+    LIST_FOREACH (link, &sessions->late.asked) {
         struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
         if (late->ticket != ticket) continue;
         if (shared == NULL) {
@@ -95,7 +95,7 @@ void late_answers_end(struct sessions *sessions, uint64_t ticket, struct buffer 
         late->result = shared;
         shared->n_waiting++;
         list_remove(link);
-        list_push_back(&sessions->late_due, link);
+        list_push_back(&sessions->late.due, link);
     }
 
     if (shared == NULL) return;
@@ -109,8 +109,8 @@ void late_answers_end(struct sessions *sessions, uint64_t ticket, struct buffer 
 
 void late_answers_run(struct sessions *sessions)
 {
-    if (list_empty(&sessions->late_due)) return;
-    struct late_answer *late = LIST_ITEM(sessions->late_due.next, struct late_answer, link);
+    if (list_empty(&sessions->late.due)) return;
+    struct late_answer *late = LIST_ITEM(sessions->late.due.next, struct late_answer, link);
     struct late_result *result = late->result;
     result->n_given += buffer_len(&result->bytes);
     answer(late, &result->bytes, result->n_given <= LATE_BYTES_MAX);
@@ -118,8 +118,8 @@ void late_answers_run(struct sessions *sessions)
 
 void late_answers_refuse(struct sessions *sessions)
 {
-    list_append(&sessions->late_answers, &sessions->late_due);
-    LIST_FOREACH (link, &sessions->late_answers) {
+    list_append(&sessions->late.asked, &sessions->late.due);
+    LIST_FOREACH (link, &sessions->late.asked) {
         struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
         struct session *session = late->session;
         uint64_t msgid = late->msgid;
@@ -131,7 +131,7 @@ void late_answers_refuse(struct sessions *sessions)
 
 void late_answers_drop(struct session *session)
 {
-    struct list *const both[] = {&session->sessions->late_due, &session->sessions->late_answers};
+    struct list *const both[] = {&session->sessions->late.due, &session->sessions->late.asked};
     for (size_t i = 0; i < N_OF(both); i++) {
         LIST_FOREACH (link, both[i]) {
             if (session->n_late == 0) return;

@@ -92,7 +92,7 @@ void request_drop(struct request *request)
     }
     sessions_spend(request->session->sessions, n / DROPPED_PER_UNIT);
     if (request->kind == REQUEST_LONG) {
-        request->session->sessions->n_handed -= request->n_handed;
+        request->session->sessions->lists.n_handed -= request->n_handed;
         buffer_fini(&request->packed);
     }
 
@@ -279,7 +279,7 @@ __attribute__((noinline)) static void pack_next(struct request *request, const s
 {
     request->is_late |= answered->error != ERROR_NONE || answered->decision.reason == REASON_DEADLINE;
     request->n_handed--;
-    request->session->sessions->n_handed--;
+    request->session->sessions->lists.n_handed--;
 
     struct packer packer = packer_of(&request->packed);
     struct check *check;
@@ -345,7 +345,7 @@ void request_hand_over(struct request *request, uint32_t max)
     for (struct check *check = request->unasked, *next; max > 0 && check != NULL; check = next, max--) {
         next = request->unasked = check->next;
         request->n_handed++;
-        sessions->n_handed++;
+        sessions->lists.n_handed++;
 
         if (request->is_late) check->deadline_ms = LATE_DEADLINE_MS;
         engine_submit(sessions->engine, check); /* the request is over with its last one's answer */

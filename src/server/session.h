@@ -66,7 +66,7 @@ struct session {
     struct list run_link;
     struct list stall_link;
     struct list unread_link;
-    struct list review_link;         /* in sessions->unreviewed, then in sessions->revoked */
+    struct list review_link;         /* in sessions->users.unreviewed, then in sessions->users.revoked */
     int64_t revoked_us;              /* CLOCK_MONOTONIC: it was found to have lost rights to slots */
     struct list requests;            /* struct request: asked and not answered */
     struct check_list *list;         /* owned; under way: no message is taken until it is handed over; else NULL */
@@ -86,7 +86,7 @@ struct session {
     int64_t taken_us;          /* when the peer last took some of `writing` */
     size_t n_gathered;         /* bytes of policy_list that are not in `out` yet */
     size_t n_untaken;          /* bytes of `writing` at that time */
-    size_t n_counted;          /* of its unread bytes, in sessions->n_unread */
+    size_t n_counted;          /* of its unread bytes, in sessions->output.n_unread */
     uint32_t n_inflight;       /* checks */
     uint32_t n_late;           /* requests whose answers are made in a thread (late_answer.h) */
     uint32_t turn_round;       /* the last one in which it took messages (sessions.h), */
@@ -111,7 +111,7 @@ struct session {
 /* Has it had its share of this round? Then it waits for the next one, if others wait (sessions.h). */
 static inline bool session_had_turn(const struct session *session)
 {
-    return session->turn_round == session->sessions->round && session->turn_units >= FRESH_MAX;
+    return session->turn_round == session->sessions->turns.round && session->turn_units >= FRESH_MAX;
 }
 
 static inline uv_stream_t *session_stream(struct session *session)

@@ -204,7 +204,7 @@ static void close_if_ended(struct session *session)
 
     if (lingers) {
         session->taken_us = session->sessions->clock->mono_us;
-        list_push_back(&session->sessions->stalled, &session->stall_link);
+        list_push_back(&session->sessions->output.stalled, &session->stall_link);
         become(session, SESSION_LINGERING);
         return;
     }
@@ -267,16 +267,16 @@ static enum session_state obstacle(struct session *session)
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (must_pause(session)) return SESSION_PAUSED;
     if (session->list != NULL || session->policy_list != NULL) return SESSION_LISTED;
-    return sessions->spent < sessions->turn_end ? SESSION_READING : SESSION_RUNNABLE;
+    return sessions->turns.spent < sessions->turns.end ? SESSION_READING : SESSION_RUNNABLE;
 }
 
 /* All work since `spent` was `before` is its turn in this round, or a part of it. */
 static void note_work(struct session *session, uint32_t before)
 {
     const struct sessions *sessions = session->sessions;
-    if (session->turn_round != sessions->round) session->turn_units = 0;
-    session->turn_round = sessions->round;
-    session->turn_units += sessions->spent - before;
+    if (session->turn_round != sessions->turns.round) session->turn_units = 0;
+    session->turn_round = sessions->turns.round;
+    session->turn_units += sessions->turns.spent - before;
 }
 
 /* The session sent a message: it moves to the end of sessions->all, which is in the order of idleness. */
@@ -300,7 +300,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         [SCAN_BROKEN] = {ERROR_BAD_REQUEST, "this is no MessagePack-RPC message"},
     };
     enum session_state next = SESSION_READING;
-    uint32_t before = session->sessions->spent;
+    uint32_t before = session->sessions->turns.spent;
     size_t used = 0;
     sessions_note_answers(session->sessions);
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
@@ -323,7 +323,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
     if (used > 0) {
         note_work(session, before);
         note_asking(session);
-        bool has_more = next == SESSION_RUNNABLE && session->sessions->spent - before >= SHARE_MIN;
+        bool has_more = next == SESSION_RUNNABLE && session->sessions->turns.spent - before >= SHARE_MIN;
         if (has_more && session->turn_units < FRESH_MAX) session->turn_units = FRESH_MAX;
     }
     if (next == SESSION_READING && must_pause(session)) next = SESSION_PAUSED;
@@ -376,9 +376,9 @@ void session_run(struct session *session)
         return;
     }
     if (session->list != NULL) check_list_maybe_start(session->list);
-    sessions_begin_turn(session->sessions, session->sessions->share);
+    sessions_begin_turn(session->sessions, session->sessions->turns.share);
     if (session->policy_list != NULL) {
-        uint32_t before = session->sessions->spent;
+        uint32_t before = session->sessions->turns.spent;
         policy_list_run(session->policy_list);
         note_work(session, before);
         if (session->policy_list == NULL && session->is_draining) session_drain(session);
@@ -425,8 +425,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
     struct sessions *sessions = session->sessions;
     (void)suggested;
     unsigned size = sessions_is_tick_spent(sessions) ? SMALL_READ : READ_BUFFER_SIZE;
-    bool may_read = session->is_resumed || sessions->n_reads < READS_MAX;
-    sessions->n_reads += may_read && !session->is_resumed;
+    bool may_read = session->is_resumed || sessions->reads.n < READS_MAX;
+    sessions->reads.n += may_read && !session->is_resumed;
     session->is_resumed = false;
     *ret = uv_buf_init((char *)sessions->read_buffer, may_read ? size : 0); /* 0: on_read() gets UV_ENOBUFS */
 }
@@ -435,7 +435,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 static void read_later(struct session *session)
 {
     uv_read_stop(session_stream(session));
-    list_push_back(&session->sessions->unread, &session->unread_link);
+    list_push_back(&session->sessions->reads.waiting, &session->unread_link);
 }
 
 void session_read_again(struct session *session)
@@ -475,7 +475,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         sessions_spend(sessions, (uint32_t)n / READ_BYTES);
     }
     bool must_wait = session_had_turn(session) && sessions_have_waiting(sessions);
-    sessions_begin_turn(sessions, must_wait ? 0 : sessions->share);
+    sessions_begin_turn(sessions, must_wait ? 0 : sessions->turns.share);
     if (n == UV_EOF && !is_hung_up(session)) {
         end(session, CLIENT_CLOSED);
     } else if (n < 0) {
@@ -511,7 +511,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     session->group = group;
     session->role = group->role;
     session->client = ++sessions->n_made;
-    session->turn_round = sessions->round;
+    session->turn_round = sessions->turns.round;
     session->turn_units = FRESH_MAX;
     session->opened_us = session->asked_us = sessions->clock->mono_us;
     list_init(&session->requests);
@@ -550,7 +550,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     if (session->is_refused) { /* it is closed with its first request, or if it does not come */
         session->why_ended = ACCESS_REFUSED;
         session->taken_us = sessions->clock->mono_us;
-        list_push_back(&sessions->stalled, &session->stall_link);
+        list_push_back(&sessions->output.stalled, &session->stall_link);
     }
     start_reading(session);
     return 0;

@@ -22,7 +22,7 @@ bool session_give_way(struct sessions *sessions, struct session_group *group);
 void session_drain(struct session *session); /* takes no more bytes, refuses the messages that wait, and closes once
                                                 every request is answered */
 void session_run(struct session *session);   /* it was woken: take messages that waited, or end */
-void session_read_again(struct session *session); /* from sessions->unread */
-void session_end_tick(struct session *session);   /* from sessions->dirty: write what is in `out` */
+void session_read_again(struct session *session); /* from sessions->reads.waiting */
+void session_end_tick(struct session *session);   /* from sessions->output.dirty: write what is in `out` */
 
 #endif

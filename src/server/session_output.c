@@ -39,11 +39,11 @@ void session_wake(struct session *session)
     struct sessions *sessions = session->sessions;
     if (!list_empty(&session->run_link)) return;
     bool has_rested = sessions->clock->mono_us - session->asked_us >= RESTED_US;
-    struct list *queue = &sessions->runnable;
+    struct list *queue = &sessions->turns.runnable;
     if (session->fault == NULL && !session_had_turn(session))
-        queue = &sessions->fresh;
+        queue = &sessions->turns.fresh;
     else if (session->fault == NULL && session->state == SESSION_RUNNABLE && has_rested)
-        queue = &sessions->rested;
+        queue = &sessions->turns.rested;
     list_push_back(queue, &session->run_link);
 }
 
@@ -68,7 +68,7 @@ static bool is_crowding(const struct session *session, size_t unread)
 {
     const struct sessions *sessions = session->sessions;
     uint64_t max = sessions->options.max_output_total;
-    return sessions->n_unread > max && unread > max / sessions->n_leaving;
+    return sessions->output.n_unread > max && unread > max / sessions->output.n_leaving;
 }
 
 bool session_is_full(const struct session *session)
@@ -127,7 +127,7 @@ static struct packer *begin_message(struct session *session)
 
 static void mark_dirty(struct session *session)
 {
-    if (list_empty(&session->dirty_link)) list_push_back(&session->sessions->dirty, &session->dirty_link);
+    if (list_empty(&session->dirty_link)) list_push_back(&session->sessions->output.dirty, &session->dirty_link);
 }
 
 struct packer *session_begin_answer(struct session *session, uint64_t msgid)
@@ -201,16 +201,16 @@ void session_emit_final_error(struct session *session)
 
 /* ---- writing ---- */
 
-/* Keeps sessions->n_unread up to date, because adding up ten thousand sessions takes too long. */
+/* Keeps sessions->output.n_unread up to date, because adding up ten thousand sessions takes too long. */
 void session_update_unread(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     size_t n = session->state == SESSION_CLOSED ? 0 : n_unread(session) + session->n_gathered;
     if (n == session->n_counted) return;
-    sessions->n_leaving += (n > 0) - (session->n_counted > 0);
-    sessions->n_unread += n - session->n_counted;
+    sessions->output.n_leaving += (n > 0) - (session->n_counted > 0);
+    sessions->output.n_unread += n - session->n_counted;
     session->n_counted = n;
-    server_counters.unread_bytes = sessions->n_unread;
+    server_counters.unread_bytes = sessions->output.n_unread;
 }
 
 static void on_written(uv_write_t *write, int status)
@@ -265,7 +265,7 @@ void session_flush(struct session *session)
             status = uv_write(write, session_stream(session), &buf, 1, on_written);
         }
         if (status == 0) {
-            list_push_back(&session->sessions->stalled, &session->stall_link);
+            list_push_back(&session->sessions->output.stalled, &session->stall_link);
         } else {
             mem_free(write);
             session_fail(session, uv_strerror(status));
@@ -286,7 +286,7 @@ int64_t session_stalled_us(struct session *session)
         session->n_untaken = n;
         session->taken_us = sessions->clock->mono_us;
         list_remove(&session->stall_link);
-        list_push_back(&sessions->stalled, &session->stall_link);
+        list_push_back(&sessions->output.stalled, &session->stall_link);
         session_update_unread(session);
     }
     return sessions->clock->mono_us - session->taken_us;

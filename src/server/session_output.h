@@ -43,8 +43,9 @@ void session_flush(struct session *session);            /* write what is in `out
 bool session_is_busy(const struct session *session);      /* a message waits or is being answered, or output waits */
 bool session_is_full(const struct session *session);      /* too much is in flight or unread for more of it */
 bool session_is_half_full(const struct session *session); /* more than half of that */
-void session_update_unread(struct session *session);      /* in sessions->n_unread: the peer took some, or it closed */
-int64_t session_stalled_us(struct session *session);      /* how long the peer has taken nothing of what waits for it */
-bool session_has_stalled(struct session *session); /* the peer took nothing for write_stall_ms, or lingers too long */
+void session_update_unread(
+    struct session *session); /* in sessions->output.n_unread: the peer took some, or it closed */
+int64_t session_stalled_us(struct session *session); /* how long the peer has taken nothing of what waits for it */
+bool session_has_stalled(struct session *session);   /* the peer took nothing for write_stall_ms, or lingers too long */
 
 #endif

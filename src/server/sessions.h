@@ -2,13 +2,15 @@
  * sessions.h: what all connections of a server share: who has something to write, who has input
  * left over, who has been silent too long.
  *
- *   dirty     answers wait in the output buffer: written once, at the end of the tick
- *   fresh, rested, waiting, runnable   to be looked at in the next tick: input that the tick or a pause left over, or
- *             what it waited for came; which of them is listed below
- *   unread    ready to be read, but the tick had done READS_MAX reads: the next one begins with these
- *   reading, handing   a check_many that is done in pieces (check_list.h)
- *   stalled   the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for the
- *             longest time
+ *   turns     fresh, rested, waiting, runnable: to be looked at in the next tick: input that the tick or a pause left
+ *             over, or what it waited for came; which of them is listed below
+ *   reads     waiting: ready to be read, but the tick had done READS_MAX reads: the next one begins with these
+ *   output    dirty: answers wait in the output buffer: written once, at the end of the tick
+ *             stalled: the socket was full: the rest is with libuv, and the peer is watched; the first took nothing for
+ *             the longest time
+ *   lists     reading, handing: a check_many that is done in pieces (check_list.h)
+ *   late      asked, due: answers that a thread makes (late_answer.h)
+ *   users     whose they are, and by which rules; unreviewed, revoked: after a reload (access.h)
  *   all       in the order of their last request: the first is the longest silent
  *
  * Sessions and lists put themselves into these; the end of the tick starts the handles that come back to them.
@@ -100,6 +102,51 @@ struct access_user {
     char text[ACCESS_USER_TEXT_MAX]; /* uid */
 };
 
+/* Who may have the tick's next units, and how many are left. */
+struct turns {
+    struct list fresh, rested, waiting, runnable;
+    uint32_t spent;   /* units of work in this tick */
+    uint32_t answers; /* the same of failure answers, to be taken from the next tick's */
+    uint32_t end;     /* `spent` at which the next session has its turn */
+    uint32_t share;   /* of one session, in units */
+    uint32_t round;   /* its number */
+};
+
+/* What is read from sockets in a tick (session_input.c). */
+struct reads {
+    struct list waiting; /* ready to be read, but the tick had done READS_MAX */
+    uint32_t n;          /* in this tick */
+    uint32_t n_resumed;  /* sessions out of `waiting` that are read in this tick: they have a place among READS_MAX */
+};
+
+/* What sockets have not taken (session_output.c). */
+struct output {
+    struct list dirty, stalled;
+    size_t n_unread;  /* bytes that all peers have not taken from us, as of each one's last count */
+    size_t n_leaving; /* sessions with such bytes */
+};
+
+/* Long lists (check_list.c). */
+struct check_lists {
+    struct list reading, handing; /* of struct check_list */
+    size_t n_handed;              /* members that the engine has and has not answered */
+    size_t n_promised; /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
+};
+
+/* Answers that are made in a thread (late_answer.c): struct late_answer, of all sessions. */
+struct late_answers {
+    struct list asked; /* without a result yet */
+    struct list due;   /* with one: one of them is answered in a tick */
+};
+
+/* Whose connections these are, and what the users may do (access.c). */
+struct users {
+    struct access *rules; /* one reference; those in force */
+    struct map by_uid;    /* owned; struct access_user */
+    struct access_user control;
+    struct list unreviewed, revoked; /* sessions: a reload has brought other rules (access.h) */
+};
+
 struct sessions {
     uv_loop_t *loop;
     struct clock *clock;
@@ -109,57 +156,45 @@ struct sessions {
     void *store_trouble_arg;         /* of it; not owned */
     metrics_part_fn *metrics_part;   /* NULL: the page is never made */
     void *metrics_arg;               /* of it; not owned */
-    struct access *access;           /* one reference; the rules in force */
-    struct map users;                /* owned; struct access_user, by number */
-    struct access_user control_user;
-    uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
-    struct buffer_pool buffer_pool;
-    struct list idle_requests; /* the pool of struct request */
+    int64_t started_us;              /* CLOCK_MONOTONIC */
+    bool draining;                   /* nothing more is decided in the store */
+
     struct list all;
-    struct list dirty;
-    struct list fresh, rested, waiting, runnable;
-    struct list unread;
-    struct list unreviewed, revoked; /* a reload has brought other rules (access.h) */
-    struct list reading, handing;    /* of struct check_list */
-    struct list stalled;
-    int64_t started_us;   /* CLOCK_MONOTONIC */
-    uint64_t n_made;      /* sessions, ever */
-    struct places places; /* struct session: one for each that is not closed */
-    struct watch watch;
-    struct denial_log near;        /* of checks that were allowed near their limit */
-    struct list late_answers;      /* struct late_answer, of all sessions: those without a result yet, */
-    struct list late_due;          /* and those with one: one of them is answered in a tick */
+    struct places places;                       /* struct session: one for each that is not closed */
+    uint64_t n_made;                            /* sessions, ever */
+    size_t n;                                   /* sessions whose memory is not yet freed, of all groups */
+    size_t n_draining;                          /* those of them that end with the drain */
+    void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
+
+    struct turns turns;
+    struct reads reads;
+    struct output output;
+    struct check_lists lists;
+    struct late_answers late;
+    struct users users;
     struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
-    size_t n_handed;               /* members of lists that the engine has and has not answered */
-    size_t n_promised;  /* members of `reading` that caps.max_inflight has a place for, and that are no checks yet */
-    size_t n_unread;    /* bytes that all peers have not taken from us, as of each one's last count */
-    size_t n_leaving;   /* sessions with such bytes */
-    size_t n;           /* sessions whose memory is not yet freed, of all groups */
-    size_t n_draining;  /* those of them that end with the drain */
-    uint32_t spent;     /* units of work in this tick */
-    uint32_t n_reads;   /* in this tick */
-    uint32_t n_resumed; /* sessions out of `unread` that are read in this tick: they have a place among READS_MAX */
-    uint32_t answers;   /* the same of failure answers, to be taken from the next tick's */
-    uint32_t turn_end;  /* `spent` at which the next session has its turn */
-    uint32_t share;     /* of one session, in units */
-    uint32_t round;     /* its number */
-    bool draining;      /* nothing more is decided in the store */
+    struct list idle_requests;     /* the pool of struct request */
+    struct buffer_pool buffer_pool;
+    uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
+
     uv_idle_t runner;   /* active while there is something to do for it in those lists */
     uv_timer_t sweeper; /* active while somebody is stalled or may fall idle */
-    void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
+
+    struct watch watch;
     struct denial_log denials;
+    struct denial_log near; /* of checks that were allowed near their limit */
     struct error_log errors;
 };
 
 static inline void sessions_spend(struct sessions *sessions, uint32_t units)
 {
-    sessions->spent += units;
+    sessions->turns.spent += units;
 }
 
 /* The engine's work since the last call was no session's or list's. */
 static inline void sessions_note_answers(struct sessions *sessions)
 {
-    sessions->answers += engine_take_work(sessions->engine);
+    sessions->turns.answers += engine_take_work(sessions->engine);
 }
 
 /* It was the work of the one that has its turn. */
@@ -178,21 +213,21 @@ static inline const char *sessions_store_trouble(const struct sessions *sessions
 /* Does a session wait for its turn? */
 static inline bool sessions_have_waiting(const struct sessions *sessions)
 {
-    return !list_empty(&sessions->waiting) || !list_empty(&sessions->runnable) || !list_empty(&sessions->fresh) ||
-           !list_empty(&sessions->rested);
+    return !list_empty(&sessions->turns.waiting) || !list_empty(&sessions->turns.runnable) ||
+           !list_empty(&sessions->turns.fresh) || !list_empty(&sessions->turns.rested);
 }
 
 /* Is all work that a tick may have done? */
 static inline bool sessions_is_tick_spent(const struct sessions *sessions)
 {
-    return sessions->spent >= TICK_UNITS;
+    return sessions->turns.spent >= TICK_UNITS;
 }
 
 /* One session's turn begins, with so many units. */
 static inline void sessions_begin_turn(struct sessions *sessions, uint32_t share)
 {
-    uint32_t end = sessions->spent + share;
-    sessions->turn_end = end < TICK_UNITS ? end : TICK_UNITS;
+    uint32_t end = sessions->turns.spent + share;
+    sessions->turns.end = end < TICK_UNITS ? end : TICK_UNITS;
 }
 
 #endif

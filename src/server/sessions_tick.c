@@ -29,8 +29,8 @@ static uint32_t count_links(const struct list *list, uint32_t max)
 static uint32_t share_of_each(const struct sessions *sessions)
 {
     const uint32_t most = TICK_UNITS / SHARE_MIN;
-    uint32_t n = count_links(&sessions->fresh, most) + count_links(&sessions->rested, most) +
-                 count_links(&sessions->waiting, most) + count_links(&sessions->runnable, most);
+    uint32_t n = count_links(&sessions->turns.fresh, most) + count_links(&sessions->turns.rested, most) +
+                 count_links(&sessions->turns.waiting, most) + count_links(&sessions->turns.runnable, most);
     if (n >= most) return SHARE_MIN;
     return n * SHARE_MAX < TICK_UNITS ? SHARE_MAX : TICK_UNITS / n;
 }
@@ -49,7 +49,7 @@ static void run_queue(struct sessions *sessions, struct list *queue, uint32_t en
     struct list now, *link;
     list_init(&now);
     list_append(&now, queue);
-    while (sessions->spent < end && (link = list_pop_front(&now)) != NULL)
+    while (sessions->turns.spent < end && (link = list_pop_front(&now)) != NULL)
         session_run(LIST_ITEM(link, struct session, run_link));
     put_before(queue, &now);
 }
@@ -61,21 +61,21 @@ static void on_runner(uv_idle_t *handle)
 
     struct list next; /* who comes to `runnable` from here on had a turn in this tick */
     list_init(&next);
-    sessions->share = share_of_each(sessions);
-    list_append(&next, &sessions->runnable);
+    sessions->turns.share = share_of_each(sessions);
+    list_append(&next, &sessions->turns.runnable);
 
-    run_queue(sessions, &sessions->rested, RESTED_UNITS);
-    run_queue(sessions, &sessions->fresh, TICK_UNITS);
-    run_queue(sessions, &sessions->waiting, TICK_UNITS);
-    if (list_empty(&sessions->waiting)) {
-        list_append(&sessions->waiting, &next);
-        sessions->round++;
-        run_queue(sessions, &sessions->waiting, TICK_UNITS);
+    run_queue(sessions, &sessions->turns.rested, RESTED_UNITS);
+    run_queue(sessions, &sessions->turns.fresh, TICK_UNITS);
+    run_queue(sessions, &sessions->turns.waiting, TICK_UNITS);
+    if (list_empty(&sessions->turns.waiting)) {
+        list_append(&sessions->turns.waiting, &next);
+        sessions->turns.round++;
+        run_queue(sessions, &sessions->turns.waiting, TICK_UNITS);
     }
-    run_queue(sessions, &sessions->rested, TICK_UNITS);
-    put_before(&sessions->runnable, &next);
+    run_queue(sessions, &sessions->turns.rested, TICK_UNITS);
+    put_before(&sessions->turns.runnable, &next);
 
-    sessions->share = SHARE_MAX; /* of those that are read */
+    sessions->turns.share = SHARE_MAX; /* of those that are read */
     check_lists_run(sessions);
     late_answers_run(sessions);
     access_review(sessions);
@@ -105,23 +105,23 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     denial_log_set(&sessions->near, DENIALS_FIRST, NEAR_PER_SECOND);
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
     buffer_pool_init(&sessions->buffer_pool);
-    sessions->share = SHARE_MAX;
+    sessions->turns.share = SHARE_MAX;
 
     list_init(&sessions->idle_requests);
     list_init(&sessions->all);
-    list_init(&sessions->dirty);
-    list_init(&sessions->fresh);
-    list_init(&sessions->rested);
-    list_init(&sessions->waiting);
-    list_init(&sessions->runnable);
-    list_init(&sessions->unread);
-    list_init(&sessions->unreviewed);
-    list_init(&sessions->revoked);
-    list_init(&sessions->reading);
-    list_init(&sessions->handing);
-    list_init(&sessions->stalled);
-    list_init(&sessions->late_answers);
-    list_init(&sessions->late_due);
+    list_init(&sessions->output.dirty);
+    list_init(&sessions->turns.fresh);
+    list_init(&sessions->turns.rested);
+    list_init(&sessions->turns.waiting);
+    list_init(&sessions->turns.runnable);
+    list_init(&sessions->reads.waiting);
+    list_init(&sessions->users.unreviewed);
+    list_init(&sessions->users.revoked);
+    list_init(&sessions->lists.reading);
+    list_init(&sessions->lists.handing);
+    list_init(&sessions->output.stalled);
+    list_init(&sessions->late.asked);
+    list_init(&sessions->late.due);
 
     uv_idle_init(loop, &sessions->runner);
     uv_timer_init(loop, &sessions->sweeper);
@@ -136,10 +136,11 @@ err_free_watch:
 
 void sessions_fini(struct sessions *sessions)
 {
-    CHECK(sessions->n == 0 && sessions->n_unread == 0 && sessions->n_promised == 0 && sessions->n_handed == 0);
-    CHECK(sessions->gathering == NULL && list_empty(&sessions->late_answers) && list_empty(&sessions->late_due));
-    CHECK(list_empty(&sessions->unread));
-    CHECK(list_empty(&sessions->reading) && list_empty(&sessions->handing));
+    CHECK(sessions->n == 0 && sessions->output.n_unread == 0 && sessions->lists.n_promised == 0 &&
+          sessions->lists.n_handed == 0);
+    CHECK(sessions->gathering == NULL && list_empty(&sessions->late.asked) && list_empty(&sessions->late.due));
+    CHECK(list_empty(&sessions->reads.waiting));
+    CHECK(list_empty(&sessions->lists.reading) && list_empty(&sessions->lists.handing));
     access_users_fini(sessions);
     watch_fini(&sessions->watch);
     places_fini(&sessions->places);
@@ -152,9 +153,9 @@ void sessions_fini(struct sessions *sessions)
 static void close_longest_stalled(struct sessions *sessions)
 {
     int looks = 0;
-    LIST_FOREACH (link, &sessions->stalled) {
+    LIST_FOREACH (link, &sessions->output.stalled) {
         struct session *session = LIST_ITEM(link, struct session, stall_link);
-        if (sessions->n_unread <= sessions->options.max_output_total || looks++ == UNREAD_LOOKS) return;
+        if (sessions->output.n_unread <= sessions->options.max_output_total || looks++ == UNREAD_LOOKS) return;
         if (session->n_counted == 0 || session_stalled_us(session) < UNREAD_GRACE_US) continue;
         ++*session->group->counts->closed_unread;
         session_close(session, "too much is unread in all (listen.max_output_total), and it took nothing for longest");
@@ -168,7 +169,7 @@ static bool may_fall_idle(const struct sessions *sessions)
 
 static bool needs_sweep(const struct sessions *sessions)
 {
-    return !list_empty(&sessions->stalled) || !list_empty(&sessions->revoked) || may_fall_idle(sessions);
+    return !list_empty(&sessions->output.stalled) || !list_empty(&sessions->users.revoked) || may_fall_idle(sessions);
 }
 
 /* In a quarter of the shorter timeout: nobody is closed more than that late. */
@@ -188,28 +189,29 @@ void sessions_arm_sweep(struct sessions *sessions)
 static void resume_reads(struct sessions *sessions)
 {
     struct list *link;
-    sessions->n_reads = sessions->n_resumed = 0;
-    while (sessions->n_resumed < RESUMED_MAX && (link = list_pop_front(&sessions->unread)) != NULL) {
-        sessions->n_resumed++;
+    sessions->reads.n = sessions->reads.n_resumed = 0;
+    while (sessions->reads.n_resumed < RESUMED_MAX && (link = list_pop_front(&sessions->reads.waiting)) != NULL) {
+        sessions->reads.n_resumed++;
         session_read_again(LIST_ITEM(link, struct session, unread_link));
     }
-    sessions->n_reads = sessions->n_resumed;
+    sessions->reads.n = sessions->reads.n_resumed;
 }
 
 void sessions_tick_end(struct sessions *sessions)
 {
-    for (struct list *link; (link = list_pop_front(&sessions->dirty)) != NULL;)
+    for (struct list *link; (link = list_pop_front(&sessions->output.dirty)) != NULL;)
         session_end_tick(LIST_ITEM(link, struct session, dirty_link));
-    if (sessions->n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
+    if (sessions->output.n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
     sessions_note_answers(sessions);
-    sessions->spent = sessions->answers < ENGINE_EXPIRED_UNITS ? sessions->answers : ENGINE_EXPIRED_UNITS;
-    sessions->answers = 0;
+    sessions->turns.spent =
+        sessions->turns.answers < ENGINE_EXPIRED_UNITS ? sessions->turns.answers : ENGINE_EXPIRED_UNITS;
+    sessions->turns.answers = 0;
 
     bool is_awaited = sessions_have_waiting(sessions);
-    if (!is_awaited) sessions->round++;
+    if (!is_awaited) sessions->turns.round++;
     resume_reads(sessions);
-    bool is_late = !list_empty(&sessions->late_due), is_new = !list_empty(&sessions->unreviewed);
-    bool has_work = is_late || is_new || sessions->n_resumed > 0 || check_lists_have_work(sessions);
+    bool is_late = !list_empty(&sessions->late.due), is_new = !list_empty(&sessions->users.unreviewed);
+    bool has_work = is_late || is_new || sessions->reads.n_resumed > 0 || check_lists_have_work(sessions);
     if (is_awaited || has_work)
         uv_idle_start(&sessions->runner, on_runner);
     else
@@ -219,7 +221,7 @@ void sessions_tick_end(struct sessions *sessions)
 
 void sessions_sweep(struct sessions *sessions)
 {
-    LIST_FOREACH (link, &sessions->stalled) {
+    LIST_FOREACH (link, &sessions->output.stalled) {
         struct session *session = LIST_ITEM(link, struct session, stall_link);
         if (!session_has_stalled(session)) continue;
         bool lingers = session->state == SESSION_LINGERING || session->is_refused;

@@ -1,3 +1,4 @@
+/* admin_door.c: shows admin/ the state of the engine, the store and the server, for endpoints.c. */
 #include "daemon/admin_door.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* arguments.c: reads the command line with getopt, for main(). */
 #include "daemon/arguments.h"
 
 #include <getopt.h>

@@ -1,3 +1,4 @@
+/* endpoints.c: opens, replaces and closes what the daemon listens on, for the start, reload.c and stop.c. */
 #include "daemon/endpoints.h"
 
 #include <errno.h>

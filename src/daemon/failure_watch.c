@@ -1,3 +1,4 @@
+/* failure_watch.c: episodes of failure answers, looked at each second; their lines in the log, and text for `stats`. */
 #include "daemon/failure_watch.h"
 
 #include <inttypes.h>

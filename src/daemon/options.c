@@ -1,3 +1,4 @@
+/* options.c: settings into the options of each module, for the start and reload.c. */
 #include "daemon/options.h"
 
 #include "redis/cluster.h"

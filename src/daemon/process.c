@@ -1,3 +1,4 @@
+/* process.c: what holds for the whole process, for main(); and the limit of open files, for reload.c. */
 #include "daemon/process.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* redis_check.c: what Redis said of itself, looked at each second by ratelimitd.c until it is known. */
 #include "daemon/redis_check.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* redis_watch.c: counts of the store compared with those of a second ago, for the timer of ratelimitd.c. */
 #include "daemon/redis_watch.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* reload.c: the thread that reads, and what the loop takes over from it, one module after another. */
 #include "daemon/reload.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* reload_answer.c: a configuration, its faults or its differences as MessagePack, for the thread of reload.c. */
 #include "daemon/reload_answer.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* status.c: the line for systemctl status, made each second. */
 #include "daemon/status.h"
 
 #include <stdio.h>

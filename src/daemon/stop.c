@@ -1,3 +1,4 @@
+/* stop.c: the steps of the end, each begun by the one before. */
 #include "daemon/stop.h"
 
 #include <signal.h>

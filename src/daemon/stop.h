@@ -1,8 +1,8 @@
 /*
  * stop.h: how the daemon ends.
  *
- *   stop_on_signal ─▶ server_drain ─▶ slots and leased units given back ─▶ stop_now: admin_close ─▶ server_close ─▶
- * engine_close (and its store) ─▶ our own handles ─▶ uv_run returns
+ *   stop_on_signal ─▶ server_drain ─▶ slots and leased units given back ─▶ stop_now
+ *   stop_now       ─▶ admin_close ─▶ server_close ─▶ engine_close (and its store) ─▶ our own handles ─▶ uv_run returns
  *
  * It does not wait for a thread that is still busy with a name lookup or a reload: once everything else is closed,
  * uv_run returns and the process ends.

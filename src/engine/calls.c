@@ -1,3 +1,4 @@
+/* calls.c: a map of calls by client and msgid: slots.c and reservations.c fill it, give_back.c looks into it. */
 #include "engine/calls.h"
 
 #include "base/assert.h"

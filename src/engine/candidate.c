@@ -1,3 +1,4 @@
+/* candidate.c: the second question of a check with a candidate, for engine.c; and the verdicts of both, counted. */
 #include "engine/candidate.h"
 
 #include "base/assert.h"

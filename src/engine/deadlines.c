@@ -1,3 +1,4 @@
+/* deadlines.c: lanes and a heap, for engine.c, slots.c and unit_leases.c. */
 #include "engine/deadlines.h"
 
 #include "base/assert.h"

@@ -1,3 +1,4 @@
+/* engine.c: the way of a check, for the edges: admission, the store, the answer, release; what becomes due; the end. */
 #include "engine/engine.h"
 
 #include "base/alloc.h"
@@ -404,6 +405,7 @@ void engine_submit(struct engine *engine, struct check *check)
 
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
 {
+    CHECK(check->op.kind == OP_ACQUIRE && check->state == CHECK_NEW && check->is_sealed);
     check->slot = slots_new(&engine->slots, check, owner);
     engine_counters.overloaded += check->slot == NULL;
     if (check->slot == NULL) return -1;
@@ -415,6 +417,7 @@ int engine_acquires(struct engine *engine, struct check *check, struct slot_owne
 
 void engine_releases(struct check *check, struct slot *slot)
 {
+    CHECK(check->state == CHECK_NEW && !check->is_sealed && slot->state == SLOT_HELD);
     check->op.kind = OP_RELEASE;
     check->is_special = true;
     check->is_sealed = true; /* the slot has the key, and its members once it is submitted */

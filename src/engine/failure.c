@@ -1,3 +1,4 @@
+/* failure.c: failure answers, and the table that `local` decides by, for engine.c, split.c and slots.c. */
 #include "engine/failure.h"
 
 #include "engine/engine_counters.h"
@@ -303,7 +304,7 @@ static bool is_answered_locally(const struct check *check, enum reason reason)
     return kind == OP_RESET && !check->op.sent;
 }
 
-/* Of a check_all's plans the strictest decides: what one of them must not let through, none does. */
+/* The strictest policy of a check_all decides for all of its members. */
 static enum on_failure on_failure_of(const struct check *check, enum reason reason)
 {
     static const int strictness[N_ON_FAILURE] = {

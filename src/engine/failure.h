@@ -1,18 +1,18 @@
 /*
  * failure.h: the answer if the store gave none in time.
  *
- * Checks get what their policy's on_failure says, the members of a check_all all what the strictest of
- * their policies says (an unlimited one aside): error before deny before local before allow. `local` decides on a
- * memory table of its own, by this daemon's share of the same policy (local_share), on the monotonic clock. A cost that
- * is above the share but not above the limit is denied as by `deny`: it may pass once the store is back. The table is
- * made at first need. A policy's part of it begins anew when the store has decided the policy again and it had
- * no failure answer for 10 s, so that no client is punished twice; but at most once a minute. Else a connection that is
- * lost and made again and again would hand out the whole limit each time. Entries of an earlier part have another
- * epoch. The table as a whole is emptied when this holds for all of them. Peeks, resets, refunds and settlements are
- * errors: only the store could answer them. What was reserved locally is settled locally; a release needs no answer of
- * the store's. What is admitted for a policy with merge_back is noted (merge_back.h), unless the store may have charged
- * it too: of a check that was sent this is known when the store is done with it. A shadow policy's check is never an
- * error: what its policy says with `error` is `allow`.
+ * A check gets what its policy's on_failure says. All members of a check_all get what the strictest of their limited
+ * policies says: error before deny before local before allow. `local` decides on a memory table of its own, by this
+ * daemon's share of the same policy (local_share), on the monotonic clock. A cost that is above the share but not above
+ * the limit is denied as by `deny`: it may pass once the store is back. The table is made at first need. A policy's
+ * part of it begins anew when the store has decided the policy again and it had no failure answer for 10 s, so that no
+ * client is punished twice; but at most once a minute. Else a connection that is lost and made again and again would
+ * hand out the whole limit each time. Entries of an earlier part have another epoch. The table as a whole is emptied
+ * when this holds for all of them. Peeks, resets, refunds and settlements are errors: only the store could answer them.
+ * What was reserved locally is settled locally; a release needs no answer of the store's. What is admitted for a policy
+ * with merge_back is noted (merge_back.h), unless the store may have charged it too: of a check that was sent this is
+ * known when the store is done with it. A shadow policy's check is never an error: what its policy says with `error` is
+ * `allow`.
  */
 #ifndef RL_ENGINE_FAILURE_H
 #define RL_ENGINE_FAILURE_H

@@ -1,3 +1,4 @@
+/* overdue.c: lanes of overdue checks, one a client, for engine.c. */
 #include "engine/overdue.h"
 
 #include "base/assert.h"

@@ -1,3 +1,5 @@
+/* reservations.c: entries by id and by their end, for engine.c, which learns of them, and give_back.c, which gives them
+ * back. */
 #include "engine/reservations.h"
 
 #include <string.h>

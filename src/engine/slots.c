@@ -1,3 +1,4 @@
+/* slots.c: slots by id, by request id and by what is due, and the leases that the store has of them, for engine.c. */
 #include "engine/slots.h"
 
 #include <string.h>

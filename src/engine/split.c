@@ -1,3 +1,4 @@
+/* split.c: parts of a check_all, their answers, and refunds if the whole is denied, for engine.c. */
 #include "engine/split.h"
 
 #include "base/alloc.h"

@@ -6,9 +6,10 @@
  *
  *   every part allows    the whole is allowed. A part without an answer of the store is answered by its own policies'
  *                        on_failure: so a server that is down does not switch off the limits on the others
- *   else                 it is denied, or an error, and what is known to be charged is taken back (limit_undo): at
- * once, without the answer waiting for it; of a part whose reply comes after the deadline, then. Limits that count
- * denials keep the charge. A part that a local failure answer has charged gives back in the failure table
+ *   else                 it is denied, or an error, and what is known to be charged is taken back (limit_undo):
+ *                        at once, without the answer waiting for it; of a part whose reply comes after the
+ *                        deadline, then. Limits that count denials keep the charge. A part that a local failure
+ *                        answer has charged gives back in the failure table
  *
  * So nothing is admitted beyond any limit. Another check may be denied in the moment between. What may have been
  * charged, but without a reply, stays charged; an OP_REFUND is sent once, because given twice it would admit too much.

@@ -1,3 +1,4 @@
+/* unit_leases.c: keys with units that are charged ahead, and what gives them back, for engine.c. */
 #include "engine/unit_leases.h"
 
 #include "base/alloc.h"

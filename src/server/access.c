@@ -1,3 +1,5 @@
+/* access.c: users, their quotas and rules, for session_input.c (connections), methods.c and params.c (what is asked),
+ * and sessions_tick.c (what a reload takes away). The rules themselves are policy/access.c. */
 #include "server/access.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* buffer_pool.c: a stack of warm buffers, for session_input.c and session_output.c. */
 #include "server/buffer_pool.h"
 
 #include "base/assert.h"

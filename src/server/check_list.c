@@ -1,3 +1,5 @@
+/* check_list.c: a check_many in pieces: begun by methods.c, and run by sessions_tick.c in each tick until it is handed
+ * over. */
 #include "server/check_list.h"
 
 #include "base/alloc.h"

@@ -1,3 +1,4 @@
+/* check_ring.c: a ring of copies, filled by watch.c and read by views.c. */
 #include "server/check_ring.h"
 
 #include "base/alloc.h"

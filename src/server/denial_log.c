@@ -1,3 +1,4 @@
+/* denial_log.c: the sample of denials, and of checks near their limit, that is logged for request.c. */
 #include "server/denial_log.h"
 
 #include <inttypes.h>

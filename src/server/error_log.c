@@ -1,3 +1,4 @@
+/* error_log.c: a line for some of the errors that session_output.c answers with. */
 #include "server/error_log.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* kept.c: copies of names and keys, for check_ring.c and top_keys.c. */
 #include "server/kept.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@ static size_t n_kept(const struct kept_key *kept)
 void kept_key_take(struct kept_key *kept, struct slice key)
 {
     kept->len = (uint32_t)key.len;
-    memcpy(kept->bytes, key.data, n_kept(kept));
+    if (key.len > 0) memcpy(kept->bytes, key.data, n_kept(kept)); /* a release has no key: its slot has it */
     log_key_hash(kept->hash, key);
 }
 

@@ -1,3 +1,4 @@
+/* late_answer.c: requests that wait for a thread of the wiring: begun by methods.c, answered by sessions_tick.c. */
 #include "server/late_answer.h"
 
 #include "base/alloc.h"

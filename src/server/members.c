@@ -1,3 +1,4 @@
+/* members.c: one member of a list becomes a check of its request, for methods.c and check_list.c. */
 #include "server/members.h"
 
 /* The number of limits of a member of a check_all; an unlimited policy counts as one. */

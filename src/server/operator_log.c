@@ -1,3 +1,4 @@
+/* operator_log.c: the line for what an operator does, written by methods.c. */
 #include "server/operator_log.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* params.c: parameters one by one, straight into a check, for the methods; and the faults that name them. */
 #include "server/params.h"
 
 #include <stdarg.h>

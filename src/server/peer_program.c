@@ -1,3 +1,4 @@
+/* peer_program.c: reads /proc, for operator_log.c and views.c. */
 #include "server/peer_program.h"
 
 #include <fcntl.h>

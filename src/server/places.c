@@ -1,3 +1,4 @@
+/* places.c: a table of places, for session_input.c; views.c reads it in order. */
 #include "server/places.h"
 
 #include "base/alloc.h"

@@ -1,3 +1,4 @@
+/* policy_list.c: writes the pieces of policies.c as the peer reads them: begun by methods.c, run by session_input.c. */
 #include "server/policy_list.h"
 
 #include "base/alloc.h"

@@ -1,3 +1,5 @@
+/* request.c: from the parameters to the checks of a request, and from their decisions to its answer, for methods.c,
+ * reserve.c and check_list.c. */
 #include "server/request.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * request.h: one client's message that asks the engine: a check (or peek, reset, reserve, acquire ...), or the list of
  * a check_many or check_all. It is answered exactly once.
  *
- *   request_new ─ request_add ... (params.h fills each check) ─ request_go ──▶ each check's done ──▶ the last one
- * writes the answer
+ *   request_new ─ request_add ... (params.h fills each check) ─ request_go ──▶ each check's done
+ *                                                                          ──▶ the last one writes the answer
  *
  * Each member of a list is a check, in the order of the list. Those of a check_all are joined (check.h), but for those
  * of shadow policies, that deny the others nothing.

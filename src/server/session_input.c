@@ -279,14 +279,6 @@ static void note_work(struct session *session, uint32_t before)
     session->turn_units += sessions->turns.spent - before;
 }
 
-/* The session sent a message: it moves to the end of sessions->all, which is in the order of idleness. */
-static void note_asking(struct session *session)
-{
-    session->asked_us = session->sessions->clock->mono_us;
-    list_remove(&session->link);
-    list_push_back(&session->sessions->all, &session->link);
-}
-
 /* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). Returns the number of bytes
  * handled; the new state shows what the rest waits for. */
 static size_t take_messages(struct session *session, const uint8_t *bytes, size_t len)
@@ -322,7 +314,10 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
 
     if (used > 0) {
         note_work(session, before);
-        note_asking(session);
+        session->asked_us = session->sessions->clock->mono_us;
+        list_remove(&session->link); /* to the end: the list is in the order of idleness */
+        list_push_back(&session->sessions->all, &session->link);
+
         bool has_more = next == SESSION_RUNNABLE && session->sessions->turns.spent - before >= SHARE_MIN;
         if (has_more && session->turn_units < FRESH_MAX) session->turn_units = FRESH_MAX;
     }
@@ -431,13 +426,6 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
     *ret = uv_buf_init((char *)sessions->read_buffer, may_read ? size : 0); /* 0: on_read() gets UV_ENOBUFS */
 }
 
-/* The tick has done its reads: it is ready again in a later one. */
-static void read_later(struct session *session)
-{
-    uv_read_stop(session_stream(session));
-    list_push_back(&session->sessions->reads.waiting, &session->unread_link);
-}
-
 void session_read_again(struct session *session)
 {
     session->is_resumed = true;
@@ -458,8 +446,9 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct session *session = stream->data;
     struct sessions *sessions = session->sessions;
     if (n == 0 || session->state == SESSION_CLOSED) return;
-    if (n == UV_ENOBUFS) {
-        read_later(session);
+    if (n == UV_ENOBUFS) { /* the tick has done its reads: it is ready again in a later one */
+        uv_read_stop(stream);
+        list_push_back(&sessions->reads.waiting, &session->unread_link);
         return;
     }
     clock_update(sessions->clock);

@@ -1,3 +1,5 @@
+/* sessions_tick.c: the order of a tick, for server.c: sessions that have work left over, then lists, late answers and
+ * rules; at the end what is to be written and read. Also who is closed for silence, and the end of all. */
 #include "server/sessions_tick.h"
 
 #include "base/alloc.h"

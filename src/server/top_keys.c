@@ -1,3 +1,4 @@
+/* top_keys.c: a table by hash with a heap of the counts, for watch.c; views.c reads the rows. */
 #include "server/top_keys.h"
 
 #include <string.h>

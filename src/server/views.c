@@ -1,3 +1,4 @@
+/* views.c: the methods top, denials, slowlog and clients, for methods.c: some rows each, of what watch.c has kept. */
 #include "server/views.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* watch.c: gives each answered check that matters to the tables that keep it, for request.c. */
 #include "server/watch.h"
 
 #include "base/hash.h"

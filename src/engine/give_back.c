@@ -75,7 +75,9 @@ void engine_follow_up_reserve(struct check *check, enum op_outcome outcome)
     if (outcome != OP_DOWN || !op->sent || check->engine->closing) return;
 
     /* Redis may still run the batch until runs_until_us, so the reservation may end that much later. */
-    if (reservations_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) making->is_doubtful = true;
+    if (!reservations_keep(check, op->runs_until_us > now_us ? op->runs_until_us : now_us)) return;
+    CHECK(making != NULL); /* it is what was kept */
+    making->is_doubtful = true;
 }
 
 /* ---- reservations that are due ---- */

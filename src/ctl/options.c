@@ -91,8 +91,7 @@ static int parse_ms(const char *option, const char *text, int64_t min_ms, int64_
     return 0;
 }
 
-/* The first line of standard input, without its end; NULL: there is none. It is kept for the whole program. */
-static const char *read_line(void)
+const char *options_line(void)
 {
     static char *line;
     size_t size = 0;
@@ -143,7 +142,7 @@ static int take_option(int letter, const char *name, const char *text, struct op
         ret->policy = text;
         return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a policy");
     case LETTER_BIT | OPTION_KEY:
-        ret->key = strcmp(text, "-") == 0 ? read_line() : text;
+        ret->key = strcmp(text, "-") == 0 ? options_line() : text;
         if (ret->key == NULL) return complain_of(name, text, "standard input has no line");
         return ret->key[0] != '\0' ? 0 : complain_of(name, text, "write a key");
     case LETTER_BIT | OPTION_UID:

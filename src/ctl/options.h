@@ -62,6 +62,9 @@ struct options {
  * them, or -1 with the complaint made. */
 int options_read(int argc, char **argv, struct options *ret);
 
+/* The first line of standard input, without its end; NULL: there is none. It is kept for the whole program. */
+const char *options_line(void);
+
 bool options_is_one(const char *argument); /* `--json`, `--timeout=5s`, `-s` */
 const char *options_name(unsigned bits);   /* of the first one, without its dashes */
 

@@ -2,7 +2,7 @@
 _ratelimitctl()
 {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command="" word words i
-    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats metrics top denials slowlog clients ping version reload config test test-clock test-store help"
+    local commands="check check-all check-many peek explain reset refund reserve settle cancel acquire policies stats metrics top denials slowlog clients hash ping version reload config test test-clock test-store help"
     local options="-s --socket --json --timeout --wait --deadline --max-wait --at-most --request-id --ttl --taken-exit --all --dry-run --output --run --junit --turns --by --follow --policy --key --uid --reset --help --version"
     local -a socket=()
     case $previous in

@@ -73,6 +73,8 @@ static const struct command commands[] = {
     {"slowlog", "slowlog", "", "the last slow checks", .shape = SHAPE_CHECKS,
      .takes = OPTION_FOLLOW | OPTION_POLICY | OPTION_KEY | OPTION_UID | OPTION_RESET},
     {"clients", "clients", "", "the connections, whose they are, and what each asks for", .shape = SHAPE_CLIENTS},
+    {"hash", "hash", "KEY", "how KEY is written in the log; -: the first line of standard input", 1, 1,
+     .report = report_hash, .shape = SHAPE_HASH},
 
     {.name = "The daemon:"},
     {"ping", "ping", "", "test that it answers", .report = report_value},
@@ -462,6 +464,10 @@ int main(int argc, char **argv)
     /* Wrong usage is reported before a daemon is asked. */
     struct invocation invocation = {.command = command, .options = options, .n = argc, .arguments = argv};
     code = command_look(command, &options, argc, argv);
+    if (code == EXIT_DONE && command->shape == SHAPE_HASH && strcmp(argv[0], "-") == 0) {
+        argv[0] = (char *)options_line();
+        if (argv[0] == NULL) code = usage_error("KEY: standard input has no line", "");
+    }
     if (code == EXIT_DONE && command->shape == SHAPE_TEST)
         return (int)finish_output(test_command_run(&options, argc, argv));
     if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &invocation.params);

@@ -28,7 +28,7 @@ function __ratelimitctl_follows
 end
 
 set -l with_policy check check-all check-many peek explain reset refund reserve acquire policies
-set -l commands $with_policy settle cancel stats metrics top denials slowlog clients ping version reload config test test-clock test-store help
+set -l commands $with_policy settle cancel stats metrics top denials slowlog clients hash ping version reload config test test-clock test-store help
 
 complete -c ratelimitctl -f
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a check -d 'charge COST (1) if the policy allows it'
@@ -51,6 +51,7 @@ complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a top -
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a denials -d 'the last denied checks'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a slowlog -d 'the last slow checks'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a clients -d 'the connections, and what each asks for'
+complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a hash -d 'how a key is written in the log'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a version -d 'the version of the daemon'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a reload -d 'read the configuration again; print what this changes'
 complete -c ratelimitctl -n "not __fish_seen_subcommand_from $commands" -a config -d 'the configuration in force'

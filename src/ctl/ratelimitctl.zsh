@@ -33,6 +33,7 @@ _ratelimitctl()
         'denials:the last denied checks'
         'slowlog:the last slow checks'
         'clients:the connections, and what each asks for'
+        'hash:how a key is written in the log'
         'version:the version of the daemon'
         'reload:read the configuration again; print what this changes'
         'config:the configuration in force'

@@ -215,6 +215,15 @@ int report_value(FILE *out, struct pull answer, const struct asked *asked)
     return 0;
 }
 
+int report_hash(FILE *out, struct pull answer, const struct asked *asked)
+{
+    struct pull hash = words_member(answer, "hash");
+    (void)asked;
+    if (pull_type(&hash) != PULL_TEXT) return -1;
+    words_text(out, answer, "hash", "", "\n");
+    return 0;
+}
+
 int report_table(FILE *out, struct pull answer, const struct asked *asked)
 {
     uint32_t n;

@@ -36,6 +36,7 @@ report_fn report_removed;
 report_fn report_table;   /* a flat map, a line for each pair */
 report_fn report_version; /* a table, times in words */
 report_fn report_value;   /* one text or number */
+report_fn report_hash;    /* its only field */
 
 report_fn report_explain;  /* the decision, and below it why, and each limit's state; then the same of the candidate */
 report_fn report_policies; /* a table, and below each policy its overrides and what else is unusual */

@@ -505,6 +505,7 @@ static int run_test_store(struct params *params)
 #define run_denials views_denials
 #define run_slowlog views_slowlog
 #define run_clients views_clients
+#define run_hash    views_hash
 
 static const struct method_row {
     const char *name;

@@ -200,7 +200,7 @@ static inline int read_policy(struct params *params, struct check *check, const 
     return 0;
 }
 
-static int read_key(struct params *params, struct slice *ret)
+int params_key(struct params *params, struct slice *ret)
 {
     uint32_t max_key = params->session->sessions->options.max_key;
     if (pull_text(&params->pull, ret) != 0) return params_fail(params, ERROR_BAD_REQUEST, "key: must be a str or bin");
@@ -224,7 +224,7 @@ static __attribute__((noinline)) int fail_format(const struct params *params, co
 static inline int read_key_of(struct params *params, const struct policy *policy, struct slice *ret)
 {
     CHECK(policy != NULL);
-    if (read_key(params, ret) != 0) return -1;
+    if (params_key(params, ret) != 0) return -1;
     if (!access_takes_key(params->session, *ret)) return fail_key_access(params);
     if (!policy_takes_key(policy, *ret)) return fail_format(params, policy, *ret);
     params->n -= 2;

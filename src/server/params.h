@@ -62,6 +62,8 @@ int params_is_for(const struct params *params, const struct policy *policy);
 int params_inline_is_for(const struct params *params);
 int params_key_is_for(const struct params *params, struct slice key);
 
+/* A key by itself, of any policy. */
+int params_key(struct params *params, struct slice *ret);
 /* Reads policy and key, with which every check begins. Sets the check's plan to what counts for the key, its key, which
  * fits the policy's format, and for an inline policy its set. */
 int params_target(struct params *params, struct check *ret);

@@ -372,3 +372,18 @@ int views_top(struct params *params)
     session_end_answer(session);
     return 0;
 }
+
+/* ---- hash ---- */
+
+int views_hash(struct params *params)
+{
+    char hash[LOG_KEY_HASH_MAX];
+    struct slice key;
+    if (params_key(params, &key) != 0) return -1;
+
+    struct packer *packer = session_begin_answer(params->session, params->msgid);
+    pack_map(packer, 1);
+    pack_text_field(packer, "hash", log_key_hash(hash, key));
+    session_end_answer(params->session);
+    return 0;
+}

@@ -14,5 +14,6 @@ int views_top(struct params *params);
 int views_denials(struct params *params);
 int views_slowlog(struct params *params);
 int views_clients(struct params *params);
+int views_hash(struct params *params); /* how a key is written in the log, and in views that show hashes */
 
 #endif

@@ -92,6 +92,7 @@ def ratelimitd():
             daemon.start()
         return daemon
 
+    Client.sent_keys.clear()
     yield start
     closing(started)
 

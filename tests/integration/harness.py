@@ -244,6 +244,10 @@ class Redis(RedisProcess):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+LONG_ENOUGH = 6  # bytes of a key or password that is no other word of a log
+WITH_KEY = {"check", "peek", "explain", "reset", "refund", "reserve", "acquire"}
+
+
 class Ratelimitd(Process):
     """The daemon. `config` is the text of its configuration without `listen:` (added here, as is `store:` for a Redis);
     without one it runs on its defaults."""
@@ -260,6 +264,7 @@ class Ratelimitd(Process):
         self.arguments, self.env, self.pass_fds = list(arguments), dict(env or {}), pass_fds
         self.build = build  # the folder with its bin/ratelimitd; None: that of the other programs
         self.launcher = list(launcher)  # what runs it (in a namespace, say)
+        self.configurations = []  # texts
         self.expected_exit = expected_exit  # the exit status that close() requires; a list means any of them
         self.configured = config is not None
         if self.configured:
@@ -277,6 +282,7 @@ class Ratelimitd(Process):
             lines = "".join(f"    {name}: {value}\n" for name, value in options.items())
             text = f"{text}\nstore:\n  type: redis\n  redis:\n{lines}"
         self.path.write_text(text)
+        self.configurations.append(text)
         self.configured = True
 
     def argv(self):
@@ -292,6 +298,19 @@ class Ratelimitd(Process):
             # on a busy machine this may take longer than READY; until then, local answers
             if "Redis: connecting;" in self.wait_for_log("warning: Redis: "):
                 self.wait_for_log("info: Redis: ready|warning: Redis: (?!connecting;)")
+
+    def leaked(self):
+        """Keys that clients sent, and passwords, which are in what it wrote: but for keys, if its configuration wants that."""
+        texts = "\n".join(self.configurations)
+        written = set(re.findall(r"[^\s'\"(),;]+", self.text()))
+        keys = set() if re.search(r"in_log: *\"?clear", texts) else {key for key in Client.sent_keys if key not in texts}
+        secrets = set()
+        for name in re.findall(r"(?:password|secret)_file: *\"?([^\s\",}]+)", texts):
+            try:
+                secrets.add(open(name, encoding="utf-8", errors="replace").read().strip())
+            except OSError:
+                pass
+        return sorted(written & keys) + sorted(one for one in secrets if len(one) >= LONG_ENOUGH and one in self.text())
 
     def client(self, **options):
         return Client(self.socket, **options)
@@ -316,6 +335,8 @@ class Ratelimitd(Process):
         expected = self.expected_exit if isinstance(self.expected_exit, (list, tuple)) else [self.expected_exit]
         if SANITIZER.search(self.text()):
             return f"the daemon reported a fault of its own:\n{self.text()}"
+        if leaked := self.leaked():
+            return f"the daemon wrote keys or passwords of the test, {leaked}:\n{self.text()}"
         if self.process is not None and self.process.returncode not in expected:
             return f"the daemon ended with {self.process.returncode}, expected {self.expected_exit}:\n{self.text()}"
         return ""
@@ -357,6 +378,8 @@ class RpcError(Exception):
 class Client:
     """One connection. call() waits for its answer; send() and recv() pipeline."""
 
+    sent_keys = set()  # of all clients of a test that are long enough to be no other word, for Ratelimitd.leaked()
+
     def __init__(self, path, timeout_s=PATIENCE_S):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(timeout_s)
@@ -372,8 +395,17 @@ class Client:
         """Write a request without waiting; its id."""
         msgid = self._next_id
         self._next_id += 1
+        if method in WITH_KEY and len(params) > 1:
+            self.note_keys([params])
+        elif method in ("check_many", "check_all") and params and isinstance(params[0], list):
+            self.note_keys(params[0])
         self.send_bytes(msgpack.packb([0, msgid, method, list(params)]))
         return msgid
+
+    @classmethod
+    def note_keys(cls, members):
+        keys = (member[1] for member in members if isinstance(member, (list, tuple)) and len(member) > 1)
+        cls.sent_keys.update(key for key in keys if isinstance(key, str) and len(key) >= LONG_ENOUGH)
 
     def notify(self, method, *params):
         self.send_bytes(msgpack.packb([2, method, list(params)]))

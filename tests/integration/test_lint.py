@@ -55,6 +55,18 @@ def test_only_files_of_the_project_are_read(tree):
     assert tracked(tree, "*.h") == []
 
 
+@pytest.mark.parametrize("statement", ['log_info("denied: %.*s", (int)key.len, key.data);', 'pack_str(packer, check->key);',
+                                       'log_warning("%s",\n            log_escape(space, key.data, key.len));', "pack_bin(packer, kept->bytes);"])
+def test_a_key_that_is_logged_or_packed_on_another_way_is_found(statement):
+    assert [number for number, _ in lint.keys_on_another_way(f"/* a\n key */\nint a;\n{statement}\n")] == [4]
+
+
+@pytest.mark.parametrize("statement", ['log_info("key%s", log_key(space, check->key));', 'pack_text(packer, "key");',
+                                       "pack_str(packer, kept_key_shown(key, space));", 'log_info("a key of it");'])
+def test_a_key_on_its_way_is_not(statement):
+    assert list(lint.keys_on_another_way(statement)) == []
+
+
 def write(tree, files):
     for name, content in files.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)

@@ -529,3 +529,30 @@ def test_a_customer_who_is_blocked(ratelimitd, connect):
     assert len(rows) == 3 and all("  api  key acme:import  " in row for row in rows)
     assert "would be denied" in explained and reset == "removed\n"
     assert client.check("api", "acme:import")["allowed"]
+
+
+# ---- hash ----
+
+def test_hash_finds_a_key_in_the_log(ratelimitd, connect):
+    daemon = ratelimitd("log: {denials: sampled}\n" + POLICIES)
+    connect(daemon).check("never", "203.0.113.9")
+    shown = daemon.ctl("hash", "203.0.113.9").stdout
+    assert re.fullmatch(r"#[0-9a-f]{12}\n", shown)
+    eventually(lambda: f" key {shown.strip()} " in daemon.text(), "the hash in the log")
+    assert ctl_json(daemon, "hash", "203.0.113.9") == {"hash": shown.strip()} != ctl_json(daemon, "hash", "203.0.113.8")
+    done = subprocess.run([program("ratelimitctl"), "-s", daemon.socket, "hash", "-"], input="203.0.113.9\nmore\n", text=True,
+                          stdout=subprocess.PIPE, check=True)
+    assert done.stdout == shown
+    assert daemon.ctl("hash", "-").returncode == daemon.ctl("hash").returncode == USAGE  # standard input is empty
+    assert daemon.ctl("hash", "x" * 5000).returncode == REFUSED
+
+
+def test_a_daemon_that_writes_a_key_is_found(ratelimitd, connect):
+    """The harness looks for keys and passwords in what every daemon of the suite wrote."""
+    daemon = ratelimitd("log: {denials: sampled}\nkeys: {in_log: clear}\n" + POLICIES)
+    connect(daemon).check("never", "a-customers-key")
+    eventually(lambda: "a-customers-key" in daemon.text(), "the key in the log")
+    assert daemon.leaked() == []
+    daemon.configurations = [text.replace("clear", "hash") for text in daemon.configurations]
+    assert daemon.leaked() == ["a-customers-key"]
+    daemon.configurations.append("keys: {in_log: clear}")

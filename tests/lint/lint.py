@@ -255,6 +255,29 @@ def lower_layers_never_exit_or_log_above_debug():
     return complaints
 
 
+# Where keys pass: log_key.h itself, and what is no client's key but one of a configuration.
+WRITES_KEYS = ("src/base/log_key.c", "src/policy/faults.c")
+# A key may be the user of an address, and keys.in_log and keys.in_views decide who sees it.
+THE_WAY_OUT = re.compile(r"\b(log_key|log_key_in_view|log_key_hash|kept_key_shown)\((?:[^()]|\([^()]*\))*\)")
+
+
+def keys_on_another_way(source):
+    """The statements of a C file that log or pack a client's key by another function than those of log_key.h."""
+    code = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), source, flags=re.S)
+    for begin in re.finditer(r"\b(?:log_(?:debug|info|warning|error|sampled|limited)|pack_(?:str|bin|text)\w*)\(", code):
+        statement = code[begin.start():code.find(";", begin.start())]
+        rest = THE_WAY_OUT.sub("", re.sub(r'"(?:[^"\\]|\\.)*"', "", statement))
+        if re.search(r"\bkey\b|\bkept\b", rest):
+            yield code[:begin.start()].count("\n") + 1, " ".join(statement.split())
+
+
+@check
+def keys_leave_through_log_key_alone():
+    return [f"{path}:{number}: {statement}" for path in files("*.c", within=("src",))
+            if path not in WRITES_KEYS and module_of(path) not in SEPARATE
+            for number, statement in keys_on_another_way(text(path))]
+
+
 @check
 def memory_is_allocated_through_base_alloc():
     complaints = []

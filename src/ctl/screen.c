@@ -1,6 +1,5 @@
 #include "ctl/screen.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -48,12 +47,10 @@ static void on_end(int number)
 /* Ctrl-Z: the shell gets its terminal as it was. */
 static void on_stop(int number)
 {
-    int error = errno;
     (void)number;
     put_back();
     raise(SIGSTOP);
     prepare();
-    errno = error;
 }
 
 void screen_open(void)

@@ -12,7 +12,8 @@ int check_ring_set(struct check_ring *ring, uint32_t max)
     if (max > 0 && next.entries == NULL) return -1;
 
     if (next.next_id - next.first_id > max) next.first_id = next.next_id - max;
-    for (uint64_t id = next.first_id; id < next.next_id; id++) next.entries[id % max] = ring->entries[id % ring->max];
+    for (uint64_t id = next.first_id; max > 0 && id < next.next_id; id++)
+        next.entries[id % max] = *check_ring_at(ring, id);
     mem_free(ring->entries);
     *ring = next;
     return 0;
@@ -42,6 +43,6 @@ void check_ring_clear(struct check_ring *ring)
 
 const struct kept_check *check_ring_at(const struct check_ring *ring, uint64_t id)
 {
-    CHECK(id >= ring->first_id && id < ring->next_id);
+    CHECK(ring->max > 0 && id >= ring->first_id && id < ring->next_id);
     return &ring->entries[id % ring->max];
 }

@@ -72,5 +72,6 @@ void watch_note(struct watch *watch, const struct check *check, const struct pee
         if (watch->denials.max > 0) keep(&watch->denials, check, peer, now_us, wall_us);
     }
     if (is_granted) count_key(&watch->granted, check, NULL, (uint64_t)decision->granted, now_us);
-    if (now_us - check->op.read_us >= watch->slow_us) keep(&watch->slow, check, peer, now_us, wall_us);
+    bool is_slow = now_us - check->op.read_us >= watch->slow_us && check->key.len > 0; /* a release has no key */
+    if (is_slow) keep(&watch->slow, check, peer, now_us, wall_us);
 }

@@ -46,7 +46,7 @@ def main():
     server = Redis(asked.server)
     os.sched_setaffinity(server.process.pid, {0})
     build = Path(os.environ.get("RATELIMITD_BUILD", ROOT / "build" / "release"))
-    sides = [program(path, server.socket) for path in [str(build / "rl_script"), *asked.other]]
+    sides = [program(path, server.socket) for path in [str(build / "bin" / "rl_script"), *asked.other]]
     print(f"us of {asked.server}'s main thread per op, {asked.rounds} rounds")
     for workload in WORKLOADS:
         if asked.only not in workload:

@@ -61,7 +61,7 @@ def test_skopeo_and_umoci_accept_it(tmp_path):
 
 
 def test_it_is_small(manifest):
-    assert sum(layer["size"] for layer in manifest["layers"]) <= 8.5 * 1024 * 1024
+    assert sum(layer["size"] for layer in manifest["layers"]) <= 6 * 1024 * 1024
 
 
 def test_it_says_what_it_is_and_runs_as_a_user_of_its_own(manifest):

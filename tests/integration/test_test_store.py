@@ -16,6 +16,7 @@ FAILING = """policies:
   merged: {algorithm: fixed_window, limit: 5, window: 1h, merge_back: true}
   jobs: {algorithm: concurrency, limit: 2, slot_ttl: 30s}
   tokens: {algorithm: token_bucket, limit: 10, window: 1h}
+  limitless: {unlimited: true}
 """
 
 
@@ -77,6 +78,15 @@ def test_counts_are_kept_over_an_outage(client):
     assert decided(client, "deny") == (False, "memory", None)
     at(client, 10)
     assert decided(client, "deny") == (True, "memory", None)
+
+
+def test_a_reset_after_an_outage_does_not_answer_as_the_check_before_it(client):
+    """It answered `stays_in_redis`, with the reason of the failure answer that its memory had held before."""
+    client.call("test_store", "down")
+    decided(client, "deny")
+    client.call("test_store", "up")
+    assert client.call("reset", "deny", "k") == {"removed": False}
+    assert client.call("reset", "limitless", "k") == {"removed": False}
 
 
 def test_many_checks_that_wait_together_all_get_the_failure_answer(client):

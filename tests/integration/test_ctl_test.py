@@ -445,10 +445,12 @@ def children_of(pid):
 
 @pytest.fixture
 def long_run(place):
-    """ratelimitctl test while its daemon is asked, and that daemon's pid."""
+    """ratelimitctl test while its daemon is asked, and that daemon's pid. A shell starts what is in its background with SIGINT
+    ignored, and this run may be there."""
     (place.folder / "tmp").mkdir()
     process = subprocess.Popen([program("ratelimitctl"), "test", place.write(LONG)], cwd=place.folder, text=True, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(place.folder / "tmp")})
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(place.folder / "tmp")},
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     listening = eventually(lambda: list((place.folder / "tmp").iterdir()), "the daemon is being started")
     eventually(lambda: not listening[0].exists(), "the connection stands, and its folder is gone")
     yield process, children_of(process.pid)[0]

@@ -387,22 +387,13 @@ int check_seal(struct check *check)
 
 /* ---- the answer ---- */
 
-/* Of a check that asks no limit, such as a reset. Its decision may be that of another check, for the pool keeps it. */
-static struct decision nothing_decided(enum source source)
-{
-    return (struct decision){.allowed = true, .source = source};
-}
-
 /* One that its plan alone decides: an unlimited one admits everything, a limit of 0 nothing, and no store need be
  * asked. What may have been counted before the limit was 0, a reset forgets. */
 static bool answer_by_plan(struct check *check, enum source source, int64_t now_us)
 {
     const struct plan *plan = check->plan;
     const struct limit *zero_limit = plan->zero_limit;
-    if (check->op.kind == OP_RESET) {
-        check->decision = nothing_decided(source);
-        return check->only == NULL && !plan->owns_state;
-    }
+    if (check->op.kind == OP_RESET) return check->only == NULL && !plan->owns_state;
     if (check->only != NULL) zero_limit = check->only->limit == 0 ? check->only : NULL;
     if (zero_limit == NULL && plan->decider != ALLOWED_ALWAYS) return false;
 
@@ -487,11 +478,9 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     const struct op_member *members = op->members;
     switch (op->kind) {
     case OP_RESET:
-        check->decision = nothing_decided(source);
         for (uint16_t i = 0; i < op->n_members; i++) check->removed |= members[i].removed;
         return;
     case OP_RELEASE:
-        check->decision = nothing_decided(source);
         check->removed = true;
         for (uint16_t i = 0; i < op->n_members; i++) check->removed &= members[i].found;
         return;

@@ -359,6 +359,9 @@ static void submit_special(struct engine *engine, struct check *check)
             .id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->reservation.ttl_ms};
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
+    if (check->op.kind == OP_RESET ||
+        check->op.kind == OP_RELEASE) /* no limit decides; the pool keeps the last one's */
+        check->decision = (struct decision){.allowed = true, .source = engine->store.source};
 
     bool may_lease = engine->store.source == SOURCE_REDIS && check->op.kind != OP_RELEASE;
     check->is_leased = may_lease && unit_leases_concern(&engine->leases, check);

@@ -16,7 +16,7 @@ ${AR:-ar} rcD "$prefix/lib/libllhttp.a" ./*.o
 cd "$prefix" && rm -r llhttp
 cp "$header" "$prefix/include/"
 cat >"$prefix/lib/pkgconfig/libllhttp.pc" <<END
-prefix=$prefix
+prefix=\${pcfiledir}/../..
 Name: libllhttp
 Description: parser of HTTP
 Version: $(part MAJOR).$(part MINOR).$(part PATCH)

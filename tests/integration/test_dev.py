@@ -110,3 +110,18 @@ def test_run_continues_until_it_is_stopped(number, tmp_path):
         if run.poll() is None:
             run.kill()
     assert not children_named("ratelimitd")
+
+
+def test_a_library_that_was_built_into_deps_is_found_after_the_checkout_has_moved(tmp_path):
+    """Its file for pkg-config named the folder in which it was built, and CMake refused one that was gone."""
+    source = tmp_path / "llhttp"
+    (source / "include").mkdir(parents=True)
+    (source / "src").mkdir()
+    (source / "include/llhttp.h").write_text("".join(f"#define LLHTTP_VERSION_{part} 9\n" for part in ("MAJOR", "MINOR", "PATCH")))
+    (source / "src/llhttp.c").write_text("int llhttp;\n")
+    subprocess.run([ROOT / "packaging/llhttp.sh", source, tmp_path / "first"], check=True)
+    (tmp_path / "first").rename(tmp_path / "second")
+
+    asked = subprocess.run(["pkg-config", "--variable=prefix", "libllhttp"], check=True, capture_output=True, text=True,
+                           env={**os.environ, "PKG_CONFIG_PATH": str(tmp_path / "second/lib/pkgconfig")})
+    assert os.path.realpath(asked.stdout.strip()) == os.path.realpath(tmp_path / "second")

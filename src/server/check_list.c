@@ -185,9 +185,9 @@ bool check_lists_have_work(const struct sessions *sessions)
 
 void check_lists_run(struct sessions *sessions)
 {
-    const uint32_t end = sessions->turns.spent + UNITS_PER_TICK;
+    const uint32_t end = sessions->schedule.spent + UNITS_PER_TICK;
     sessions_note_answers(sessions);
-    while (sessions->turns.spent < end && check_lists_have_work(sessions)) {
+    while (sessions->schedule.spent < end && check_lists_have_work(sessions)) {
         if (may_hand(sessions)) {
             struct check_list *list = next_of(&sessions->lists.handing);
             struct request *request = list->request;
@@ -199,7 +199,7 @@ void check_lists_run(struct sessions *sessions)
             sessions_spend_answers(sessions);
         }
 
-        if (sessions->turns.spent < end && !list_empty(&sessions->lists.reading)) {
+        if (sessions->schedule.spent < end && !list_empty(&sessions->lists.reading)) {
             sessions_spend(sessions, MEMBERS_PER_PIECE);
             read_piece(next_of(&sessions->lists.reading), MEMBERS_PER_PIECE);
         }

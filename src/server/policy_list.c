@@ -89,7 +89,7 @@ static void begin_writing(struct policy_list *list)
 static bool has_turn(const struct session *session)
 {
     const struct sessions *sessions = session->sessions;
-    return session->fault == NULL && sessions->turns.spent < sessions->turns.end;
+    return session->fault == NULL && sessions->schedule.spent < sessions->schedule.end;
 }
 
 /* One list at a time does this, because the others' would only be more of the same in memory. */

@@ -111,7 +111,7 @@ struct session {
 /* Has it had its share of this round? Then it waits for the next one, if others wait (sessions.h). */
 static inline bool session_had_turn(const struct session *session)
 {
-    return session->turn_round == session->sessions->turns.round && session->turn_units >= FRESH_MAX;
+    return session->turn_round == session->sessions->schedule.round && session->turn_units >= FRESH_MAX;
 }
 
 static inline uv_stream_t *session_stream(struct session *session)

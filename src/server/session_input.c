@@ -267,16 +267,16 @@ static enum session_state obstacle(struct session *session)
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (must_pause(session)) return SESSION_PAUSED;
     if (session->list != NULL || session->policy_list != NULL) return SESSION_LISTED;
-    return sessions->turns.spent < sessions->turns.end ? SESSION_READING : SESSION_RUNNABLE;
+    return sessions->schedule.spent < sessions->schedule.end ? SESSION_READING : SESSION_RUNNABLE;
 }
 
 /* All work since `spent` was `before` is its turn in this round, or a part of it. */
 static void note_work(struct session *session, uint32_t before)
 {
     const struct sessions *sessions = session->sessions;
-    if (session->turn_round != sessions->turns.round) session->turn_units = 0;
-    session->turn_round = sessions->turns.round;
-    session->turn_units += sessions->turns.spent - before;
+    if (session->turn_round != sessions->schedule.round) session->turn_units = 0;
+    session->turn_round = sessions->schedule.round;
+    session->turn_units += sessions->schedule.spent - before;
 }
 
 /* Handles complete messages at the front of `bytes`, until one must wait (obstacle()). Returns the number of bytes
@@ -292,7 +292,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         [SCAN_BROKEN] = {ERROR_BAD_REQUEST, "this is no MessagePack-RPC message"},
     };
     enum session_state next = SESSION_READING;
-    uint32_t before = session->sessions->turns.spent;
+    uint32_t before = session->sessions->schedule.spent;
     size_t used = 0;
     sessions_note_answers(session->sessions);
     while (used < len && (next = obstacle(session)) == SESSION_READING) {
@@ -318,7 +318,7 @@ static size_t take_messages(struct session *session, const uint8_t *bytes, size_
         list_remove(&session->link); /* to the end: the list is in the order of idleness */
         list_push_back(&session->sessions->all, &session->link);
 
-        bool has_more = next == SESSION_RUNNABLE && session->sessions->turns.spent - before >= SHARE_MIN;
+        bool has_more = next == SESSION_RUNNABLE && session->sessions->schedule.spent - before >= SHARE_MIN;
         if (has_more && session->turn_units < FRESH_MAX) session->turn_units = FRESH_MAX;
     }
     if (next == SESSION_READING && must_pause(session)) next = SESSION_PAUSED;
@@ -371,9 +371,9 @@ void session_run(struct session *session)
         return;
     }
     if (session->list != NULL) check_list_maybe_start(session->list);
-    sessions_begin_turn(session->sessions, session->sessions->turns.share);
+    sessions_begin_turn(session->sessions, session->sessions->schedule.share);
     if (session->policy_list != NULL) {
-        uint32_t before = session->sessions->turns.spent;
+        uint32_t before = session->sessions->schedule.spent;
         policy_list_run(session->policy_list);
         note_work(session, before);
         if (session->policy_list == NULL && session->is_draining) session_drain(session);
@@ -464,7 +464,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         sessions_spend(sessions, (uint32_t)n / READ_BYTES);
     }
     bool must_wait = session_had_turn(session) && sessions_have_waiting(sessions);
-    sessions_begin_turn(sessions, must_wait ? 0 : sessions->turns.share);
+    sessions_begin_turn(sessions, must_wait ? 0 : sessions->schedule.share);
     if (n == UV_EOF && !is_hung_up(session)) {
         end(session, CLIENT_CLOSED);
     } else if (n < 0) {
@@ -500,7 +500,7 @@ int session_accept(struct sessions *sessions, struct session_group *group, uv_st
     session->group = group;
     session->role = group->role;
     session->client = ++sessions->n_made;
-    session->turn_round = sessions->turns.round;
+    session->turn_round = sessions->schedule.round;
     session->turn_units = FRESH_MAX;
     session->opened_us = session->asked_us = sessions->clock->mono_us;
     list_init(&session->requests);

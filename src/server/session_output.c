@@ -39,11 +39,11 @@ void session_wake(struct session *session)
     struct sessions *sessions = session->sessions;
     if (!list_empty(&session->run_link)) return;
     bool has_rested = sessions->clock->mono_us - session->asked_us >= RESTED_US;
-    struct list *queue = &sessions->turns.runnable;
+    struct list *queue = &sessions->schedule.runnable;
     if (session->fault == NULL && !session_had_turn(session))
-        queue = &sessions->turns.fresh;
+        queue = &sessions->schedule.fresh;
     else if (session->fault == NULL && session->state == SESSION_RUNNABLE && has_rested)
-        queue = &sessions->turns.rested;
+        queue = &sessions->schedule.rested;
     list_push_back(queue, &session->run_link);
 }
 

@@ -2,7 +2,7 @@
  * sessions.h: what all connections of a server share: who has something to write, who has input
  * left over, who has been silent too long.
  *
- *   turns     fresh, rested, waiting, runnable: to be looked at in the next tick: input that the tick or a pause left
+ *   schedule  fresh, rested, waiting, runnable: to be looked at in the next tick: input that the tick or a pause left
  *             over, or what it waited for came; which of them is listed below
  *   reads     waiting: ready to be read, but the tick had done READS_MAX reads: the next one begins with these
  *   output    dirty: answers wait in the output buffer: written once, at the end of the tick
@@ -103,7 +103,7 @@ struct access_user {
 };
 
 /* Who may have the tick's next units, and how many are left. */
-struct turns {
+struct schedule {
     struct list fresh, rested, waiting, runnable;
     uint32_t spent;   /* units of work in this tick */
     uint32_t answers; /* the same of failure answers, to be taken from the next tick's */
@@ -166,7 +166,7 @@ struct sessions {
     size_t n_draining;                          /* those of them that end with the drain */
     void (*on_gone)(struct sessions *sessions); /* a session's memory was freed */
 
-    struct turns turns;
+    struct schedule schedule;
     struct reads reads;
     struct output output;
     struct check_lists lists;
@@ -188,13 +188,13 @@ struct sessions {
 
 static inline void sessions_spend(struct sessions *sessions, uint32_t units)
 {
-    sessions->turns.spent += units;
+    sessions->schedule.spent += units;
 }
 
 /* The engine's work since the last call was no session's or list's. */
 static inline void sessions_note_answers(struct sessions *sessions)
 {
-    sessions->turns.answers += engine_take_work(sessions->engine);
+    sessions->schedule.answers += engine_take_work(sessions->engine);
 }
 
 /* It was the work of the one that has its turn. */
@@ -213,21 +213,21 @@ static inline const char *sessions_store_trouble(const struct sessions *sessions
 /* Does a session wait for its turn? */
 static inline bool sessions_have_waiting(const struct sessions *sessions)
 {
-    return !list_empty(&sessions->turns.waiting) || !list_empty(&sessions->turns.runnable) ||
-           !list_empty(&sessions->turns.fresh) || !list_empty(&sessions->turns.rested);
+    return !list_empty(&sessions->schedule.waiting) || !list_empty(&sessions->schedule.runnable) ||
+           !list_empty(&sessions->schedule.fresh) || !list_empty(&sessions->schedule.rested);
 }
 
 /* Is all work that a tick may have done? */
 static inline bool sessions_is_tick_spent(const struct sessions *sessions)
 {
-    return sessions->turns.spent >= TICK_UNITS;
+    return sessions->schedule.spent >= TICK_UNITS;
 }
 
 /* One session's turn begins, with so many units. */
 static inline void sessions_begin_turn(struct sessions *sessions, uint32_t share)
 {
-    uint32_t end = sessions->turns.spent + share;
-    sessions->turns.end = end < TICK_UNITS ? end : TICK_UNITS;
+    uint32_t end = sessions->schedule.spent + share;
+    sessions->schedule.end = end < TICK_UNITS ? end : TICK_UNITS;
 }
 
 #endif

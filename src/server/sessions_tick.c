@@ -31,8 +31,8 @@ static uint32_t count_links(const struct list *list, uint32_t max)
 static uint32_t share_of_each(const struct sessions *sessions)
 {
     const uint32_t most = TICK_UNITS / SHARE_MIN;
-    uint32_t n = count_links(&sessions->turns.fresh, most) + count_links(&sessions->turns.rested, most) +
-                 count_links(&sessions->turns.waiting, most) + count_links(&sessions->turns.runnable, most);
+    uint32_t n = count_links(&sessions->schedule.fresh, most) + count_links(&sessions->schedule.rested, most) +
+                 count_links(&sessions->schedule.waiting, most) + count_links(&sessions->schedule.runnable, most);
     if (n >= most) return SHARE_MIN;
     return n * SHARE_MAX < TICK_UNITS ? SHARE_MAX : TICK_UNITS / n;
 }
@@ -51,7 +51,7 @@ static void run_queue(struct sessions *sessions, struct list *queue, uint32_t en
     struct list now, *link;
     list_init(&now);
     list_append(&now, queue);
-    while (sessions->turns.spent < end && (link = list_pop_front(&now)) != NULL)
+    while (sessions->schedule.spent < end && (link = list_pop_front(&now)) != NULL)
         session_run(LIST_ITEM(link, struct session, run_link));
     put_before(queue, &now);
 }
@@ -63,21 +63,21 @@ static void on_runner(uv_idle_t *handle)
 
     struct list next; /* who comes to `runnable` from here on had a turn in this tick */
     list_init(&next);
-    sessions->turns.share = share_of_each(sessions);
-    list_append(&next, &sessions->turns.runnable);
+    sessions->schedule.share = share_of_each(sessions);
+    list_append(&next, &sessions->schedule.runnable);
 
-    run_queue(sessions, &sessions->turns.rested, RESTED_UNITS);
-    run_queue(sessions, &sessions->turns.fresh, TICK_UNITS);
-    run_queue(sessions, &sessions->turns.waiting, TICK_UNITS);
-    if (list_empty(&sessions->turns.waiting)) {
-        list_append(&sessions->turns.waiting, &next);
-        sessions->turns.round++;
-        run_queue(sessions, &sessions->turns.waiting, TICK_UNITS);
+    run_queue(sessions, &sessions->schedule.rested, RESTED_UNITS);
+    run_queue(sessions, &sessions->schedule.fresh, TICK_UNITS);
+    run_queue(sessions, &sessions->schedule.waiting, TICK_UNITS);
+    if (list_empty(&sessions->schedule.waiting)) {
+        list_append(&sessions->schedule.waiting, &next);
+        sessions->schedule.round++;
+        run_queue(sessions, &sessions->schedule.waiting, TICK_UNITS);
     }
-    run_queue(sessions, &sessions->turns.rested, TICK_UNITS);
-    put_before(&sessions->turns.runnable, &next);
+    run_queue(sessions, &sessions->schedule.rested, TICK_UNITS);
+    put_before(&sessions->schedule.runnable, &next);
 
-    sessions->turns.share = SHARE_MAX; /* of those that are read */
+    sessions->schedule.share = SHARE_MAX; /* of those that are read */
     check_lists_run(sessions);
     late_answers_run(sessions);
     access_review(sessions);
@@ -107,15 +107,15 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     denial_log_set(&sessions->near, DENIALS_FIRST, NEAR_PER_SECOND);
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
     buffer_pool_init(&sessions->buffer_pool);
-    sessions->turns.share = SHARE_MAX;
+    sessions->schedule.share = SHARE_MAX;
 
     list_init(&sessions->idle_requests);
     list_init(&sessions->all);
     list_init(&sessions->output.dirty);
-    list_init(&sessions->turns.fresh);
-    list_init(&sessions->turns.rested);
-    list_init(&sessions->turns.waiting);
-    list_init(&sessions->turns.runnable);
+    list_init(&sessions->schedule.fresh);
+    list_init(&sessions->schedule.rested);
+    list_init(&sessions->schedule.waiting);
+    list_init(&sessions->schedule.runnable);
     list_init(&sessions->reads.waiting);
     list_init(&sessions->users.unreviewed);
     list_init(&sessions->users.revoked);
@@ -205,12 +205,12 @@ void sessions_tick_end(struct sessions *sessions)
         session_end_tick(LIST_ITEM(link, struct session, dirty_link));
     if (sessions->output.n_unread > sessions->options.max_output_total) close_longest_stalled(sessions);
     sessions_note_answers(sessions);
-    sessions->turns.spent =
-        sessions->turns.answers < ENGINE_EXPIRED_UNITS ? sessions->turns.answers : ENGINE_EXPIRED_UNITS;
-    sessions->turns.answers = 0;
+    sessions->schedule.spent =
+        sessions->schedule.answers < ENGINE_EXPIRED_UNITS ? sessions->schedule.answers : ENGINE_EXPIRED_UNITS;
+    sessions->schedule.answers = 0;
 
     bool is_awaited = sessions_have_waiting(sessions);
-    if (!is_awaited) sessions->turns.round++;
+    if (!is_awaited) sessions->schedule.round++;
     resume_reads(sessions);
     bool is_late = !list_empty(&sessions->late.due), is_new = !list_empty(&sessions->users.unreviewed);
     bool has_work = is_late || is_new || sessions->reads.n_resumed > 0 || check_lists_have_work(sessions);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 static size_t n_kept(const struct kept_key *kept)
 {
     return kept->len < KEPT_KEY_BYTES ? kept->len : KEPT_KEY_BYTES;
@@ -11,8 +13,9 @@ static size_t n_kept(const struct kept_key *kept)
 
 void kept_key_take(struct kept_key *kept, struct slice key)
 {
+    CHECK(key.len > 0);
     kept->len = (uint32_t)key.len;
-    if (key.len > 0) memcpy(kept->bytes, key.data, n_kept(kept)); /* a release has no key: its slot has it */
+    memcpy(kept->bytes, key.data, n_kept(kept));
     log_key_hash(kept->hash, key);
 }
 
@@ -35,9 +38,10 @@ struct slice kept_key_shown(const struct kept_key *kept, char space[KEPT_KEY_SHO
 
 void kept_names_take(struct kept_names *kept, const struct policy *policy, const struct limit *limit)
 {
+    static const char no_name[sizeof kept->limit];
     kept->has_limit = limit != NULL;
-    snprintf(kept->policy, sizeof kept->policy, "%s", policy->label);
-    snprintf(kept->limit, sizeof kept->limit, "%s", limit != NULL ? limit->name : "");
+    memcpy(kept->policy, policy->label, sizeof kept->policy);
+    memcpy(kept->limit, limit != NULL ? limit->name : no_name, sizeof kept->limit);
 }
 
 const char *kept_limit_path(const struct kept_names *kept, char out[LIMIT_PATH_MAX])

@@ -47,7 +47,7 @@ static uint32_t gather_clients(const struct places *places, uint64_t *from, uint
                                struct session *ret[ROWS_UNITS])
 {
     uint32_t n = 0;
-    for (uint64_t end = *from + LOOKED_AT; *from < places->n && *from<end && * units> 0; ++*from) {
+    for (uint64_t end = *from + LOOKED_AT; *units != 0 && *from < places->n && *from < end; ++*from) {
         struct session *session = places->items[*from];
         if (session == NULL) continue;
         uint32_t cost = session->program[0] == '\0' ? 1 + PROGRAM_UNITS : 1;
@@ -122,37 +122,46 @@ static bool is_asked_for(const struct kept_check *entry, const struct view_quest
     return question->key.len == 0 || kept_key_is(&entry->key, question->key);
 }
 
-static void pack_denial(struct packer *packer, const struct kept_check *entry)
+/* Begins the map of an entry; n_more fields follow these, and what pack_source() packs. */
+static void pack_kept(struct packer *packer, const struct kept_check *entry, uint32_t n_more)
 {
-    const char *reason = reason_name(entry->reason);
-    pack_map(packer, 9U + (reason != NULL));
+    pack_map(packer, 5U + (reason_name(entry->reason) != NULL) + n_more);
     pack_uint_field(packer, "id", entry->id);
     pack_int_field(packer, "time_ms", entry->time_ms);
     pack_text_field(packer, "policy", entry->names.policy);
     pack_key(packer, &entry->key);
-    pack_limit(packer, &entry->names);
-    pack_int_field(packer, "cost", entry->cost);
-    pack_int_field(packer, "uid", uid_of(entry->uid));
-    pack_int_field(packer, "pid", entry->pid);
+}
+
+static void pack_source(struct packer *packer, const struct kept_check *entry)
+{
+    const char *reason = reason_name(entry->reason);
     pack_text_field(packer, "source", source_name(entry->source));
     if (reason != NULL) pack_text_field(packer, "reason", reason);
 }
 
+static void pack_asker(struct packer *packer, const struct kept_check *entry)
+{
+    pack_int_field(packer, "uid", uid_of(entry->uid));
+    pack_int_field(packer, "pid", entry->pid);
+}
+
+static void pack_denial(struct packer *packer, const struct kept_check *entry)
+{
+    pack_kept(packer, entry, 4);
+    pack_limit(packer, &entry->names);
+    pack_int_field(packer, "cost", entry->cost);
+    pack_asker(packer, entry);
+    pack_source(packer, entry);
+}
+
 static void pack_slow(struct packer *packer, const struct kept_check *entry)
 {
-    const char *reason = reason_name(entry->reason);
-    pack_map(packer, 10U + (reason != NULL));
-    pack_uint_field(packer, "id", entry->id);
-    pack_int_field(packer, "time_ms", entry->time_ms);
-    pack_text_field(packer, "policy", entry->names.policy);
-    pack_key(packer, &entry->key);
-    pack_text_field(packer, "source", source_name(entry->source));
-    if (reason != NULL) pack_text_field(packer, "reason", reason);
+    pack_kept(packer, entry, 5);
+    pack_source(packer, entry);
     pack_int_field(packer, "total_us", entry->total_us);
     pack_int_field(packer, "queue_us", entry->queue_us);
     pack_int_field(packer, "store_us", entry->store_us);
-    pack_int_field(packer, "uid", uid_of(entry->uid));
-    pack_int_field(packer, "pid", entry->pid);
+    pack_asker(packer, entry);
 }
 
 /* The entries behind question->after. `last` is the newest id that was looked at: what to send as `after` for those

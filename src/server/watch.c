@@ -34,11 +34,11 @@ void watch_look(struct watch *watch, int64_t now_us)
 static void count_key(struct top_keys *top, const struct check *check, const struct limit *limit, uint64_t units,
                       int64_t now_us)
 {
+    if (!top_keys_is_on(top)) return;
+
     const struct policy *policy = check->plan->policy;
     uint64_t hash = random_mix(hash_keyed(check->key.data, check->key.len) + policy->name_hash);
     bool is_new = false;
-    if (!top_keys_is_on(top)) return;
-
     struct top_row *row = top_keys_add(top, hash, units, now_us, &is_new);
     if (is_new) kept_key_take(&row->key, check->key);
     kept_names_take(&row->names, policy, limit);

@@ -76,7 +76,7 @@ static int listen_at(struct test_daemon *daemon, char folder[PATH_SIZE], struct 
     return -1;
 }
 
-/* Waits for its end, and says how it came. */
+/* Waits for its end; how it came is in daemon->words. */
 static int reap(struct test_daemon *daemon)
 {
     int status = 0;

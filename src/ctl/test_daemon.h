@@ -25,15 +25,15 @@ struct test_daemon {
 
 enum test_started {
     TEST_STARTED,
-    TEST_WRONG_CONFIG, /* it has said why */
-    TEST_NOT_STARTED,  /* `words` say why */
+    TEST_WRONG_CONFIG, /* it has reported why */
+    TEST_NOT_STARTED,  /* `words` have the reason */
 };
 
 enum test_started test_daemon_start(struct test_daemon *daemon, const char *config);
-/* Ends it. False: it had ended before, or badly; `words` say how. */
+/* Ends it. False: it had ended before, or badly; `words` have the reason. */
 bool test_daemon_stop(struct test_daemon *daemon);
 
-/* A call has ended so, not with an answer: it is ended, if it has not by itself, and `words` say how that came. */
+/* A call has ended so, not with an answer: it is ended, if it has not by itself, and `words` have the reason. */
 void test_daemon_end(struct test_daemon *daemon, enum ratelimit_status status);
 
 /* Calls a method; `params`: a packed array, or NULL. The callback runs within test_daemon_wait(). */

@@ -14,6 +14,7 @@
 #include "ctl/options.h"
 #include "ctl/test_time.h"
 #include "policy/value.h"
+#include "proto/error.h"
 #include "proto/pack.h"
 
 enum { FILE_MAX = 16 << 20, READ_SIZE = 65536, OPTIONS_MAX = 16 };
@@ -29,12 +30,6 @@ static const struct test_method methods[] = {
     {#name, TEST_SHAPE_##shape, TEST_THIRD_##third, TEST_ANSWER_##answer, TEST_NAMES_##names, usage},
 #include "ctl/test_methods.def"
 #undef TEST_METHOD
-};
-
-static const char *const codes[] = {
-#define ERROR_CODE(name, help) #name,
-#include "proto/error.def"
-#undef ERROR_CODE
 };
 
 /* What a step may have besides a method, in the order of `enum word`. */
@@ -346,7 +341,7 @@ static void read_code(struct reader *reader, const char *key, const struct tree_
 {
     char shown[FAULTS_SHOWN_MAX];
     struct nearest nearest = nearest_to(node->text);
-    for (size_t i = 0; i < N_OF(codes); i++) nearest_offer(&nearest, codes[i]);
+    for (enum error_code code = ERROR_NONE + 1; code < N_ERROR_CODES; code++) nearest_offer(&nearest, error_name(code));
     if (nearest.name != NULL && strcmp(nearest.name, node->text) == 0) return;
     faults_shown(shown, node->text);
     if (nearest.name != NULL)

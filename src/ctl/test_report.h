@@ -29,7 +29,7 @@ void test_report_failed(struct test_report *report, const char *path, const stru
 void test_report_passed(struct test_report *report, const char *path, const struct test *test, double seconds);
 /* Prints each fault. */
 void test_report_wrong(struct test_report *report, const char *path, const struct faults *faults);
-/* The daemon of the file does not start, or not end; `words` say how. */
+/* The daemon of the file does not start, or not end; `words` have the reason. */
 void test_report_no_daemon(struct test_report *report, const struct test_file *file, const char *words);
 
 /* Writes the file of JUnit. 0, or -1 with errno set. */

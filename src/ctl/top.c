@@ -27,7 +27,7 @@ struct top {
     struct ratelimit *client; /* not owned */
     const struct options *options;
     struct rows tables[N_TABLES];
-    struct rows before; /* policies of the turn before, in the order of the daemon */
+    struct rows before; /* policies of the page before, in the order of the daemon */
     int64_t before_ms;  /* CLOCK_MONOTONIC of that; 0: this is the first one */
     int64_t now_ms;
     int64_t window_ms, running_ms;
@@ -132,7 +132,7 @@ static void print_json(struct top *top)
 
 /* ---- for people ---- */
 
-/* The policies of the turn before are in the same order, unless a reload came between. */
+/* The policies of the page before are in the same order, unless a reload came between. */
 static int64_t since_before(const struct top *top, size_t i, const char *name)
 {
     struct pull now = rows_at(&top->tables[POLICIES], i);
@@ -153,41 +153,44 @@ static double part_of(int64_t part, int64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* What came since the page before, a second; on the first one all since the daemon's start. */
-static void print_policies(FILE *out, struct top *top, size_t n_most)
+/* Of a policy since the page before; row: its place in the daemon's order. */
+struct rate {
+    int64_t checks, denied, near;
+    size_t row;
+};
+
+static int compare_rates(const void *a_, const void *b_)
 {
-    struct rows *rows = &top->tables[POLICIES];
+    const struct rate *a = a_, *b = b_;
+    if (a->checks != b->checks) return a->checks > b->checks ? -1 : 1;
+    return a->row < b->row ? -1 : 1;
+}
+
+/* What came since the page before, a second; on the first one all since the daemon's start. */
+static void print_policies(FILE *out, const struct top *top, size_t n_most)
+{
+    const struct rows *rows = &top->tables[POLICIES];
     bool has_before = top->before_ms > 0;
     double seconds = has_before ? (double)(top->now_ms - top->before_ms) / 1000 : 1;
     if (seconds <= 0) seconds = 1;
-    struct rate {
-        int64_t checks, denied, near;
-    } *rates = calloc(rows->n + 1, sizeof *rates);
+    struct rate *rates = calloc(rows->n + 1, sizeof *rates);
     if (rates == NULL) return;
-    for (size_t i = 0; i < rows->n; i++) {
-        rates[i] =
-            (struct rate){since_before(top, i, "checks"), since_before(top, i, "denied"), since_before(top, i, "near")};
-        rows->items[i].number = rates[i].checks;
-    }
+    for (size_t i = 0; i < rows->n; i++)
+        rates[i] = (struct rate){since_before(top, i, "checks"), since_before(top, i, "denied"),
+                                 since_before(top, i, "near"), i};
+    qsort(rates, rows->n, sizeof *rates, compare_rates);
 
-    struct row *sorted = malloc((rows->n + 1) * sizeof *sorted);
-    for (size_t i = 0; i < rows->n && sorted != NULL; i++) sorted[i] = rows->items[i];
     fprintf(out, "%-24s%12s%12s%9s%9s\n", "POLICY", has_before ? "CHECKS/S" : "CHECKS",
             has_before ? "DENIED/S" : "DENIED", "DENIED%", "NEAR%");
-    for (size_t shown = 0; shown < n_most && shown < rows->n && sorted != NULL; shown++) {
-        size_t most = 0; /* few are shown: the largest one after another */
-        for (size_t i = 1; i < rows->n; i++)
-            if (sorted[i].number > sorted[most].number) most = i;
-        const struct rate *rate = &rates[most];
-        struct pull name = words_member(rows_at(rows, most), "policy");
+    for (size_t i = 0; i < rows->n && i < n_most; i++) {
+        const struct rate *rate = &rates[i];
+        struct pull name = words_member(rows_at(rows, rate->row), "policy");
         struct slice text = {0};
         pull_text(&name, &text);
-        sorted[most].number = -1;
         fprintf(out, "%-24.*s%12.0f%12.0f%9.1f%9.1f\n", (int)text.len, (const char *)text.data,
                 (double)rate->checks / seconds, (double)rate->denied / seconds, part_of(rate->denied, rate->checks),
                 part_of(rate->near, rate->checks));
     }
-    free(sorted);
     free(rates);
 }
 
@@ -296,8 +299,8 @@ enum exit_code top_run(struct ratelimit *client, const struct options *options)
     enum exit_code code = EXIT_DONE;
     if (!options->json) screen_open();
 
-    for (int64_t turn = 0; options->turns == 0 || turn < options->turns; turn++) {
-        if (turn > 0 && !screen_wait(EVERY_MS)) break;
+    for (int64_t page = 0; options->turns == 0 || page < options->turns; page++) {
+        if (page > 0 && !screen_wait(EVERY_MS)) break;
         code = ask(&top);
         if (code == EXIT_DONE && options->json)
             print_json(&top);
@@ -305,7 +308,7 @@ enum exit_code top_run(struct ratelimit *client, const struct options *options)
             code = print_page(&top);
         if (code != EXIT_DONE || ferror(stdout)) break;
         keep_policies(&top);
-        if (turn + 1 != options->turns && !options->json && screen_lines() == INT_MAX) putchar('\n');
+        if (page + 1 != options->turns && !options->json && screen_lines() == INT_MAX) putchar('\n');
     }
 
     for (int i = 0; i < N_TABLES; i++) rows_fini(&top.tables[i]);

@@ -8,7 +8,7 @@ enum { RETRY_US = 5000000 }; /* until what could not be given back is tried agai
 
 /* ---- a check of the engine's own ---- */
 
-/* One to give back what `client` had; no request waits for it. It takes that client's turn in the store. NULL: that
+/* One to give back what `client` had; no request waits for it. The store serves it as that client's. NULL: that
  * client has too many of them, or memory is short. */
 static struct check *own_check(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                                enum op_kind kind, uint64_t client, void (*done)(struct check *check))

@@ -252,7 +252,6 @@ def test_an_inline_policy_is_a_map(place):
     assert (done.returncode, done.stdout) == (0, "1 tests, 0 failed\n"), done
 
 
-@pytest.mark.skipif("warn_at" not in (ROOT / "src" / "policy" / "policy_settings.def").read_text(), reason="decisions have no near yet")
 def test_near_is_that_of_a_policy_with_warn_at_and_false_without(place):
     place.passes("{check: [warned, k], times: 7, expect: {allowed: 7, near: false}}", "{check: [warned, k], times: 3, expect: {near: true}}",
                  "{check: [warned, k], expect: {denied: 1, near: true}}", "{peek: [warned, k], expect: {near: true}}",

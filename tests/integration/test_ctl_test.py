@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import PATIENCE_S, ROOT, eventually, program
+from harness import PATIENCE_S, eventually, program
 
 LOGIN = "policies:\n  login: {algorithm: sliding_log, limit: 5, window: 10s}\n"
 POLICIES = LOGIN + """  api: {algorithm: token_bucket, limit: 100, window: 1m, burst: 20, on_failure: allow}

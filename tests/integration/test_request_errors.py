@@ -34,7 +34,7 @@ def test_a_policy_that_is_asked_for_after_it_was_removed_is_seen_at_once(ratelim
     assert asked in done.stdout and any(asked in line for line in daemon.log)
     for _ in range(50):
         assert refused(client, "check", "login", "k") == "UNKNOWN_POLICY"
-    first = lines(daemon, "request answered with UNKNOWN_POLICY: ")
+    first = eventually(lambda: lines(daemon, "request answered with UNKNOWN_POLICY: "), "the first has a line")
     assert len(first) == 1 and "login" in first[0] and f"uid {os.getuid()} pid {os.getpid()}" in first[0]
     assert "request errors   50, " in daemon.ctl("stats").stdout
     assert 'ratelimitd_request_errors_total{code="UNKNOWN_POLICY"} 50' in daemon.ctl("metrics").stdout
@@ -50,7 +50,7 @@ def test_each_code_has_a_line_at_once_and_then_one_in_ten_seconds_with_the_sum(r
         for code, call in causes.items():
             assert refused(client, *call) == code
     for code in causes:
-        assert len(lines(daemon, f"request answered with {code}: ")) == 1, code
+        assert len(eventually(lambda code=code: lines(daemon, f"request answered with {code}: "), code)) == 1, code
     for code in causes:
         eventually(lambda code=code: len(lines(daemon, f"requests answered with {code}: 19 more in 1")) == 1, code, 40)
 
@@ -60,7 +60,8 @@ def test_no_line_has_the_key_of_a_user(ratelimitd, connect):
     client = connect(daemon)
     assert refused(client, "check", "api", "secret-user") == "BAD_KEY"
     assert refused(client, "check", "api", "secret-user", -1) in ("BAD_KEY", "BAD_COST")
-    assert lines(daemon, "request answered with BAD_KEY: ") and not lines(daemon, "secret-user")
+    eventually(lambda: lines(daemon, "request answered with BAD_KEY: "), "it has a line")
+    assert not lines(daemon, "secret-user")
 
 
 def test_many_members_of_a_list_are_one_request(ratelimitd, connect):

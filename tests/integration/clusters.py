@@ -126,7 +126,7 @@ class Cluster:
 
     def wait(self):
         """Until the nodes that run agree that all is well."""
-        eventually(self._is_well, "the cluster is well", PATIENCE_S)
+        eventually(self._is_well, lambda: f"the cluster is well: {self._state()}", PATIENCE_S)
         eventually(self._agrees, "its nodes agree", PATIENCE_S)
         return self
 
@@ -136,6 +136,18 @@ class Cluster:
                 sum(node.n_slots for node in self.masters) == HASH_SLOTS and all(self._is_linked(node) for node in self.running)
         except (RedisError, OSError):
             return False
+
+    def _state(self):
+        """As each node that runs sees itself and the others."""
+        def seen_by(node):
+            try:
+                with node.client() as client:
+                    role = client.role()
+                return f"{node.address}: {node.info['cluster_state']}, {node.n_slots} slots, {role[:1] + role[3:4]}\n{node.ask('CLUSTER', 'NODES')}"
+            except (RedisError, OSError) as error:
+                return f"{node.address}: {error}"
+
+        return "\n".join(map(seen_by, self.running))
 
     @staticmethod
     def _is_linked(node):

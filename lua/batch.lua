@@ -8,8 +8,9 @@
 --   charge      used = used + units * step
 --   give back   what was charged since the state began: at most ceil(used / step) units; used stays at 0 or above
 --
--- KEYS     each key once: first those read by MGET, then the others. Keys of one limit are consecutive
--- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = never too late> <B flags, unused>
+-- KEYS     each key once: first those read by MGET, then the others. Keys of one limit are consecutive. Keys of several hash
+--          slots, two at least, are not declared: KEYS is empty, and they stand in ARGV before ARGV[1], which is the last then
+-- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = never too late> <B flags: 1 = keys are loaded>
 --          <H keys read by MGET> <B limits> <H ops>, then the limits, then the ops
 --   limit  <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
 --   op     <B kind> <B limit> <H first key> <H n> <I5 count> <I7 cost>, and by kind
@@ -44,7 +45,8 @@
 --            gave back), RESERVE: the low and the high half of the first one's id and its ms; without an admission 0;
 --            SETTLE: 0 it was held, 1 it was settled before, 2 it has ended, 3 this is no longer known; and the
 --            largest number that a limit gave back; REFUND: what each limit gave back; of a check: a wait of each log
---   used -1  the key holds a foreign type: the ops on it do nothing
+--   used -1  the key holds a foreign type: the ops on it do nothing. Of keys that are not declared also -2: some key of the op
+--            is not here, and -3: the user has no right to it; that counts for each of the op's keys
 --   then now in us | malformed values met, which count as fresh | nonce
 --   a script that begins too late returns -2, now, nonce
 --
@@ -55,7 +57,8 @@
 --              since, fresh: charges before are of a state that is over (of this state, of one that begins now);
 --              window: us, of logs; counted: denials are charged too, up to so much
 --   @view      key, raw (MGET's), count -> used, extra (second integer), capacity, more (for save; 1: it stands as it is),
---              since, stale: it must be written even if nothing is charged (the clock stepped back). used -1: foreign type
+--              since, stale: it must be written even if nothing is charged (the clock stepped back). used -1: foreign type;
+--              refused: the error of its first command
 --   @save      key, raw, used, extra, more, stale, charge (units since it was read) -> done: false where the key has a foreign
 --              type. Always sets an absolute expiry
 --   @check     the whole of CHECK where count > 0, for a shorter way than view and save
@@ -67,6 +70,12 @@
 -- emptied: the rest of the batch would not be done. So no key is emptied that a later command may name: what replaces
 -- something is written first. Where nothing does, a list or set keeps one that counts as ended until the end of the batch.
 --
+-- Keys that are not declared may have moved away, or need a right: a server finds that with the first command on each. An op
+-- on such a key does nothing, nor do later ops on the other keys of an op that is away, for they may not overtake it. What is
+-- read and written at once (CHECK, RESET) finds it by its own first command; if keys are loaded, each key is read before
+-- anything is written. Any other error ends the call: with nothing done it is returned, else raised. No command names keys of
+-- two hash slots: Valkey 9 would refuse every later script.
+--
 -- An idempotency record: <I7 time> <I4 version>, per limit <I7 used> <I7 second integer> <I7 units>; RESERVE: <c8 id> <I7 ms
 -- until it ends>.
 -- The reservations of a policy and key: a ZSET by their ends in ms, <c8 id> <I7 units> <I7 when charged, us>; what was
@@ -75,8 +84,20 @@
 --
 local K, S, call, try = KEYS, ARGV[1], redis.call, redis.pcall
 local unp, pack, fmt, find, floor, type = struct.unpack, struct.pack, string.format, string.find, math.floor, type
-local nonce, latest, _, n_mget, n_limits, n_ops, pos = unp('<I4I7BHBH', S)
-local now = ARGV[2]
+local odd, why, n_reply = nil, nil, 0
+if #K == 0 and #ARGV > 2 then
+    K, S, odd = ARGV, ARGV[#ARGV], {} -- by the place of a key: -1, -2 or -3 in place of a state
+    why = function(refusal) -- which of them; none: another error
+        if find(refusal.err, 'WRONGTYPE', 1, true) then return -1 end
+        if find(refusal.err, 'non local key', 1, true) or find(refusal.err, 'slot not served', 1, true) then return -2 end
+        if find(refusal.err, 'access at least one of the keys', 1, true) or find(refusal.err, 'permissions to access', 1, true) then
+            return -3
+        end
+        if n_reply > 0 then error(refusal) end
+    end
+end
+local nonce, latest, flags, n_mget, n_limits, n_ops, pos = unp('<I4I7BHBH', S)
+local now = not odd and ARGV[2]
 if now then
     now = tonumber(now)
 else
@@ -85,8 +106,31 @@ else
 end
 if latest > 0 and now > latest then return {-2, now, nonce} end
 local now_ms = floor(now / 1000)
-local raws = n_mget > 0 and call('MGET', unpack(K, 1, n_mget)) or {}
-local reply, n_reply, n_bad, n_added, n_stale = {}, 0, 0, 0, 0
+local raws = n_mget > 0 and not odd and call('MGET', unpack(K, 1, n_mget)) or {}
+local is_read = not odd or flags == 1 or n_ops == 0 -- else each op reads its own keys
+if odd and is_read then
+    for i = 1, #K - 1 do
+        local raw = try(i <= n_mget and 'GET' or 'EXISTS', K[i])
+        if type(raw) == 'table' then
+            odd[i] = why(raw)
+            if not odd[i] then return raw end
+        elseif i <= n_mget then
+            raws[i] = raw
+        end
+    end
+    -- Redis from 7.4 looks for a key of a moving hash slot in the slot of the command before, and for the first key in its own:
+    -- what was here in the first place may be away later. So the first keys once more, until one is still here.
+    for i = 1, #K - 1 do
+        local found = (odd[i] or -1) == -1 and try('EXISTS', K[i])
+        if type(found) == 'table' then
+            raws[i], odd[i] = false, -2
+        elseif found then
+            break
+        end
+    end
+end
+local reply, n_bad, n_added, n_stale = {}, 0, 0, 0
+local refused -- the error of a view's first command
 -- loaded states, by the place of their key; of some limits only: starts to windows
 local useds, extras, mores, capacities, charges, dirty, sinces, stales, starts, renewals, freshes, counts, logs, windows
 -- the limits of an op: place of the key and how far it moves, cost of a unit, units, units given back
@@ -122,16 +166,30 @@ for _ = 1, n_ops do
             local key, raw = K[i], raws[i]
             local used, extra, more, charge, capacity, stale, save = 0, second, 0, 0, a, false, false
             local tuple = n_reply + 1 -- where it begins
+            if not is_read and i <= n_mget then
+                raw = try('GET', key)
+                if type(raw) == 'table' then
+                    odd[i] = why(raw)
+                    if not odd[i] then return raw end
+                end
+            end
             if kind == SAVE then
                 used, extra, more, charge, stale, save = useds[i], extras[i], mores[i], charges[i], stales[i], dirty[i]
                 if save == GONE and used == 0 and (not extra or extra == 0) then -- as good as none
                     save = false
                     if raw then call('DEL', key) end
                 end
+            elseif odd and odd[i] then
+                used = odd[i]
             --@@view
             end
+            if refused then
+                used = why and why(refused) or find(refused.err, 'WRONGTYPE', 1, true) and -1
+                if not used then return refused end
+                refused = nil
+            end
             if kind == CHECK then
-                if all == 0 and not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                if all == 0 and not raw and i <= n_mget and not odd and call('EXISTS', key) == 1 then used = -1 end
                 local wait = 0
                 charge = all
                 if used < 0 then
@@ -139,7 +197,7 @@ for _ = 1, n_ops do
                 elseif used + need > capacity and cost > 0 then
                     if not counted then
                         charge = count > 0 and used < capacity and floor((capacity - used) / (cost * step)) * cost or 0
-                        if charge == 0 and not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                        if charge == 0 and not raw and i <= n_mget and not odd and call('EXISTS', key) == 1 then used = -1 end
                     end
                     if window then -- until the nth of the units that count, oldest first, has left it
                         local nth = used + charge + (count == 0 and counted and cost or 0) + cost - capacity
@@ -164,7 +222,7 @@ for _ = 1, n_ops do
                 end
                 used, save = used + charge * step, stale or charge > 0
             elseif kind == LOAD then
-                if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                if not raw and i <= n_mget and not odd and call('EXISTS', key) == 1 then used = -1 end
                 useds[i], mores[i], capacities[i] = used, more, capacity
                 if extra then extras[i] = extra end
                 charges[i], dirty[i], sinces[i] = 0, false, since
@@ -179,10 +237,12 @@ for _ = 1, n_ops do
                     if window then logs[i], windows[i] = algo, window end
                 end
             elseif kind == RESET then
-                if not raw and i <= n_mget and call('EXISTS', key) == 1 then used = -1 end
+                if not raw and i <= n_mget and not odd and call('EXISTS', key) == 1 then used = -1 end
                 local stands = extra and extra > 0 or not extra and more == 1
                 local found = (used > 0 or stale or stands and not window) and 1 or 0
-                if used < 0 and cost > 0 then
+                if used < -1 then
+                    found = used
+                elseif used < 0 and cost > 0 then
                     found, n_bad = 1, n_bad + 1
                 elseif used < 0 then
                     found = -1
@@ -202,21 +262,21 @@ for _ = 1, n_ops do
         end
     elseif kind <= RENEW then
         slot, pos = unp('<c32', S, pos)
-        local key, found = K[first], nil
+        local key, found = K[first], odd and odd[first]
         late = late or {}
-        local is_last = kind == RELEASE and (late[key] or count > 0 and try('ZCOUNT', key, '-inf', '+inf') == 1)
+        local is_last = not found and kind == RELEASE and (late[key] or count > 0 and try('ZCOUNT', key, '-inf', '+inf') == 1)
         if is_last then -- its lease ends now; it is taken out at the end
             found = try('ZADD', key, 'XX', 'CH', '0', slot)
             late[key] = {'ZREMRANGEBYSCORE', key, '0', '0'}
-        else
+        elseif not found then
             found = try(kind == RELEASE and 'ZREM' or 'ZSCORE', key, slot)
         end
         if type(found) == 'table' then
-            if not find(found.err, 'WRONGTYPE', 1, true) then return found end
+            if not find(found.err, 'WRONGTYPE', 1, true) then error(found) end
             found = -1
         elseif found == '0' then -- given back by an op before
             found = 0
-        elseif found and kind == RENEW then
+        elseif kind == RENEW and type(found) == 'string' then
             call('ZADD', key, fmt('%.0f', edge), slot)
             call('PEXPIREAT', key, fmt('%.0f', edge + b))
             found = 1
@@ -244,10 +304,19 @@ for _ = 1, n_ops do
             for j = 1, members do
                 if useds[at[j]] < 0 then intact = false end
             end
+            local absent = nil -- -2: some key of it is not here, -3: or needs a right
+            for j = 1, odd and members + 2 or 0 do
+                local what = odd[j <= members and at[j] or j == members + 1 and record or list]
+                if what and what < (absent or -1) then absent = what end
+            end
+            if absent then
+                intact = false
+                for j = 1, absent == -2 and members or 0 do odd[at[j]] = -2 end
+            end
 
             -- was it admitted before?
             local known, again, n_recorded = nil, 0, 0
-            if record > 0 then known = raws[record] end
+            if record > 0 and not absent then known = raws[record] end
             if known then
                 n_recorded = (#known - (kind == RESERVE and 26 or 11)) / 21
                 if n_recorded < 1 or n_recorded > 16 or n_recorded % 1 > 0 then
@@ -275,7 +344,7 @@ for _ = 1, n_ops do
 
             -- give back what has ended, and what the op itself says
             local settled, foreign, ended, taken = 2, false, nil, nil
-            if kind == REFUND and record > 0 and not known and call('EXISTS', K[record]) == 1 then
+            if kind == REFUND and record > 0 and not known and not absent and call('EXISTS', K[record]) == 1 then
                 intact, foreign = false, true -- before anything is given back
             end
             if kind >= RESERVE and again == 0 then
@@ -284,7 +353,7 @@ for _ = 1, n_ops do
                 if list > 0 and intact then
                     ended = try('ZRANGEBYSCORE', K[list], '(0', fmt('%.0f', now_ms), 'LIMIT', '0', '64')
                     if ended.err then
-                        if not find(ended.err, 'WRONGTYPE', 1, true) then return ended end
+                        if not find(ended.err, 'WRONGTYPE', 1, true) then error(ended) end
                         ended, intact, foreign = {}, false, true
                     end
                 end
@@ -357,7 +426,7 @@ for _ = 1, n_ops do
             end
 
             -- an op that reads a state ahead of the clock has it written
-            for j = 1, n_stale > 0 and again ~= 1 and members or 0 do
+            for j = 1, n_stale > 0 and again ~= 1 and not absent and members or 0 do
                 local i = at[j]
                 if stales[i] and not dirty[i] and (again == 0 or logs[i]) then
                     dirty[i] = CHANGED
@@ -378,7 +447,7 @@ for _ = 1, n_ops do
                     if used > most then used = most end
                 end
                 n_reply = n_reply + 1
-                reply[n_reply] = foreign and -1 or used
+                reply[n_reply] = absent or foreign and -1 or used
                 if extra then
                     n_reply = n_reply + 1
                     reply[n_reply] = extra
@@ -430,7 +499,7 @@ for _ = 1, n_ops do
                         call('SET', K[record], text, 'PXAT', expiry)
                     elseif text then
                         foreign = not call('SET', K[record], text, 'PXAT', expiry, 'NX')
-                    elseif not known then
+                    elseif not known and not absent then
                         foreign = call('EXISTS', K[record]) == 1
                     end
                     if foreign then

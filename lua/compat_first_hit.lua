@@ -9,8 +9,7 @@ second, start, since = 0, now_ms + b, 1e300
 more = -2 -- PTTL
 local value = try('GET', key)
 if type(value) == 'table' then
-    if not find(value.err, 'WRONGTYPE', 1, true) then return value end
-    used = -1
+    refused = value
 elseif value then
     local units = #value <= 15 and (find(value, '^%-?[1-9]%d*$') or value == '0') and tonumber(value) -- as INCRBY takes it
     used = not units and -1 or units > 0 and units or 0
@@ -23,7 +22,7 @@ end
 --@save
 local after = charge <= 0 or try('INCRBY', key, fmt('%.0f', charge))
 if type(after) == 'table' then
-    if not find(after.err, 'WRONGTYPE', 1, true) then return after end
+    if not find(after.err, 'WRONGTYPE', 1, true) then error(after) end
     done = false
 elseif more < 0 then
     call('EXPIRE', key, px)

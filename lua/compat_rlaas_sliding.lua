@@ -10,14 +10,13 @@ second, start, renews, window = 0, now_ms * 1000, true, b * 1000
 --@view
 local live = try('ZCOUNT', key, '(' .. edge, '+inf')
 if type(live) == 'table' then
-    if not find(live.err, 'WRONGTYPE', 1, true) then return live end
-    used = -1
+    refused = live
 elseif live > 0 then
     used = live
     local newest = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
     extra = 1000 * (newest < now_ms + b and floor(newest) or now_ms + b)
 end
-stale = used >= 0 and count > 0
+stale = not refused and count > 0
 --@wait
 wait = 1000 * (floor(tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms) + window
 --@save
@@ -29,7 +28,7 @@ for _ = 1, charge do
 end
 if type(answer) ~= 'table' then answer = try('ZREMRANGEBYSCORE', key, '0', edge) end
 if type(answer) == 'table' then
-    if not find(answer.err, 'WRONGTYPE', 1, true) then return answer end
+    if not find(answer.err, 'WRONGTYPE', 1, true) then error(answer) end
     done = false
 elseif used > 0 then -- else nothing is left
     call('PEXPIRE', key, px)

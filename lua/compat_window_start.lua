@@ -9,8 +9,7 @@ since, counted = 1e300, 1e300
 key = key .. base
 local value = try('GET', key)
 if type(value) == 'table' then
-    if not find(value.err, 'WRONGTYPE', 1, true) then return value end
-    used = -1
+    refused = value
 elseif value then
     local units = #value <= 15 and (find(value, '^%-?[1-9]%d*$') or value == '0') and tonumber(value) -- as INCRBY takes it
     used, more = not units and -1 or units > 0 and units or 0, 1
@@ -21,6 +20,6 @@ local after = try('INCRBY', key, fmt('%.0f', charge))
 if after == charge then
     call('PEXPIRE', key, px)
 elseif type(after) == 'table' then
-    if not find(after.err, 'WRONGTYPE', 1, true) then return after end
+    if not find(after.err, 'WRONGTYPE', 1, true) then error(after) end
     done = false
 end

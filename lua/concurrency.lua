@@ -7,8 +7,7 @@ second, since = 0, 1e300
 --@view
 local live = try('ZCOUNT', key, fmt('(%.0f', now_ms), '+inf')
 if type(live) == 'table' then
-    if not find(live.err, 'WRONGTYPE', 1, true) then return live end
-    used = -1
+    refused = live
 elseif live > 0 then
     used = live
     local last = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])

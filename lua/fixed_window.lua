@@ -42,7 +42,8 @@ for i = first, first + n - 1 do
     elseif find(value.err, 'not an integer', 1, true) or find(value.err, 'overflow', 1, true) then
         n_bad = n_bad + 1
     else
-        return value
+        used = why and why(value)
+        if not used then return value end
     end
     if used == 0 then
         new = new or fmt('%.0f', base + all)

@@ -9,8 +9,7 @@ if d == 1 then counted = 1e300 end
 --@view
 local len = try('LLEN', key) -- more: how many have expired; -1: not our list
 if type(len) == 'table' then
-    if not find(len.err, 'WRONGTYPE', 1, true) then return len end
-    used = -1
+    refused = len
 elseif len > 0 then
     local newest = call('LINDEX', key, '-1')
     extra = #newest <= 16 and find(newest, '^%d+$') and tonumber(newest)

@@ -410,7 +410,7 @@ static uint32_t put_script_ops(struct packing *packing, uint32_t i)
 static void put_packet(struct packing *packing, uint32_t n_mget, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
     struct batch *batch = packing->batch;
-    uint8_t *to = put(put(put(packing->to, nonce, 4), (uint64_t)latest_us, 7), 0, 1);
+    uint8_t *to = put(put(put(packing->to, nonce, 4), (uint64_t)latest_us, 7), batch->has_loaded, 1);
     uint8_t *n_ops = put(put(to, n_mget, 2), batch->n_limits, 1);
     to = n_ops + 2;
     for (uint32_t i = 0; i < batch->n_limits; i++) {

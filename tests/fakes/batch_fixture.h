@@ -112,10 +112,11 @@ static inline void assert_packet(const struct fixture *fixture, const char *byte
 }
 
 /* ARGV[1] in its parts; all numbers little-endian. */
-#define HEADER(n_mget, n_limits, n_ops)                                                                                \
+#define HEADER_WITH(flags, n_mget, n_limits, n_ops)                                                                    \
     "\x04\x03\x02\x01"                                                                                                 \
-    "\0\0\0\0\0\0\0"                                                                                                   \
-    "\0" n_mget "\0" n_limits n_ops "\0"
+    "\0\0\0\0\0\0\0" flags n_mget "\0" n_limits n_ops "\0"
+#define HEADER(n_mget, n_limits, n_ops)        HEADER_WITH("\0", n_mget, n_limits, n_ops)
+#define HEADER_LOADED(n_mget, n_limits, n_ops) HEADER_WITH("\x01", n_mget, n_limits, n_ops) /* some keys are loaded */
 #define LIMIT_BUCKET                                                                                                   \
     "\0"                                                                                                               \
     "\x01\0\0\0\0\0\0"                                                                                                 \

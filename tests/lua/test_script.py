@@ -114,6 +114,8 @@ class Batch:
         return self
 
     list = None  # the key of the list of reservations
+    flags = 0  # 1: keys are loaded
+    is_declared = True  # its keys; else the script has to take the time away from the arguments
 
     def group(self, count, *members):
         return self.on_loaded("CHECK_ALL", members, count)
@@ -125,9 +127,9 @@ class Batch:
 
     def integers(self, redis, sha, now=FUTURE_US, nonce=77, latest=0):
         """The reply without its last three integers, and the number of malformed values."""
-        packed = struct.pack("<I", nonce) + wide(latest) + struct.pack("<BHBH", 0, self.n_mget, len(self.limits), len(self.ops))
+        packed = struct.pack("<I", nonce) + wide(latest) + struct.pack("<BHBH", self.flags, self.n_mget, len(self.limits), len(self.ops))
         time = [now] if now else []  # else the server's
-        reply = redis.evalsha(sha, len(self.keys), *self.keys, packed + b"".join(self.limits + self.ops), *time)
+        reply = redis.evalsha(sha, len(self.keys) if self.is_declared else 0, *self.keys, packed + b"".join(self.limits + self.ops), *time)
         assert reply[-1] == nonce
         self.now = reply[-3]
         return reply[:-3], reply[-2]

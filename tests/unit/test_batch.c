@@ -105,7 +105,7 @@ static void a_key_with_several_costs_is_loaded_and_saved(void **state)
     pack(fixture);
     ASSERT_PACKET(
         fixture,
-        HEADER("\x02", "\x01", "\x06") LIMIT_BUCKET SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x01", "\x01")
+        HEADER_LOADED("\x02", "\x01", "\x06") LIMIT_BUCKET SPAN(CHECK_EACH, "\x01", "\x01", "\x01", "\x01", "\x01")
             SPAN(LOAD, "\x01", "\x02", "\x01", "\x01", "\0")
                 CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x01"))
                     CHECK_ALL("\x01", "\x01", "\x01" NOTHING_OF_ITS_OWN ON("\x02", "\0", STEP_OF_BUCKET, "\x04"))
@@ -471,7 +471,7 @@ static void the_same_op_on_the_next_keys_is_one(void **state)
         assert_int_equal(batch_add(fixture->batch, &ops[i]), 0);
     }
     pack(fixture);
-    ASSERT_PACKET(fixture, HEADER("\x04", "\x02", "\x05")
+    ASSERT_PACKET(fixture, HEADER_LOADED("\x04", "\x02", "\x05")
                                LIMIT_BUCKET LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x03", "\x01", "\0")
                                    SPAN(LOAD, "\x02", "\x04", "\x01", "\x01", "\0")
                                        CHECK_ALL("\x03", "\x01",

@@ -14,12 +14,13 @@ static void a_check_with_a_request_id_has_a_record_of_its_own(void **state)
     assert_int_equal(record.len, strlen("rl:{b000}:note1:w:1:k:id"));
     assert_memory_equal(record.data, key.data, strlen("rl:{b000}:")); /* of the same shard */
     assert_memory_equal(record.data + strlen("rl:{b000}:"), "note1:w:1:k:id", 14);
-    ASSERT_PACKET(fixture, HEADER("\x02", "\x01", "\x03") LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x01", "\x01", "\0")
-                               CHECK_ALL("\x01", "\x01",
-                                         "\x01"
-                                         "\x02\0"
-                                         "\0\0" ON("\x01", "\0", STEP_1, "\x02")) "\x60\xea\0\0\0\0"
-                                                                                  "\x09\0\0\0" /* for 60 s, version 9 */
+    ASSERT_PACKET(fixture,
+                  HEADER_LOADED("\x02", "\x01", "\x03") LIMIT_WINDOW SPAN(LOAD, "\x01", "\x01", "\x01", "\x01", "\0")
+                      CHECK_ALL("\x01", "\x01",
+                                "\x01"
+                                "\x02\0"
+                                "\0\0" ON("\x01", "\0", STEP_1, "\x02")) "\x60\xea\0\0\0\0"
+                                                                         "\x09\0\0\0" /* for 60 s, version 9 */
                   SPAN(SAVE, "\x01", "\x01", "\x01", "\0", "\0"));
 }
 

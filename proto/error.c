@@ -1,3 +1,4 @@
+/* error.c: the names of error.def, for server/, which writes them, and ctl/, which reads them. */
 #include "proto/error.h"
 
 static const char *const names[N_ERROR_CODES] = {

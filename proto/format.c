@@ -1,3 +1,4 @@
+/* format.c: the table of MessagePack's 256 first bytes, for scan.c and pull.c. */
 #include "proto/format.h"
 
 /* One row for each first byte; FIX_n: n rows, whose count goes up by one from `first` on. */

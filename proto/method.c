@@ -1,3 +1,4 @@
+/* method.c: the rows of methods.def by name and by role, for server/ and for the rules of access (policy/). */
 #include "proto/method.h"
 
 static const struct {

@@ -1,3 +1,4 @@
+/* rpc.c: the envelope of a message, for server/, which answers requests, and client/, which makes them. */
 #include "proto/rpc.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* account.c: names and numbers of users and groups, for the readers of the configuration (config/). */
 #include "base/account.h"
 
 #include <errno.h>

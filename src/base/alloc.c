@@ -1,3 +1,4 @@
+/* alloc.c: malloc(), counted, and failing if a test asks for it; for every folder. */
 #include "base/alloc.h"
 
 #include <malloc.h>

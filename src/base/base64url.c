@@ -1,3 +1,4 @@
+/* base64url.c: text of bytes and back, for the tokens of reservations (server/reservation_token.c). */
 #include "base/base64url.h"
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -1,3 +1,4 @@
+/* buffer.c: what the inline functions of buffer.h leave over: growing, and moving bytes to the front. */
 #include "base/buffer.h"
 
 #include <string.h>

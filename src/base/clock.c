@@ -1,3 +1,4 @@
+/* clock.c: reads the kernel's clocks, for the loop, once a callback, and for the client. */
 #include "base/clock.h"
 
 #include <time.h>

@@ -1,3 +1,4 @@
+/* counters.c: the list of all groups, and instances of them, for `stats`, the page of metrics and redis/node.c. */
 #include "base/counters.h"
 
 static struct counter_group *const none[] = {NULL};

@@ -1,3 +1,4 @@
+/* hash.c: SipHash for tables whose keys a peer chooses, FNV for what several daemons agree on. */
 #include "base/hash.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* heap.c: a binary heap in an array, for the deadlines of engine/ and of the client's calls. */
 #include "base/heap.h"
 
 #include <stdbool.h>

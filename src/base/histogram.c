@@ -1,3 +1,4 @@
+/* histogram.c: buckets, and the quantiles that follow from them, for latency.c. */
 #include "base/histogram.h"
 
 #include <string.h>

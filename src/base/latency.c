@@ -1,3 +1,4 @@
+/* latency.c: a histogram for each stage of a check's way, filled by server/, engine/ and redis/. */
 #include "base/latency.h"
 
 #include <stdio.h>

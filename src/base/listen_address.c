@@ -1,3 +1,4 @@
+/* listen_address.c: reads 'host:port', for the settings (config/) and the sockets that follow from them (daemon/). */
 #include "base/listen_address.h"
 
 #include <arpa/inet.h>

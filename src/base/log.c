@@ -1,3 +1,4 @@
+/* log.c: writes lines to standard error without ever waiting for it, for the layers that report events. */
 #include "base/log.h"
 
 #include <errno.h>

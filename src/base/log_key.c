@@ -1,3 +1,4 @@
+/* log_key.c: writes a key in clear, as its hash, or not at all, for the log and for the views of operators. */
 #include "base/log_key.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* map.c: chains of nodes in a table of fixed width, for all who look something up by a hash. */
 #include "base/map.h"
 
 #include "base/alloc.h"

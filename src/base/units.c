@@ -1,3 +1,4 @@
+/* units.c: reads and prints what people write in settings and options, for config/, policy/ and ctl/. */
 #include "base/units.h"
 
 #include <inttypes.h>

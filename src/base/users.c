@@ -1,3 +1,4 @@
+/* users.c: asks the kernel once for the namespace of users, for the rules of access. */
 #include "base/users.h"
 
 #include <stdio.h>

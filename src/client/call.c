@@ -1,3 +1,4 @@
+/* call.c: checks what a caller passes, packs it and hands it to exchange.c; for async.c and blocking.c. */
 #include "client/call.h"
 
 #include <stdio.h>
@@ -32,14 +33,6 @@ enum ratelimit_status call_begin(struct ratelimit_async *client, struct call_end
     return RATELIMIT_OK;
 }
 
-/* What a reset or refund frees may be asked for next. */
-static void forget_denials(struct ratelimit_async *client, const struct request *request)
-{
-    struct rpc_request message;
-    bool is_packed = rpc_parse_request(buffer_data(&request->bytes), buffer_len(&request->bytes), &message) == RPC_OK;
-    if (is_packed) denials_forget(&client->denials, message.params);
-}
-
 enum ratelimit_status call_submit(struct ratelimit_async *client, struct request *request, int packed)
 {
     enum ratelimit_status status = RATELIMIT_NO_MEMORY;
@@ -49,7 +42,13 @@ enum ratelimit_status call_submit(struct ratelimit_async *client, struct request
         status = call_refuse(client, "", "the request is longer than the daemon accepts (caps.max_frame)");
     else if (packed == 0)
         status = exchange_submit(client, request);
-    if (status == RATELIMIT_OK && request->effect == EFFECT_FREED) forget_denials(client, request);
+
+    if (status == RATELIMIT_OK && request->effect == EFFECT_FREED) { /* what it frees may be asked for next */
+        const struct buffer *bytes = &request->bytes;
+        struct rpc_request message;
+        bool is_packed = rpc_parse_request(buffer_data(bytes), buffer_len(bytes), &message) == RPC_OK;
+        if (is_packed) denials_forget(&client->denials, message.params);
+    }
     if (status != RATELIMIT_OK) request_release(&client->pool, request);
     return status;
 }

@@ -1,3 +1,4 @@
+/* decode.c: reads decisions and hello's answer, for exchange.c and ctl/. */
 #include "client/decode.h"
 
 #include <stddef.h>
@@ -167,12 +168,6 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
     return 0;
 }
 
-/* Can a daemon mean this number? */
-static bool is_possible(uint8_t index, int64_t number)
-{
-    return number >= (index == FIELD_retry_after_ms ? -1 : 0) && number <= NUMBER_MAX;
-}
-
 static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decision *decision, struct found *found)
 {
     struct slice text = slice_of("");
@@ -184,7 +179,10 @@ static int read_field(struct pull *pull, uint8_t index, struct ratelimit_decisio
              : field->kind == KIND_BOOL ? pull_bool(pull, to)
                                         : pull_text(pull, &text);
     if (rc != 0) return pull_nil(pull); /* how the array form writes a default */
-    if (field->kind == KIND_INT && !is_possible(index, *(const int64_t *)to)) return -1;
+    if (field->kind == KIND_INT) {      /* one that a daemon can mean? */
+        int64_t number = *(const int64_t *)to;
+        if (number < (index == FIELD_retry_after_ms ? -1 : 0) || number > NUMBER_MAX) return -1;
+    }
     found->fields |= UINT32_C(1) << index;
 
     if (field->kind == KIND_SOURCE) {

@@ -1,3 +1,4 @@
+/* denials.c: denials by age and by their packed check: exchange.c keeps them, call.c repeats and forgets them. */
 #include "client/denials.h"
 
 #include <sys/random.h>
@@ -117,14 +118,6 @@ static void shorten_time(int64_t *ms, int64_t passed_ms, int64_t least_ms)
     if (*ms > 0) *ms = *ms - passed_ms > least_ms ? *ms - passed_ms : least_ms;
 }
 
-static void repeat_decision(struct ratelimit_decision *decision, int64_t passed_ms)
-{
-    if (!decision->allowed) decision->source = RATELIMIT_SOURCE_DENY_CACHE;
-    shorten_time(&decision->retry_after_ms, passed_ms, 1);
-    shorten_time(&decision->reset_after_ms, passed_ms, 0);
-    shorten_time(&decision->of_reset_ms, passed_ms, 0);
-}
-
 bool denials_find(struct denials *denials, const struct question *question, struct request *request, int64_t now_us)
 {
     if (denials->all == NULL || !question->is_check) return false;
@@ -143,8 +136,14 @@ bool denials_find(struct denials *denials, const struct question *question, stru
 
     request->n_members = denial->n_members;
     memcpy(request->members, denial->decisions, (denial->n_members + 1) * sizeof *request->members);
-    for (size_t i = 0; i <= denial->n_members; i++)
-        repeat_decision(&request->members[i], (now_us - denial->since_us) / MS_US);
+    int64_t passed_ms = (now_us - denial->since_us) / MS_US;
+    for (size_t i = 0; i <= denial->n_members; i++) {
+        struct ratelimit_decision *decision = &request->members[i];
+        if (!decision->allowed) decision->source = RATELIMIT_SOURCE_DENY_CACHE;
+        shorten_time(&decision->retry_after_ms, passed_ms, 1);
+        shorten_time(&decision->reset_after_ms, passed_ms, 0);
+        shorten_time(&decision->of_reset_ms, passed_ms, 0);
+    }
     denials->n_repeated++;
     return true;
 }

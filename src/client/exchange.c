@@ -297,14 +297,6 @@ static int decode_answer(struct ratelimit_async *client, const struct request *r
     return 0;
 }
 
-static void count_slots(struct ratelimit_async *client, const struct request *request,
-                        const struct ratelimit_answer *answer)
-{
-    bool has_id = answer->id != NULL || request->kind == REQUEST_OTHER; /* its result is not read here */
-    if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
-    if (request->effect == EFFECT_SLOT_ENDED && answer->done && client->n_slots > 0) client->n_slots--;
-}
-
 static void end_answered(struct ratelimit_async *client, struct request *request, struct pull result)
 {
     struct ratelimit_decision decision;
@@ -327,7 +319,9 @@ static void end_answered(struct ratelimit_async *client, struct request *request
         names_put(&request->names, &decision);
 
     if (answer.decision != NULL) denials_put(&client->denials, request, &decision, client->clock.mono_us);
-    count_slots(client, request, &answer);
+    bool has_id = answer.id != NULL || request->kind == REQUEST_OTHER; /* its result is not read here */
+    if (request->effect == EFFECT_SLOT && has_id) client->n_slots++;
+    if (request->effect == EFFECT_SLOT_ENDED && answer.done && client->n_slots > 0) client->n_slots--;
     end_call(client, request, &answer);
 }
 

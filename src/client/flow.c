@@ -1,3 +1,4 @@
+/* flow.c: a recursive reader of YAML's flow style that packs as it reads, for request.c, denials.c and ctl/. */
 #include "client/flow.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* link.c: connects, sends and receives without waiting, for exchange.c. */
 #include "client/link.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* names.c: puts the program's name for an inline policy into a decision, for request.c and exchange.c. */
 #include "client/names.h"
 
 #include <stdio.h>
@@ -47,14 +48,6 @@ static void put_name_if_same(const char *name, char of[static RATELIMIT_BOUND_BY
     if (is_generated(of) && is_generated(other) && strncmp(of, other, GENERATED_LEN) == 0) put_name(name, of);
 }
 
-static void put_where_bound(const char *name, struct ratelimit_decision *whole, const struct ratelimit_decision *member)
-{
-    put_name_if_same(name, whole->of, member->of);
-    put_name_if_same(name, whole->of, member->bound_by);
-    put_name_if_same(name, whole->bound_by, member->of);
-    put_name_if_same(name, whole->bound_by, member->bound_by);
-}
-
 void names_put_members(const struct buffer *names, struct ratelimit_decision *members, size_t n,
                        struct ratelimit_decision *whole)
 {
@@ -62,8 +55,14 @@ void names_put_members(const struct buffer *names, struct ratelimit_decision *me
     const char *name = (const char *)buffer_data(names), *end = name + buffer_len(names);
     for (size_t i = 0; i < n && name < end; i++, name += strlen(name) + 1) {
         if (name[0] == '\0') continue;
-        if (whole != NULL) put_where_bound(name, whole, &members[i]);
-        put_name(name, members[i].of);
-        put_name(name, members[i].bound_by);
+        struct ratelimit_decision *member = &members[i];
+        if (whole != NULL) {
+            put_name_if_same(name, whole->of, member->of);
+            put_name_if_same(name, whole->of, member->bound_by);
+            put_name_if_same(name, whole->bound_by, member->of);
+            put_name_if_same(name, whole->bound_by, member->bound_by);
+        }
+        put_name(name, member->of);
+        put_name(name, member->bound_by);
     }
 }

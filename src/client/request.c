@@ -1,3 +1,4 @@
+/* request.c: makes a request out of a pool and packs it, for call.c and exchange.c. */
 #include "client/request.h"
 
 #include "base/alloc.h"

@@ -1,3 +1,4 @@
+/* access_read.c: reads the section `access`, rule by rule, for config.c; config_print.c and cut.c use its table. */
 #include "config/access_read.h"
 
 #include <string.h>

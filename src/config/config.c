@@ -1,3 +1,4 @@
+/* config.c: reads a configuration and checks its values against each other, for the daemon's start and reloads. */
 #include "config/config.h"
 
 #include <errno.h>
@@ -210,21 +211,16 @@ static void check_sentinel(struct loader *loader)
     }
 }
 
-static void check_cluster(struct loader *loader)
-{
-    const size_t database = SETTING_AT_store_redis_database, topology = SETTING_AT_store_redis_topology;
-    if (loader->config->store_redis_topology == TOPOLOGY_CLUSTER && loader->config->store_redis_database != 0)
-        refuse_setting(loader, database, topology, "is not 0, and a cluster has no other database; leave it out");
-}
-
 static void check_store(struct loader *loader)
 {
     static const char section[] = "store.redis.";
     const size_t addresses = SETTING_AT_store_redis_addresses, type = SETTING_AT_store_type;
+    const size_t topology = SETTING_AT_store_redis_topology, database = SETTING_AT_store_redis_database;
     const uint32_t *lines = loader->lines;
     check_addresses(loader);
     check_sentinel(loader);
-    check_cluster(loader);
+    if (loader->config->store_redis_topology == TOPOLOGY_CLUSTER && loader->config->store_redis_database != 0)
+        refuse_setting(loader, database, topology, "is not 0, and a cluster has no other database; leave it out");
     if (loader->config->store_type == STORE_TYPE_REDIS && lines[addresses] == 0)
         refuse_setting(
             loader, addresses, type,

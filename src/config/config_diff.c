@@ -1,3 +1,4 @@
+/* config_diff.c: compares two configurations, for daemon/reload.c. */
 #include "config/config_diff.h"
 
 #include <limits.h>
@@ -8,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "config/config_watch.h"
+#include "config/config_mark.h"
 #include "config/secret.h"
 #include "policy/policy_diff.h"
 

@@ -1,3 +1,4 @@
+/* cut.c: compares how much two configurations have, for daemon/reload.c. */
 #include "config/cut.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* secret.c: reads a file with a secret, and refuses one that others can write, for config.c and tls_files.c. */
 #include "config/secret.h"
 
 #include <errno.h>

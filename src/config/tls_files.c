@@ -1,3 +1,4 @@
+/* tls_files.c: reads the certificates and the key for connections to Redis and to Sentinels, for config.c. */
 #include "config/tls_files.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* yaml_tree.c: builds the tree out of libyaml's events, for config.c and ctl/test_file.c. */
 #include "config/yaml_tree.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* command.c: the table of commands, and how each packs its arguments, for ratelimitctl.c and hold.c. */
 #include "ctl/command.h"
 
 #include <stdio.h>

@@ -20,7 +20,7 @@ enum shape {
     SHAPE_HOLD,    /* policy and key; the rest is for hold.h */
     SHAPE_LISTING, /* listing.h's; a name at most, which the daemon is not sent */
     SHAPE_PAGE,    /* page.h's */
-    SHAPE_TEST,    /* test_command.h's; no daemon that runs is asked */
+    SHAPE_TEST,    /* test_run.h's; no daemon that runs is asked */
     SHAPE_TOP,     /* top.h's */
     SHAPE_CHECKS,  /* views.h's, */
     SHAPE_CLIENTS, /* and that one, too */

@@ -1,3 +1,4 @@
+/* complain.c: errors and their hints, on standard error, for every command. */
 #include "ctl/complain.h"
 
 #include <errno.h>

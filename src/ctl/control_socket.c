@@ -1,3 +1,4 @@
+/* control_socket.c: chooses between the data socket and the control socket next to it, for ratelimitctl.c. */
 #include "ctl/control_socket.h"
 
 #include <stdio.h>

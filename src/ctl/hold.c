@@ -1,3 +1,4 @@
+/* hold.c: acquires a slot, runs the command or waits, and releases it, for ratelimitctl.c. */
 #include "ctl/hold.h"
 
 #include <errno.h>
@@ -135,14 +136,6 @@ static void on_released(const struct ratelimit_answer *answer, void *arg)
 
 /* ---- What holds it ---- */
 
-/* In the child: it ends if ratelimitctl is killed, since the slot is free then. SIGTERM, because a command with
- * processes of its own can end them and clean up; SIGKILL would leave them behind for certain. */
-static void end_with_parent(pid_t parent)
-{
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(EXIT_SIGNALLED + SIGTERM); /* it was killed before */
-}
-
 static void start_command(struct holder *holder)
 {
     pid_t self = getpid();
@@ -157,7 +150,12 @@ static void start_command(struct holder *holder)
 
     for (int i = 0; i < N_CAUGHT; i++) signal(caught[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &holder->unblocked, NULL);
-    end_with_parent(self);
+
+    /* It ends if ratelimitctl is killed, since the slot is free then. SIGTERM, because a command with processes of its
+     * own can end them and clean up; SIGKILL would leave them behind for certain. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != self) _exit(EXIT_SIGNALLED + SIGTERM); /* it was killed before */
+
     execvp(holder->command[0], holder->command);
     int error = errno;
     fprintf(stderr, "ratelimitctl: %s: %s\n", holder->command[0], strerror(error));

@@ -1,3 +1,4 @@
+/* json.c: prints a packed value as JSON, for every command with --json. */
 #include "ctl/json.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* listing.c: asks for the pages of `policies`, and makes one list of them, for ratelimitctl.c. */
 #include "ctl/listing.h"
 
 #include <stdio.h>
@@ -60,19 +61,13 @@ static void pack_page(struct buffer *params, struct slice after)
     pack_str(&packer, after);
 }
 
-/* 0, or -1 without memory. */
-static int write_listing(const struct listing *listing, struct buffer *ret)
-{
-    struct packer packer = packer_of(ret);
-    pack_array(&packer, listing->n);
-    if (packer.failed) return -1;
-    return buffer_append(ret, buffer_data(&listing->policies), buffer_len(&listing->policies));
-}
-
 static enum exit_code finish_listing(struct ratelimit *client, const struct listing *listing, struct buffer *ret)
 {
     char text[MESSAGE_SIZE];
-    if (listing->has_no_memory || write_listing(listing, ret) < 0)
+    struct packer packer = packer_of(ret);
+    pack_array(&packer, listing->n);
+    if (listing->has_no_memory || packer.failed ||
+        buffer_append(ret, buffer_data(&listing->policies), buffer_len(&listing->policies)) < 0)
         return complain(blocking_link(client), RATELIMIT_NO_MEMORY, "", "no memory for the policies");
     if (listing->only == NULL || listing->n > 0) return EXIT_DONE;
 

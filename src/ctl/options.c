@@ -1,3 +1,4 @@
+/* options.c: reads the options and complains about those that are wrong, for ratelimitctl.c. */
 #include "ctl/options.h"
 
 #include <errno.h>

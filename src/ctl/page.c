@@ -1,3 +1,4 @@
+/* page.c: asks for the page of metrics, and writes it to a file in one step, for ratelimitctl.c. */
 #include "ctl/page.h"
 
 #include <errno.h>

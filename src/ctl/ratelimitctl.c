@@ -24,7 +24,7 @@
 #include "ctl/json.h"
 #include "ctl/listing.h"
 #include "ctl/page.h"
-#include "ctl/test_command.h"
+#include "ctl/test_run.h"
 #include "ctl/top.h"
 #include "ctl/views.h"
 #include "ctl/words.h"
@@ -304,25 +304,21 @@ static enum exit_code ask_until_allowed(struct invocation *invocation)
     }
 }
 
-/* Below the policies: why all or some of them get their failure answer. Without the right to ask, nothing. */
-static void print_trouble(struct invocation *invocation)
-{
-    static const uint8_t no_parameters[] = {0x90};
-    const void *result;
-    size_t len;
-    if (ratelimit_call(invocation->client, "stats", no_parameters, sizeof no_parameters,
-                       (uint32_t)invocation->options.timeout_ms, &result, &len) == RATELIMIT_OK)
-        words_text(stdout, pull_of(result, len), "redis_trouble", "Redis is ", "\n");
-}
-
 static enum exit_code list(struct invocation *invocation)
 {
+    static const uint8_t no_parameters[] = {0x90};
+    const uint32_t timeout_ms = (uint32_t)invocation->options.timeout_ms;
     const char *only = invocation->n > 0 ? invocation->arguments[0] : NULL;
-    enum exit_code code =
-        listing_ask(invocation->client, (uint32_t)invocation->options.timeout_ms, only, &invocation->listing);
+    const void *result;
+    size_t len;
+    enum exit_code code = listing_ask(invocation->client, timeout_ms, only, &invocation->listing);
     if (code != EXIT_DONE) return code;
     code = show(invocation, pull_of(buffer_data(&invocation->listing), buffer_len(&invocation->listing)));
-    if (!invocation->options.json) print_trouble(invocation);
+
+    /* Below the policies: why all or some of them get their failure answer. Without the right to ask, nothing. */
+    if (!invocation->options.json && ratelimit_call(invocation->client, "stats", no_parameters, sizeof no_parameters,
+                                                    timeout_ms, &result, &len) == RATELIMIT_OK)
+        words_text(stdout, pull_of(result, len), "redis_trouble", "Redis is ", "\n");
     return code;
 }
 
@@ -468,8 +464,7 @@ int main(int argc, char **argv)
         argv[0] = (char *)options_line();
         if (argv[0] == NULL) code = usage_error("KEY: standard input has no line", "");
     }
-    if (code == EXIT_DONE && command->shape == SHAPE_TEST)
-        return (int)finish_output(test_command_run(&options, argc, argv));
+    if (code == EXIT_DONE && command->shape == SHAPE_TEST) return (int)finish_output(test_run(&options, argc, argv));
     if (code == EXIT_DONE) code = command_pack(command, &options, argc, argv, &invocation.params);
     if (code == EXIT_DONE)
         code = command->shape == SHAPE_HOLD ? (enum exit_code)hold_run(&options, argc, argv) : run_command(&invocation);

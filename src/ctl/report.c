@@ -1,3 +1,4 @@
+/* report.c: decisions, explanations and other short answers in words, for ratelimitctl.c. */
 #include "ctl/report.h"
 
 #include <inttypes.h>

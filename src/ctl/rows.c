@@ -1,3 +1,4 @@
+/* rows.c: keeps packed rows and sorts them, for top.c and views.c. */
 #include "ctl/rows.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* screen.c: draws pages on a terminal, reads its keys, and puts it back in every case, for top.c. */
 #include "ctl/screen.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* test_daemon.c: starts the private daemon, asks it and ends it, for test_run.c. */
 #include "ctl/test_daemon.h"
 
 #include <errno.h>

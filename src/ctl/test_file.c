@@ -1,3 +1,4 @@
+/* test_file.c: reads a file of tests, packs the parameters of its steps, and refuses its mistakes, for test_run.c. */
 #include "ctl/test_file.h"
 
 #include <errno.h>
@@ -90,17 +91,6 @@ static bool is_filled(struct reader *reader, const struct tree_node *node, const
 
 /* ---- Parameters ---- */
 
-static void pack_number_or_text(struct packer *packer, const struct tree_node *node)
-{
-    int64_t number;
-    if (node->is_null)
-        pack_nil(packer);
-    else if (options_parse_number(node->text, &number) == 0)
-        pack_int(packer, number);
-    else
-        pack_text(packer, node->text);
-}
-
 /* Settings of a policy, whose numbers may be texts; the daemon reads them. False: a part of it was refused. */
 static bool pack_tree(struct packer *packer, const struct tree_node *node)
 {
@@ -132,10 +122,14 @@ static bool pack_options(struct reader *reader, struct packer *packer, const str
             return false;
         }
         pack_text(packer, child->key);
-        if (strcmp(child->key, "request_id") == 0)
-            pack_text(packer, child->text);
+        bool is_id = strcmp(child->key, "request_id") == 0;
+        int64_t number;
+        if (!is_id && child->is_null)
+            pack_nil(packer);
+        else if (!is_id && options_parse_number(child->text, &number) == 0)
+            pack_int(packer, number);
         else
-            pack_number_or_text(packer, child);
+            pack_text(packer, child->text);
         if (strcmp(child->key, "cost") == 0) (void)options_parse_number(child->text, cost);
     }
     return true;
@@ -518,23 +512,16 @@ static void read_call(struct reader *reader, const struct raw_step *raw, struct 
     if (packer.failed) refuse_no_memory(reader, step->line);
 }
 
-/* The method of that name, or NULL. */
-static const struct test_method *find_method(const char *name)
-{
-    for (size_t i = 0; i < N_OF(methods); i++)
-        if (strcmp(methods[i].name, name) == 0) return &methods[i];
-    return NULL;
-}
-
 /* Sorts the members of a step. False: it is no step, and that is recorded. */
 static bool sort_step(struct reader *reader, const struct tree_node *map, struct test_step *step, struct raw_step *raw)
 {
     bool is_known = true;
     if (!is_filled(reader, map, "steps", TREE_MAP, "a call, such as {at: 0s, check: [login, alice]}")) return false;
     for (const struct tree_node *node = map->first; node != NULL; node = node->next) {
-        size_t word = 0;
+        size_t word = 0, at = 0;
         while (word < N_WORDS && strcmp(words[word], node->key) != 0) word++;
-        const struct test_method *method = find_method(node->key);
+        while (at < N_OF(methods) && strcmp(methods[at].name, node->key) != 0) at++;
+        const struct test_method *method = at < N_OF(methods) ? &methods[at] : NULL;
         if (method != NULL && step->method != NULL) {
             refuse(reader, node->line, node->key, "a step is one call, and this one has %s, too; write two steps",
                    step->method->name);

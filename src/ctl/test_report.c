@@ -1,3 +1,4 @@
+/* test_report.c: prints what became of the tests, and writes it as XML, for test_run.c. */
 #include "ctl/test_report.h"
 
 #include <errno.h>

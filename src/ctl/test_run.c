@@ -1,6 +1,9 @@
+/* test_run.c: runs files of tests, step by step, for ratelimitctl.c. */
 #include "ctl/test_run.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <regex.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,9 @@
 #include "base/clock.h"
 #include "base/nearest.h"
 #include "base/units.h"
+#include "ctl/test_daemon.h"
+#include "ctl/test_file.h"
+#include "ctl/test_report.h"
 #include "ctl/text.h"
 #include "ctl/words.h"
 #include "proto/pack.h"
@@ -23,6 +29,14 @@ enum {
     PROGRESS_US = 1000000, /* a step that takes longer shows how far it is, */
     PROGRESS_CALLS = 4096, /* looked at after so many */
     PAGE_POLICIES = 1000,
+    TIMEOUT_MS = 60000,
+};
+
+struct test_runner {
+    const regex_t *only;        /* not owned; the names of the tests to run; NULL: all */
+    struct test_report *report; /* not owned */
+    uint32_t timeout_ms;
+    bool shows_progress;
 };
 
 /* What has come back of a step. */
@@ -229,13 +243,6 @@ static void print_number(FILE *out, enum test_kind kind, int64_t number)
         fprintf(out, "%" PRId64, number);
 }
 
-/* What a decision leaves out has its default. */
-static int64_t number_of(const struct last_answer *last, enum test_field field)
-{
-    int64_t otherwise = field == TEST_GRANTED && last->allowed ? last->cost : 0;
-    return words_number(last->decision, test_fields[field].wire, otherwise);
-}
-
 /* Prints what was seen of a field. True: it is as expected. */
 static bool compare(const struct run *run, const struct last_answer *last, enum test_field field, FILE *seen)
 {
@@ -267,7 +274,12 @@ static bool compare(const struct run *run, const struct last_answer *last, enum 
         return truth == (expected->low != 0);
     }
 
-    number = field == TEST_ALLOWED ? tally->n_allowed : field == TEST_DENIED ? tally->n_denied : number_of(last, field);
+    if (field == TEST_ALLOWED)
+        number = tally->n_allowed;
+    else if (field == TEST_DENIED)
+        number = tally->n_denied;
+    else /* what a decision leaves out has its default */
+        number = words_number(last->decision, row->wire, field == TEST_GRANTED && last->allowed ? last->cost : 0);
     print_number(seen, row->kind, number);
     return number >= expected->low && number <= expected->high;
 }
@@ -418,24 +430,6 @@ static char *do_step(struct run *run)
     return NULL;
 }
 
-/* NULL, or the message, allocated. */
-static char *run_step(struct run *run, const struct test_step *step)
-{
-    buffer_truncate(&run->tally.last, 0);
-    run->tally = (struct tally){.last = run->tally.last};
-    run->step = step;
-    char *message = do_step(run);
-    if (message == NULL && step->method != NULL) message = compare_all(run);
-    return message;
-}
-
-static void forget_ids(struct run *run)
-{
-    for (size_t i = 0; i < run->test->n_names; i++) mem_free(run->ids[i]);
-    mem_free(run->ids);
-    run->ids = NULL;
-}
-
 static void run_test(struct run *run, const struct test *test)
 {
     int64_t begin_us = clock_mono_us();
@@ -450,11 +444,17 @@ static void run_test(struct run *run, const struct test *test)
     set_store(run, "clear");
 
     for (size_t i = 0; i < test->n_steps && message == NULL; i++) {
-        line = test->steps[i].line;
-        message = run_step(run, &test->steps[i]);
+        buffer_truncate(&run->tally.last, 0);
+        run->tally = (struct tally){.last = run->tally.last};
+        run->step = &test->steps[i];
+        line = run->step->line;
+        message = do_step(run);
+        if (message == NULL && run->step->method != NULL) message = compare_all(run);
     }
     if (message != NULL && run->daemon.pid > 0) why = explain(run);
-    forget_ids(run);
+    for (size_t i = 0; i < test->n_names; i++) mem_free(run->ids[i]);
+    mem_free(run->ids);
+    run->ids = NULL;
 
     double seconds = (double)(clock_mono_us() - begin_us) / SECOND_US;
     if (message != NULL)
@@ -600,7 +600,8 @@ static void run_tests(struct run *run, struct faults *faults)
     test_report_no_daemon(run->runner->report, file, words);
 }
 
-void test_run_file(const struct test_runner *runner, const char *path)
+/* What is wrong with the file is in the report, too. */
+static void run_file(const struct test_runner *runner, const char *path)
 {
     struct test_file file;
     struct faults faults;
@@ -617,4 +618,50 @@ void test_run_file(const struct test_runner *runner, const char *path)
     test_file_fini(&file);
     buffer_fini(&run.params);
     buffer_fini(&run.tally.last);
+}
+
+/* ---- The command ---- */
+
+static enum exit_code finish(const struct options *options, struct test_report *report)
+{
+    bool matched = report->n_tests > 0 || report->n_wrong_files > 0;
+    if (!matched && options->run != NULL) return complain_usage("--run %s: no test has such a name", options->run);
+    printf("%" PRIu64 " tests, %" PRIu64 " failed\n", report->n_tests, report->n_failed);
+    if (options->junit != NULL && test_report_write(report, options->junit) != 0) {
+        fprintf(stderr, "ratelimitctl: --junit %s: cannot be written: %s\n", options->junit, strerror(errno));
+        return EXIT_OUTPUT;
+    }
+    if (report->n_wrong_files > 0) return EXIT_USAGE;
+    return report->n_failed > 0 ? EXIT_DENIED : EXIT_DONE;
+}
+
+enum exit_code test_run(const struct options *options, int n, char **files)
+{
+    regex_t only;
+    struct test_report report;
+    char fault[128];
+    if (options->json) return complain_usage("test has no --json; --junit FILE writes the results for programs");
+    if (options->socket != NULL) return complain_usage("test has no --socket; it starts a daemon of its own");
+    int wrong = options->run != NULL ? regcomp(&only, options->run, REG_EXTENDED | REG_NOSUB) : 0;
+    if (wrong != 0) {
+        regerror(wrong, &only, fault, sizeof fault);
+        return complain_usage("--run %s: not a regular expression: %s", options->run, fault);
+    }
+
+    enum exit_code code = EXIT_USAGE;
+    const struct test_runner runner = {
+        .only = options->run != NULL ? &only : NULL,
+        .report = &report,
+        .timeout_ms = options->timeout_ms > 0 ? (uint32_t)options->timeout_ms : TIMEOUT_MS,
+        .shows_progress = isatty(STDERR_FILENO) != 0,
+    };
+    if (test_report_init(&report, options->junit != NULL) == 0) {
+        for (int i = 0; i < n; i++) run_file(&runner, files[i]);
+        code = finish(options, &report);
+    } else {
+        usage_error("no memory", "");
+    }
+    test_report_fini(&report);
+    if (options->run != NULL) regfree(&only);
+    return code;
 }

@@ -1,5 +1,6 @@
 /*
- * test_run.h: runs the tests of a file on their private daemon, and compares what it answers with what is expected.
+ * test_run.h: ratelimitctl test: runs the tests of files, each file on a private daemon, and compares what that answers
+ * with what is expected.
  *
  * One daemon serves all tests of a file: before each it forgets everything (test_store clear). One that has ended is
  * started again for the next test. The calls of a step are under way together, as many as WINDOW.
@@ -7,20 +8,9 @@
 #ifndef RL_CTL_TEST_RUN_H
 #define RL_CTL_TEST_RUN_H
 
-#include <regex.h>
+#include "ctl/complain.h"
+#include "ctl/options.h"
 
-#include "ctl/test_daemon.h"
-#include "ctl/test_file.h"
-#include "ctl/test_report.h"
-
-struct test_runner {
-    const regex_t *only;        /* not owned; the names of the tests to run; NULL: all */
-    struct test_report *report; /* not owned */
-    uint32_t timeout_ms;
-    bool shows_progress;
-};
-
-/* Reads the file, and runs its tests. What is wrong with the file is in the report, too. */
-void test_run_file(const struct test_runner *runner, const char *path);
+enum exit_code test_run(const struct options *options, int n, char **files);
 
 #endif

@@ -1,3 +1,4 @@
+/* test_time.c: reads points in time, for test_file.c. */
 #include "ctl/test_time.h"
 
 #include <inttypes.h>
@@ -36,11 +37,6 @@ static int number_at(const char *text, int len)
         number = number * 10 + text[i] - '0';
     }
     return number;
-}
-
-static bool looks_like_a_date(const char *text)
-{
-    return strlen(text) > 4 && number_at(text, 4) >= 0 && text[4] == '-';
 }
 
 /* As if the clock showed UTC, in seconds since the epoch. */
@@ -134,7 +130,8 @@ bool test_time_read(const char *key, const struct tree_node *node, int64_t start
     int64_t us;
     const char *text = value_parse_text(key, node, faults);
     if (text == NULL) return false;
-    if (looks_like_a_date(text)) return read_date(&reading, ret_us);
+    bool has_year = strlen(text) > 4 && number_at(text, 4) >= 0 && text[4] == '-';
+    if (has_year) return read_date(&reading, ret_us);
 
     const char *wrong = units_duration(text, &us);
     if (wrong != NULL) {

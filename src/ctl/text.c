@@ -1,3 +1,4 @@
+/* text.c: prints texts from outside so that a terminal stays as it is, for all that prints. */
 #include "ctl/text.h"
 
 #include <stdbool.h>

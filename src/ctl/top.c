@@ -1,3 +1,4 @@
+/* top.c: asks for who is limited, and draws a page of it, again and again, for ratelimitctl.c. */
 #include "ctl/top.h"
 
 #include <inttypes.h>
@@ -36,19 +37,6 @@ struct top {
 
 /* ---- asking ---- */
 
-static void take(struct top *top, struct pull answer)
-{
-    struct pull denied = words_member(answer, "denied"), granted = words_member(answer, "granted");
-    top->window_ms = words_number(answer, "window_ms", 0);
-    top->running_ms = words_number(answer, "running_ms", 0);
-    rows_add(&top->tables[POLICIES], words_member(answer, "policies"), "checks");
-    rows_add(&top->tables[DENIED], words_member(denied, "running"), "count");
-    rows_add(&top->tables[DENIED_COMPLETE], words_member(denied, "complete"), "count");
-    rows_add(&top->tables[GRANTED], words_member(granted, "running"), "count");
-    rows_add(&top->tables[GRANTED_COMPLETE], words_member(granted, "complete"), "count");
-    rows_add(&top->tables[CLIENTS], words_member(answer, "clients"), "requests");
-}
-
 static void pack_question(struct top *top, struct slice next)
 {
     struct packer packer = packer_of(&top->params);
@@ -82,7 +70,17 @@ static enum exit_code ask(struct top *top)
             return complain(blocking_link(top->client), RATELIMIT_PROTOCOL, "",
                             "the daemon began anew again and again while it was asked; try a longer top.window");
         for (int i = 0; i < N_TABLES && is_first; i++) rows_clear(&top->tables[i]);
-        take(top, answer);
+
+        struct pull denied = words_member(answer, "denied"), granted = words_member(answer, "granted");
+        top->window_ms = words_number(answer, "window_ms", 0);
+        top->running_ms = words_number(answer, "running_ms", 0);
+        rows_add(&top->tables[POLICIES], words_member(answer, "policies"), "checks");
+        rows_add(&top->tables[DENIED], words_member(denied, "running"), "count");
+        rows_add(&top->tables[DENIED_COMPLETE], words_member(denied, "complete"), "count");
+        rows_add(&top->tables[GRANTED], words_member(granted, "running"), "count");
+        rows_add(&top->tables[GRANTED_COMPLETE], words_member(granted, "complete"), "count");
+        rows_add(&top->tables[CLIENTS], words_member(answer, "clients"), "requests");
+
         next = (struct slice){0};
         pull_text(&more, &next);
     } while (next.len > 0);
@@ -285,14 +283,6 @@ static enum exit_code print_page(struct top *top)
     return is_whole ? EXIT_DONE : usage_error("no memory", "");
 }
 
-static void keep_policies(struct top *top)
-{
-    struct rows now = top->tables[POLICIES];
-    top->tables[POLICIES] = top->before;
-    top->before = now;
-    top->before_ms = top->now_ms;
-}
-
 enum exit_code top_run(struct ratelimit *client, const struct options *options)
 {
     struct top top = {.client = client, .options = options};
@@ -307,7 +297,11 @@ enum exit_code top_run(struct ratelimit *client, const struct options *options)
         else if (code == EXIT_DONE)
             code = print_page(&top);
         if (code != EXIT_DONE || ferror(stdout)) break;
-        keep_policies(&top);
+
+        struct rows policies = top.tables[POLICIES]; /* what the next page compares with */
+        top.tables[POLICIES] = top.before;
+        top.before = policies;
+        top.before_ms = top.now_ms;
         if (page + 1 != options->turns && !options->json && screen_lines() == INT_MAX) putchar('\n');
     }
 

@@ -1,3 +1,4 @@
+/* views.c: prints denials, slow checks and clients, for ratelimitctl.c and top.c. */
 #include "ctl/views.h"
 
 #include <inttypes.h>

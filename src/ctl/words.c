@@ -1,3 +1,4 @@
+/* words.c: prints values, limits, states and durations in words, for the reports and views. */
 #include "ctl/words.h"
 
 #include <inttypes.h>

@@ -154,12 +154,6 @@ bool failure_watch_is_down(const struct failure_watch *watch, int64_t now_us, bo
     return is_failing && (lacks_rights || !is_one_policy) && !watch->reason.only_some_keys;
 }
 
-/* Is Redis without a decision since the failure answers began, or for long? */
-static bool is_undecided(const struct failure_watch *watch, const struct failure_view *view)
-{
-    return view->decided_us <= watch->began_us || view->now_us - view->decided_us >= QUIET_US;
-}
-
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
     struct failure_reason reason;
@@ -170,7 +164,8 @@ bool failure_watch_look(struct failure_watch *watch, const struct failure_view *
 
     if (warns) warn(watch, view, &reason);
     if (begins) watch->is_episode = true;
-    if (watch->is_episode && view->last_us > watch->seen_us && is_undecided(watch, view))
+    bool is_undecided = view->decided_us <= watch->began_us || view->now_us - view->decided_us >= QUIET_US;
+    if (watch->is_episode && view->last_us > watch->seen_us && is_undecided) /* since it began, or for long */
         watch->failing_us = view->now_us;
     if (ends) {
         report_end(watch, view);

@@ -11,7 +11,7 @@
 #include "base/log_key.h"
 #include "base/units.h"
 #include "config/config_diff.h"
-#include "config/config_watch.h"
+#include "config/config_mark.h"
 #include "config/cut.h"
 #include "daemon/admin_door.h"
 #include "daemon/daemon.h"

@@ -72,7 +72,7 @@ struct reload {
     struct buffer answer;     /* for who asked; empty: there was no memory, or too much to show */
     struct config *next;      /* owned; NULL = the file has a fault, or nothing was read */
     size_t asked_cursor;      /* of policy_set_note_asked() */
-    uint64_t mark;            /* of the files as they were read last (config_watch.h) */
+    uint64_t mark;            /* of the files as they were read last (config_mark.h) */
     uint64_t seen;            /* of the files and what they hold, as the last look found them; 0: unchanged */
     uint32_t n_restless;      /* looks in a row that found another change each */
     bool has_changed;         /* since `mark`; after RELOAD_WATCHED: since the last look, so nothing was read */

@@ -18,14 +18,6 @@ static void pack_hash_field(struct packer *packer, uint64_t hash)
 
 /* ---- A change ---- */
 
-static void pack_value(struct packer *packer, const struct change_value *value)
-{
-    pack_map(packer, 3);
-    pack_text_field(packer, "name", value->name);
-    pack_text_field(packer, "from", value->from);
-    pack_text_field(packer, "to", value->to);
-}
-
 static void pack_change(struct packer *packer, const struct changes *changes, const struct change *change)
 {
     char text[CHANGE_TEXT_MAX];
@@ -45,7 +37,12 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
     if (change->n_values > 0) {
         pack_text(packer, "settings");
         pack_array(packer, (uint32_t)change->n_values);
-        for (size_t i = 0; i < change->n_values; i++) pack_value(packer, &change->values[i]);
+        for (size_t i = 0; i < change->n_values; i++) {
+            pack_map(packer, 3);
+            pack_text_field(packer, "name", change->values[i].name);
+            pack_text_field(packer, "from", change->values[i].from);
+            pack_text_field(packer, "to", change->values[i].to);
+        }
     }
     if (is_of_overrides) {
         pack_uint_field(packer, "overrides_added", change->n_added);

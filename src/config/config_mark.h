@@ -1,11 +1,11 @@
 /*
- * config_watch.h: have the files of a configuration changed?
+ * config_mark.h: have the files of a configuration changed?
  *
  * A mark follows each path through its links, so that it sees a mounted ConfigMap, whose links are swapped. It reads
  * directories, and if asked to the files: not on the event loop.
  */
-#ifndef RL_CONFIG_CONFIG_WATCH_H
-#define RL_CONFIG_CONFIG_WATCH_H
+#ifndef RL_CONFIG_CONFIG_MARK_H
+#define RL_CONFIG_CONFIG_MARK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,5 @@
-#include "config/config_watch.h"
+/* config_mark.c: a hash over the files of a configuration, for daemon/reload.c, which looks whether they change. */
+#include "config/config_mark.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -248,19 +248,16 @@ struct admin *admin_new(uv_loop_t *loop, struct clock *clock, const struct admin
     return admin;
 }
 
-/* The handle goes on with another descriptor. */
-static int replace_listener(struct admin *admin, int fd)
-{
-    uv_poll_stop(&admin->acceptable);
-    int rc = dup3(fd, admin->fd, O_CLOEXEC) < 0 ? uv_translate_sys_error(errno) : 0;
-    close(fd);
-    return rc != 0 ? rc : uv_poll_start(&admin->acceptable, UV_READABLE, on_acceptable);
-}
-
 int admin_listen(struct admin *admin, int fd)
 {
     CHECK(fd >= 0 && admin->on_closed == NULL);
-    if (admin->fd >= 0) return replace_listener(admin, fd);
+    if (admin->fd >= 0) { /* the handle goes on with another descriptor */
+        uv_poll_stop(&admin->acceptable);
+        int rc = dup3(fd, admin->fd, O_CLOEXEC) < 0 ? uv_translate_sys_error(errno) : 0;
+        close(fd);
+        return rc != 0 ? rc : uv_poll_start(&admin->acceptable, UV_READABLE, on_acceptable);
+    }
+
     int rc = uv_poll_init(admin->loop, &admin->acceptable, fd);
     if (rc != 0) {
         close(fd);

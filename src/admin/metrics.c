@@ -103,20 +103,16 @@ static void put_daemon(struct metrics *metrics, size_t step)
         (int)(configured_us % 1000000));
 }
 
-/* Is row i of the group the first of its family? */
-static bool begins_family(const struct counter_group *group, size_t i)
-{
-    const struct counter_row *row = &group->rows[i], *before = row - 1;
-    return i == 0 || row->family == NULL || before->family == NULL || strcmp(row->family, before->family) != 0;
-}
-
 static void put_row(struct metrics *metrics, const struct counter_group *group, size_t i)
 {
     const struct counter_row *row = &group->rows[i];
     const char *name = row->family != NULL ? row->family : row->name;
     const char *total = row->kind == KIND_COUNTER ? "_total" : "";
     if (row->family != NULL && strcmp(row->family, COUNTED_BY_LABEL) == 0) return;
-    if (begins_family(group, i))
+
+    bool begins_family =
+        i == 0 || row->family == NULL || row[-1].family == NULL || strcmp(row->family, row[-1].family) != 0;
+    if (begins_family)
         put(metrics, "# HELP ratelimitd_%s%s %s\n# TYPE ratelimitd_%s%s %s\n", name, total, row->help, name, total,
             row->kind == KIND_COUNTER ? "counter" : "gauge");
 

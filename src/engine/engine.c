@@ -359,8 +359,8 @@ static void submit_special(struct engine *engine, struct check *check)
             .id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->reservation.ttl_ms};
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
-    if (check->op.kind == OP_RESET ||
-        check->op.kind == OP_RELEASE) /* no limit decides; the pool keeps the last one's */
+    /* No limit decides these; the pool keeps the last check's decision. */
+    if (check->op.kind == OP_RESET || check->op.kind == OP_RELEASE)
         check->decision = (struct decision){.allowed = true, .source = engine->store.source};
 
     bool may_lease = engine->store.source == SOURCE_REDIS && check->op.kind != OP_RELEASE;
@@ -458,16 +458,6 @@ int64_t engine_next_deadline(const struct engine *engine)
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
-/* The deadline of a check that waits has passed. */
-static void too_late(struct check *check)
-{
-    struct op *op = &check->op;
-    if (op->deadline_us > 0 && check->in_store && store_withdraw(&check->engine->store, op))
-        on_op_done(op, OP_EXPIRED); /* it was not sent by then, and never will be */
-    else
-        fail_waiting(check, REASON_DEADLINE);
-}
-
 static void find_overdue(struct engine *engine)
 {
     for (int n = 0; n < OVERDUE_PER_TICK; n++) {
@@ -484,7 +474,11 @@ static void answer_overdue(struct engine *engine)
     uint32_t before = engine->work;
     while (engine->work - before < ENGINE_EXPIRED_UNITS && (next = overdue_next(&engine->overdue)) != NULL) {
         uint32_t work = engine->work;
-        too_late(CONTAINER_OF(next, struct check, deadline));
+        struct check *check = CONTAINER_OF(next, struct check, deadline);
+        if (check->op.deadline_us > 0 && check->in_store && store_withdraw(&engine->store, &check->op))
+            on_op_done(&check->op, OP_EXPIRED); /* it was not sent by then, and never will be */
+        else
+            fail_waiting(check, REASON_DEADLINE);
         overdue_spend(&engine->overdue, engine->work - work);
     }
 }

@@ -363,15 +363,6 @@ static void ask_store(struct merge *merge)
     if (status != SUBMIT_PENDING) end_op(merge, submit_outcome(status));
 }
 
-static uint64_t draw_id(struct engine *engine)
-{
-    const struct {
-        uint64_t n;
-        int64_t at_us;
-    } seed = {++engine->merge_back.n_started, engine->clock->mono_us}; /* no other daemon draws this id either */
-    return hash_keyed(&seed, sizeof seed) | 1;
-}
-
 static int64_t ttl_ms_of(const struct limit *limit)
 {
     int64_t life_ms = (int64_t)limit->life_s * 1000;
@@ -381,7 +372,11 @@ static int64_t ttl_ms_of(const struct limit *limit)
 static void charge(struct engine *engine, struct unmerged *counter, const struct limit *limit, struct policy_set *set)
 {
     if (counter->sent == 0) {
-        counter->id = draw_id(engine);
+        const struct {
+            uint64_t n;
+            int64_t at_us;
+        } seed = {++engine->merge_back.n_started, engine->clock->mono_us}; /* no other daemon draws this id either */
+        counter->id = hash_keyed(&seed, sizeof seed) | 1;
         counter->made_us = engine->clock->wall_us + engine->merge_back.ahead_us;
         counter->sent = counter->units;
         counter->units = 0;
@@ -399,28 +394,20 @@ static void charge(struct engine *engine, struct unmerged *counter, const struct
     ask_store(merge);
 }
 
-/* Of some counters: those of which nothing is left to be charged go. */
-static void drop_ended(struct engine *engine)
+static void look_for_store(struct engine *engine)
 {
     struct list *waiting = &engine->merge_back.waiting;
+    struct policy_set *set;
     size_t n = engine->merge_back.n < MERGES_MAX ? engine->merge_back.n : MERGES_MAX;
-    for (; n > 0 && !list_empty(waiting); n--) {
+    for (; n > 0 && !list_empty(waiting); n--) { /* those go that have nothing left to be charged */
         struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
-        struct policy_set *set;
         if (limit_to_charge(engine, counter, &set) == NULL) continue;
         list_remove(&counter->link);
         list_push_back(waiting, &counter->link);
     }
-}
-
-static void look_for_store(struct engine *engine)
-{
-    drop_ended(engine);
-    struct list *waiting = &engine->merge_back.waiting;
     if (list_empty(waiting)) return;
 
     struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
-    struct policy_set *set;
     const struct limit *limit = limit_to_charge(engine, counter, &set);
     if (limit != NULL) ask_store(take(engine, counter, limit, set, OP_PEEK));
 }

@@ -112,14 +112,6 @@ static int start_timer(struct reservations *reservations, struct reservation *re
     return 0;
 }
 
-/* 0, or -1 without memory. */
-static int put_in_map(struct reservations *reservations, struct reservation *reservation)
-{
-    if (reservations->by_id.slots == NULL && map_init(&reservations->by_id, RESERVATIONS_MAX) < 0) return -1;
-    map_insert(&reservations->by_id, &reservation->in_map, reservation->made.id);
-    return 0;
-}
-
 bool reservations_keep(const struct check *check, int64_t from_us)
 {
     struct reservations *reservations = &check->engine->reservations;
@@ -136,10 +128,12 @@ bool reservations_keep(const struct check *check, int64_t from_us)
 
     reservation->made = *made;
     if (start_timer(reservations, reservation, from_us, made->ttl_ms) < 0) return false;
-    if (put_in_map(reservations, reservation) < 0) {
+    struct map *by_id = &reservations->by_id;
+    if (by_id->slots == NULL && map_init(by_id, RESERVATIONS_MAX) < 0) {
         if (reservation->local_reason == REASON_NONE) heap_remove(&reservations->ends, &reservation->node);
         return false;
     }
+    map_insert(by_id, &reservation->in_map, made->id);
     reservation->is_made = true;
     set_counted(reservation, reservation->node.index != 0);
     return true;

@@ -258,23 +258,6 @@ static void renew_local_later(struct slot *slot)
 
 /* ---- asked, held, left ---- */
 
-static void enter_held(struct slot *slot)
-{
-    struct slots *slots = slot->slots;
-    list_push_back(&slot->owner->held, &slot->link);
-    list_push_back(&slots->held, &slot->all_link);
-    map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
-    slots_counters.slots++;
-}
-
-static void leave_held(struct slot *slot)
-{
-    list_remove(&slot->link);
-    list_remove(&slot->all_link);
-    map_remove(&slot->slots->by_id, &slot->node);
-    slots_counters.slots--;
-}
-
 /* Its owner knows nothing of it any more, and the failure table neither. */
 static void enter_left(struct slot *slot)
 {
@@ -300,13 +283,24 @@ static void enter_left(struct slot *slot)
 
 static void become(struct slot *slot, enum slot_state state)
 {
+    struct slots *slots = slot->slots;
     CHECK(state > slot->state);
-    if (slot->state == SLOT_HELD) leave_held(slot);
+    if (slot->state == SLOT_HELD) {
+        list_remove(&slot->link);
+        list_remove(&slot->all_link);
+        map_remove(&slots->by_id, &slot->node);
+        slots_counters.slots--;
+    }
+
     slot->state = state;
-    if (state == SLOT_HELD)
-        enter_held(slot);
-    else
+    if (state == SLOT_LEFT) {
         enter_left(slot);
+        return;
+    }
+    list_push_back(&slot->owner->held, &slot->link);
+    list_push_back(&slots->held, &slot->all_link);
+    map_insert(&slots->by_id, &slot->node, hash_keyed(slot->id, SLOT_ID_LEN));
+    slots_counters.slots++;
 }
 
 /* ---- what the store is asked ---- */

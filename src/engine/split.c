@@ -53,14 +53,6 @@ static void return_part(struct split_part *part)
     splits->on_returned(splits);
 }
 
-/* The part of a place: all counters of one policy and key lie in one. */
-static struct split_part *part_of(struct split *split, uint32_t place)
-{
-    struct split_part *part = split->parts;
-    while (part < split->parts + split->n_parts && part->place != place) part++;
-    return part;
-}
-
 /* A check that asks the store what `one` of the whole asks. */
 static struct check *new_check(struct splits *splits, const struct check *whole, const struct check *one)
 {
@@ -82,17 +74,6 @@ static struct check *new_check(struct splits *splits, const struct check *whole,
     return check;
 }
 
-static void drop_parts(struct split *split)
-{
-    struct splits *splits = split->splits;
-    for (uint8_t i = 0; i < split->n_parts; i++) {
-        struct check *check = split->parts[i].check;
-        fair_cap_remove(&splits->out, check->op.client, check->n_all);
-        check_pool_return(splits->pool, check);
-    }
-    mem_free(split);
-}
-
 int split_make(struct splits *splits, struct check *whole)
 {
     struct split *split = mem_zalloc(sizeof *split);
@@ -109,7 +90,8 @@ int split_make(struct splits *splits, struct check *whole)
         if (*asked == NULL) goto err_drop_parts;
 
         uint32_t place = store_place_of(splits->store, &whole->op.members[one->member_index[0]]);
-        struct split_part *part = part_of(split, place);
+        struct split_part *part = split->parts; /* all counters of one policy and key lie in one */
+        while (part < split->parts + split->n_parts && part->place != place) part++;
         if (part->check != NULL) {
             check_join(part->check, *asked);
             continue;
@@ -127,7 +109,12 @@ int split_make(struct splits *splits, struct check *whole)
     return 0;
 
 err_drop_parts:
-    drop_parts(split);
+    for (uint8_t k = 0; k < split->n_parts; k++) {
+        struct check *check = split->parts[k].check;
+        fair_cap_remove(&splits->out, check->op.client, check->n_all);
+        check_pool_return(splits->pool, check);
+    }
+    mem_free(split);
     return -1;
 }
 

@@ -7,13 +7,6 @@
 #include "engine/engine_private.h"
 #include "policy/inline_policies.h"
 
-/* Each merge is done, dropped, or put off for a while of real time. */
-static void merge_all(struct engine *engine)
-{
-    engine->merge_back.next_us = 0;
-    while (merge_back_next_us(engine) <= engine->clock->mono_us) merge_back_run(engine);
-}
-
 static void begin_anew(struct engine *engine)
 {
     struct inline_policies *inline_policies = engine->inline_policies;
@@ -34,5 +27,8 @@ void engine_test_store(struct engine *engine, enum store_test what)
     if (what == STORE_TEST_CLEAR) begin_anew(engine);
     if (what == STORE_TEST_DOWN) return;
     slots_resume(&engine->slots);
-    merge_all(engine);
+
+    /* Each merge is done, dropped, or put off for a while of real time. */
+    engine->merge_back.next_us = 0;
+    while (merge_back_next_us(engine) <= engine->clock->mono_us) merge_back_run(engine);
 }

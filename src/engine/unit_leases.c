@@ -77,11 +77,6 @@ void unit_leases_fini(struct unit_leases *leases)
 
 /* ---- which checks, and their entries ---- */
 
-static bool may_lease(const struct op_member *member)
-{
-    return member->limit->lease_us > 0 && !member->limit->policy->shadow && member->key.len <= COUNTER_KEY_MAX;
-}
-
 /* May the op free units that others were charged? */
 static bool gives_back(const struct op *op)
 {
@@ -101,8 +96,10 @@ bool unit_leases_concern(const struct unit_leases *leases, const struct check *c
 static bool is_plain(const struct check *check)
 {
     const struct op *op = &check->op;
-    return op_is_single_check(op) && check->n_all == 1 && !op->is_all && op->at_most == 0 && op->members[0].cost > 0 &&
-           may_lease(&op->members[0]);
+    const struct op_member *member = op->members;
+    bool is_single = op_is_single_check(op) && check->n_all == 1 && !op->is_all && op->at_most == 0 && member->cost > 0;
+    if (!is_single) return false;
+    return member->limit->lease_us > 0 && !member->limit->policy->shadow && member->key.len <= COUNTER_KEY_MAX;
 }
 
 /* It is not busy any more: it has to be so again before it has an entry. */
@@ -329,17 +326,11 @@ void unit_leases_end(struct unit_leases *leases)
 /* ---- using ---- */
 
 /* The next lease is to last half of its age. */
-static int64_t size_after(const struct unit_leases *leases, const struct unit_lease *lease)
-{
-    int64_t lasted_us = leases->clock->mono_us - lease->asked_us + 1;
-    __int128 size = (__int128)lease->size * (lease->limit->lease_us / 2) / lasted_us;
-    if (size > lease->size * GROWTH) return lease->size * GROWTH;
-    return size < SIZE_MIN ? SIZE_MIN : (int64_t)size;
-}
-
 static void use_up(struct unit_leases *leases, struct unit_lease *lease)
 {
-    lease->next_size = size_after(leases, lease);
+    int64_t lasted_us = leases->clock->mono_us - lease->asked_us + 1, most = lease->size * GROWTH;
+    __int128 size = (__int128)lease->size * (lease->limit->lease_us / 2) / lasted_us;
+    lease->next_size = size > most ? most : size < SIZE_MIN ? SIZE_MIN : (int64_t)size;
     let_go(leases, lease);
 }
 

@@ -91,20 +91,6 @@ const char *access_session_rule(const struct session *session, char out[ACCESS_P
     return access_rule_path(session->rule, out);
 }
 
-static const struct access_rule *find_rule(const struct session *session)
-{
-    if (session->group->role == ROLE_ADMIN) return &of_control;
-
-    const struct access *access = session->sessions->users.rules;
-    struct access_peer peer = {.uid = session->peer.uid, .gid = session->peer.gid};
-    gid_t usual[GROUPS_USUAL], *groups = NULL;
-    if (access->has_groups) groups = groups_of(session, usual, &peer.n_groups);
-    peer.groups = groups;
-    const struct access_rule *rule = access_match(access, &peer, geteuid());
-    if (groups != usual) mem_free(groups);
-    return rule;
-}
-
 static void use_rule(struct session *session, const struct access_rule *rule)
 {
     struct access *before = session->rule != NULL ? session->rule->access : NULL;
@@ -117,19 +103,23 @@ static void use_rule(struct session *session, const struct access_rule *rule)
 
 static void set_rule(struct session *session)
 {
-    use_rule(session, find_rule(session));
+    if (session->group->role == ROLE_ADMIN) {
+        use_rule(session, &of_control);
+        return;
+    }
+
+    const struct access *access = session->sessions->users.rules;
+    struct access_peer peer = {.uid = session->peer.uid, .gid = session->peer.gid};
+    gid_t usual[GROUPS_USUAL], *groups = NULL;
+    if (access->has_groups) groups = groups_of(session, usual, &peer.n_groups);
+    peer.groups = groups;
+    use_rule(session, access_match(access, &peer, geteuid()));
+    if (groups != usual) mem_free(groups);
 }
 
 void access_refresh(struct session *session)
 {
     if (session->rule->access->is_replaced) set_rule(session);
-}
-
-static struct access_user *find_user(struct sessions *sessions, uid_t uid, uint64_t hash)
-{
-    struct map_node *node = map_first(&sessions->users.by_uid, hash);
-    while (node != NULL && CONTAINER_OF(node, struct access_user, node)->uid != uid) node = map_next_same(node);
-    return node != NULL ? CONTAINER_OF(node, struct access_user, node) : NULL;
 }
 
 /* Those of the control socket have a cap of their own, and count as one. NULL without memory. */
@@ -139,23 +129,17 @@ static struct access_user *user_of(struct session *session)
     uid_t uid = session->peer.uid;
     if (session->group->role == ROLE_ADMIN) return &sessions->users.control;
     uint64_t hash = hash_keyed(&uid, sizeof uid);
-    struct access_user *user = find_user(sessions, uid, hash);
-    if (user != NULL) return user;
+    for (struct map_node *node = map_first(&sessions->users.by_uid, hash); node != NULL; node = map_next_same(node)) {
+        struct access_user *known = CONTAINER_OF(node, struct access_user, node);
+        if (known->uid == uid) return known;
+    }
 
-    user = mem_zalloc(sizeof *user);
+    struct access_user *user = mem_zalloc(sizeof *user);
     if (user == NULL) return NULL;
     user->uid = uid;
     snprintf(user->text, sizeof user->text, "%" PRIu32, (uint32_t)uid);
     map_insert(&sessions->users.by_uid, &user->node, hash);
     return user;
-}
-
-static void free_unused(struct sessions *sessions, struct access_user *user)
-{
-    if (user == &sessions->users.control || user->n_connections + user->n_refused > 0) return;
-    CHECK(user->n_inflight == 0 && user->n_slots == 0);
-    map_remove(&sessions->users.by_uid, &user->node);
-    mem_free(user);
 }
 
 int access_begin(struct session *session)
@@ -188,8 +172,14 @@ void access_end(struct session *session)
     user->n_inflight -= session->n_inflight;
     CHECK(session->slots.n == 0);
     session->slots.n_shared = NULL;
-    free_unused(session->sessions, user);
     session->user = NULL;
+
+    struct users *users = &session->sessions->users;
+    if (user != &users->control && user->n_connections + user->n_refused == 0) {
+        CHECK(user->n_inflight == 0 && user->n_slots == 0);
+        map_remove(&users->by_uid, &user->node);
+        mem_free(user);
+    }
     access_unref(session->rule->access);
     session->rule = NULL;
 }

@@ -9,11 +9,6 @@
 #include "base/log.h"
 #include "server/peer.h"
 
-static bool is_known_otherwise(enum error_code code)
-{
-    return code == ERROR_STORE_UNAVAILABLE || code == ERROR_SHUTTING_DOWN || code == ERROR_ABANDONED;
-}
-
 /* Behind the key that the message quotes: it may be a user's name, and keys.in_log decides what a log may have of
  * those. */
 static const char *without_key(const char *message)
@@ -33,7 +28,8 @@ void error_log_note(struct error_log *log, enum error_code code, const char *mes
                     int64_t now_us)
 {
     struct error_log_entry *entry = &log->of[code];
-    if (is_known_otherwise(code)) return;
+    bool is_known_otherwise = code == ERROR_STORE_UNAVAILABLE || code == ERROR_SHUTTING_DOWN || code == ERROR_ABANDONED;
+    if (is_known_otherwise) return;
     const char *text = code == ERROR_BAD_KEY ? without_key(message) : message;
 
     if (is_quiet(entry, now_us)) {

@@ -226,14 +226,6 @@ static const char *why_text(const struct check *check, const struct explain_opti
 
 /* ---- the answer ---- */
 
-static void pack_own_decision(struct packer *packer, const struct decision *decision)
-{
-    pack_bool_field(packer, "allowed", decision->allowed);
-    pack_int_field(packer, "remaining", decision->remaining);
-    pack_int_field(packer, "retry_after_ms", decision->allowed ? 0 : decision->retry_after_ms);
-    pack_int_field(packer, "reset_after_ms", decision->reset_after_ms);
-}
-
 /* Each limit's settings, and its own decision if it made one: with a limit of 0 the others were not asked. */
 static void pack_limits(struct packer *packer, const struct check *check)
 {
@@ -250,7 +242,11 @@ static void pack_limits(struct packer *packer, const struct check *check)
             if (check->op.members[j].limit == limit) decision = &check->op.members[j].decision;
 
         policies_pack_limit(packer, limit, decision != NULL ? N_OWN : 0);
-        if (decision != NULL) pack_own_decision(packer, decision);
+        if (decision == NULL) continue;
+        pack_bool_field(packer, "allowed", decision->allowed);
+        pack_int_field(packer, "remaining", decision->remaining);
+        pack_int_field(packer, "retry_after_ms", decision->allowed ? 0 : decision->retry_after_ms);
+        pack_int_field(packer, "reset_after_ms", decision->reset_after_ms);
     }
 }
 

@@ -76,23 +76,18 @@ enum {
 
 #define PUT_KEY(at, name) put_raw(at, &key_##name, sizeof key_##name)
 
-/* One str of the texts. */
-static uint8_t *put_str_of(uint8_t *at, const char *const *texts, size_t n)
-{
-    size_t len = 0;
-    for (size_t i = 0; i < n; i++) len += strlen(texts[i]);
-    CHECK(len <= UINT8_MAX);
-    at = put_str_head(at, len);
-    for (size_t i = 0; i < n; i++) at = put_raw(at, texts[i], strlen(texts[i]));
-    return at;
-}
-
 /* `policy/limit`, or `policy` if the limit has no name. Apart, so that an answer without it has no list on its stack.
  */
 static __attribute__((noinline)) uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
     const char *const pieces[] = {limit->policy->label, "/", limit->name};
-    return put_str_of(at, pieces, limit->name[0] != '\0' ? N_OF(pieces) : 1);
+    size_t len = 0, n = limit->name[0] != '\0' ? N_OF(pieces) : 1;
+    for (size_t i = 0; i < n; i++) len += strlen(pieces[i]);
+    CHECK(len <= UINT8_MAX);
+
+    at = put_str_head(at, len);
+    for (size_t i = 0; i < n; i++) at = put_raw(at, pieces[i], strlen(pieces[i]));
+    return at;
 }
 
 static inline uint8_t *put_limit(uint8_t *at, const struct limit *limit)

@@ -140,19 +140,15 @@ void session_close(struct session *session, const char *why)
     uv_close((uv_handle_t *)&session->pipe, on_closed);
 }
 
-/* Bytes of it that the next tick would read. */
-static bool has_input(const struct session *session)
+/* It is answered, holds nothing and has been quiet for some time; and there are no bytes that the next tick would read.
+ * Half a message does not count as one. */
+static bool may_give_way(const struct session *session)
 {
     uv_os_fd_t fd;
     char byte;
-    return uv_fileno((const uv_handle_t *)&session->pipe, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-/* Nobody waits for anything of it, and for some time. Half a message does not count as one. */
-static bool may_give_way(const struct session *session)
-{
     int64_t idle_us = session->sessions->clock->mono_us - session->asked_us;
-    return idle_us >= GIVE_WAY_US && !session_is_busy(session) && session->slots.n == 0 && !has_input(session);
+    if (idle_us < GIVE_WAY_US || session_is_busy(session) || session->slots.n > 0) return false;
+    return uv_fileno((const uv_handle_t *)&session->pipe, &fd) != 0 || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }
 
 bool session_give_way(struct sessions *sessions, struct session_group *group)

@@ -41,13 +41,6 @@ static uint16_t *head_of(struct top_table *table, uint64_t hash)
     return &table->heads[hash & (table->n_heads - 1)];
 }
 
-static struct top_row *find(struct top_table *table, uint64_t hash)
-{
-    for (uint16_t at = *head_of(table, hash); at != 0; at = table->rows[at - 1].next)
-        if (table->rows[at - 1].hash == hash) return &table->rows[at - 1];
-    return NULL;
-}
-
 static void put_in_heap(struct top_table *table, uint32_t at, uint16_t row)
 {
     table->heap[at] = row;
@@ -150,10 +143,12 @@ struct top_row *top_keys_add(struct top_keys *top, uint64_t hash, uint64_t units
 {
     top_keys_look(top, now_us);
     struct top_table *table = &top->tables[top->running];
-    struct top_row *row = find(table, hash);
-    *ret_is_new = row == NULL;
-    if (row == NULL) return take_row(table, hash, units);
+    uint16_t at = *head_of(table, hash);
+    while (at != 0 && table->rows[at - 1].hash != hash) at = table->rows[at - 1].next;
+    *ret_is_new = at == 0;
+    if (at == 0) return take_row(table, hash, units);
 
+    struct top_row *row = &table->rows[at - 1];
     row->count += units;
     sink(table, (uint16_t)(row - table->rows));
     return row;

@@ -256,26 +256,6 @@ static const struct top_table *table_of(const struct watch *watch, unsigned part
     return top_keys_table(top, (part - PART_DENIED) % 2 == 0 ? TOP_RUNNING : TOP_COMPLETE);
 }
 
-static void pack_row(struct packer *packer, const struct top_row *row)
-{
-    pack_map(packer, 5);
-    pack_text_field(packer, "policy", row->names.policy);
-    pack_key(packer, &row->key);
-    pack_uint_field(packer, "count", row->count);
-    pack_uint_field(packer, "error", row->error);
-    pack_limit(packer, &row->names);
-}
-
-static void pack_policy(struct packer *packer, const char *name, const struct policy_counts *counts)
-{
-    uint64_t denied = policy_counts_denied(counts);
-    pack_map(packer, 4);
-    pack_text_field(packer, "policy", name);
-    pack_uint_field(packer, "checks", policy_counts_allowed(counts) + denied);
-    pack_uint_field(packer, "denied", denied);
-    pack_uint_field(packer, "near", counts->all.near);
-}
-
 /* The policies from `from` on; behind those of the configuration all inline ones as one. */
 static void pack_policies(struct packer *packer, const struct policy_set *set, uint64_t from, uint64_t n)
 {
@@ -283,8 +263,13 @@ static void pack_policies(struct packer *packer, const struct policy_set *set, u
     pack_array(packer, (uint32_t)n);
     for (uint64_t i = from; i < from + n; i++) {
         const struct policy *policy = i < set->n ? set->in_order[i] : NULL;
-        pack_policy(packer, policy != NULL ? policy->label : ACCESS_INLINE,
-                    policy != NULL ? policy->counts : &policy_counts_inline);
+        const struct policy_counts *counts = policy != NULL ? policy->counts : &policy_counts_inline;
+        uint64_t denied = policy_counts_denied(counts);
+        pack_map(packer, 4);
+        pack_text_field(packer, "policy", policy != NULL ? policy->label : ACCESS_INLINE);
+        pack_uint_field(packer, "checks", policy_counts_allowed(counts) + denied);
+        pack_uint_field(packer, "denied", denied);
+        pack_uint_field(packer, "near", counts->all.near);
     }
 }
 
@@ -292,7 +277,14 @@ static void pack_rows(struct packer *packer, const char *name, const struct top_
 {
     pack_text(packer, name);
     pack_array(packer, (uint32_t)n);
-    for (uint64_t i = from; i < from + n; i++) pack_row(packer, &table->rows[i]);
+    for (const struct top_row *row = table->rows + from; row < table->rows + from + n; row++) {
+        pack_map(packer, 5);
+        pack_text_field(packer, "policy", row->names.policy);
+        pack_key(packer, &row->key);
+        pack_uint_field(packer, "count", row->count);
+        pack_uint_field(packer, "error", row->error);
+        pack_limit(packer, &row->names);
+    }
 }
 
 static bool is_part_asked_for(unsigned part, struct slice by)

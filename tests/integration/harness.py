@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -96,13 +97,46 @@ def some(answer, *names):
     return tuple(answer.get(name) for name in names)
 
 
+class Lines:
+    """What a process writes into a pipe, line by line. A thread reads it at all times, so that the pipe is never full; one who asks
+    for the lines reads it too, and so finds all that was written until then, however late the thread is."""
+
+    def __init__(self, pipe):
+        os.set_blocking(pipe.fileno(), False)
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._lines, self._rest, self._is_over = [], b"", False
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self):
+        readable = select.poll()
+        readable.register(self._pipe, select.POLLIN)
+        while not self._is_over:
+            readable.poll()
+            self.now()
+        self._pipe.close()
+
+    def now(self):
+        """All lines so far."""
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while not self._is_over:
+                data = os.read(self._pipe.fileno(), 65536)
+                self._is_over = not data
+                *ended, self._rest = (self._rest + (data or b"\n" * bool(self._rest))).split(b"\n")
+                self._lines += [line.decode(errors="replace") for line in ended]
+        return self._lines
+
+    def wait_for_end(self, patience_s):
+        self._thread.join(patience_s)
+
+
 class Process:
     """A child process. Keeps its standard error line by line, and stops only this pid."""
 
     def __init__(self):
         self.process = None
-        self.log = []
-        self._reader = None
+        self._lines = None
 
     @property
     def pid(self):
@@ -112,18 +146,15 @@ class Process:
     def running(self):
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def log(self):
+        """The lines that it has written until now. So what a daemon writes before it answers is among them after the answer."""
+        return self._lines.now() if self._lines is not None else []
+
     def spawn(self, argv, **options):
-        self.log = []
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, **options)
-        self._reader = threading.Thread(target=self._read, args=(self.process.stderr, self.log), daemon=True)
-        self._reader.start()
-
-    @staticmethod
-    def _read(stream, log):
-        with stream:
-            for line in stream:
-                log.append(line.decode(errors="replace").rstrip("\n"))
+        self._lines = Lines(self.process.stderr)
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -142,13 +173,11 @@ class Process:
 
     def wait(self, patience_s=PATIENCE_S):
         """Its exit status, after the complete log. The log ends with the process; wait() alone would poll every 50 ms."""
-        self._reader.join(patience_s)
+        self._lines.wait_for_end(patience_s)
         return self.process.wait(patience_s)
 
     def text(self):
-        """What it has written; all of it once it has ended."""
-        if self.process is not None and not self.running:
-            self._reader.join(1)
+        """What it has written until now."""
         return "\n".join(self.log)
 
     def wait_for_log(self, pattern, patience_s=PATIENCE_S):
@@ -157,7 +186,7 @@ class Process:
 
         def found():
             ended = not self.running
-            for line in self.text().split("\n") if ended else list(self.log):
+            for line in list(self.log):
                 if expression.search(line):
                     return line
             if ended:

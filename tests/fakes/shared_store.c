@@ -36,6 +36,7 @@ static enum submit submit(void *impl, struct op *op)
     struct shared_link *link = impl;
     if (link->is_down) return SUBMIT_DOWN;
     link->n_asked++;
+    op->server = link->server;
     if (link->is_direct) {
         decide(link->shared, op);
         return SUBMIT_DECIDED;
@@ -69,7 +70,7 @@ void shared_link_init(struct shared_link *link, struct shared_store *shared, boo
 
 struct store shared_link_handle(struct shared_link *link)
 {
-    return (struct store){.ops = &link_ops, .impl = link, .source = SOURCE_REDIS};
+    return (struct store){.ops = &link_ops, .impl = link, .source = SOURCE_REDIS, .server = &link->server};
 }
 
 void shared_link_run(struct shared_link *link, size_t n)

@@ -18,8 +18,9 @@ struct shared_store {
 /* A connection. */
 struct shared_link {
     struct shared_store *shared;
-    bool is_direct; /* ops are decided where they are submitted */
-    bool is_down;   /* ops are refused */
+    bool is_direct;  /* ops are decided where they are submitted */
+    bool is_down;    /* ops are refused */
+    uint32_t server; /* store_server() */
     struct list sent;
     struct list replied; /* decided, and their `done` is still to run */
     size_t n_sent, n_replied;

@@ -6,7 +6,6 @@ import signal
 import pytest
 from harness import Redis, eventually
 from played_server import PlayedServer, integers
-from proxy import Proxy
 from stepped_clock import Clock
 
 LIMIT = 3000
@@ -110,15 +109,6 @@ def test_an_empty_redis_after_a_failover_admits_the_leased_units_more_and_no_oth
     assert 0 <= clients[1].remaining(policy) <= LIMIT
 
 
-def test_units_that_an_empty_redis_does_not_know_are_not_given_back_to_it(server, ratelimitd, connect, window):
-    client = connect(ratelimitd(CONFIG, redis=server))
-    heat(client, window)
-    with server.client() as admin:
-        admin.flushall()
-    assert client.remaining(window) == LIMIT
-    eventually(lambda: client.call("stats")["leases_lost"] > 0, "the units are lost")
-
-
 def test_a_daemon_that_drains_under_load_gives_back_all_but_what_it_admitted(server, ratelimitd, connect, window):
     daemon, other = (ratelimitd(CONFIG, redis=server) for _ in range(2))
     client = connect(daemon)
@@ -180,53 +170,6 @@ def use_up(client, window):
     assert n_admitted(client, window, n) == n
     assert n_held(client) == 0
     return n
-
-
-# ---- late and lost replies ----
-
-
-def test_units_of_a_late_reply_are_held_or_given_back_as_those_of_one_in_time(server, ratelimitd, connect, window):
-    proxy = Proxy(server.address)
-    try:
-        client = connect(ratelimitd(CONFIG, redis=server, redis_options={"addresses": f'["{proxy.address}"]'}))
-        n = heat(client, window)
-        n += use_up(client, window)
-        taken = client.call("stats")["leases_taken"]
-
-        proxy.down.stalled = True
-        answer = client.check(window, "k", {"deadline_ms": 100})
-        assert (answer["allowed"], answer["source"]) == (False, "deny")
-        proxy.down.stalled = False
-        eventually(lambda: client.call("stats")["leases_taken"] == taken + 1, "the late reply has brought units")
-        eventually(lambda: client.remaining(window) == LIMIT - n - 1, "all but those of the late check are given back")
-    finally:
-        proxy.close()
-
-
-def test_a_lost_reply_loses_what_was_asked_and_the_key_leases_again(server, ratelimitd, connect, window):
-    proxy = Proxy(server.address)
-    try:
-        client = connect(ratelimitd(CONFIG, redis=server, redis_options={
-            "addresses": f'["{proxy.address}"]', "reconnect": "{refused_max: 100ms}"}))
-        other = connect(ratelimitd(CONFIG, redis=server))
-        n = heat(client, window)
-        n += use_up(client, window)
-        taken = client.call("stats")["leases_taken"]
-
-        proxy.down.stalled = True
-        msgid = client.send("check", window, "k")
-        eventually(lambda: charged(other, window) > n + 1, "Redis has charged the check and the units that it asks for")
-        proxy.drop()
-        assert client.answer(msgid)["source"] == "deny"
-        proxy.down.stalled = False
-        eventually(lambda: client.check(window, "probe")["source"] == "redis", "Redis decides again")
-        assert client.call("stats")["leases_taken"] == taken
-
-        n += n_admitted(client, window, 2 * BURST)
-        assert client.call("stats")["leases_taken"] > taken
-        assert n < charged(client, window) <= n + 1 + LIMIT // 8
-    finally:
-        proxy.close()
 
 
 # ---- a Redis that lies ----

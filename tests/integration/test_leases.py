@@ -13,8 +13,6 @@ policies:
   counter: {algorithm: sliding_counter, limit: 10000, window: 1d, lease: 10s}
   bucket: {algorithm: token_bucket, limit: 1, window: 1d, burst: 10000, lease: 10s}
   gcra: {algorithm: gcra, limit: 1, window: 1d, burst: 10000, lease: 10s}
-  short: {algorithm: fixed_window, limit: 10000, window: 1d, lease: 200ms}
-  short_bucket: {algorithm: token_bucket, limit: 1, window: 1d, burst: 10000, lease: 200ms}
   small: {algorithm: fixed_window, limit: 60, window: 1d, lease: 10s}
   off: {algorithm: fixed_window, limit: 10000, window: 1d}
   ends: {algorithm: fixed_window, limit: 200, window: 1d, lease: 10s}
@@ -80,24 +78,6 @@ def test_a_peek_finds_unused_units_free(daemon, connect, policy):
     assert client.call("stats")["leases_lost"] == 0
 
 
-def test_a_reservation_a_check_all_and_a_partial_grant_find_a_buckets_units_free(daemon, connect):
-    client = connect(daemon)
-    n = heat(client, "bucket")
-    assert client.call("reserve", "bucket", "k", 10000 - n)["allowed"]
-    n = heat(client, "bucket", "all")
-    assert client.call("check_all", [["bucket", "all", 10000 - n], ["off", "k"]])["allowed"]
-    n = heat(client, "bucket", "most")
-    assert client.check("bucket", "most", {"at_most": 10000})["granted"] == 10000 - n
-    assert client.call("stats")["leases_lost"] == 0
-
-
-def test_a_check_that_the_units_do_not_suffice_for_finds_a_buckets_units_free(daemon, connect):
-    client = connect(daemon)
-    n = heat(client, "bucket")
-    assert client.check("bucket", "k", {"cost": 10000 - n})["allowed"]
-    assert client.call("stats")["leases_lost"] == 0
-
-
 def test_a_buckets_units_stay_charged_if_another_daemon_was_charged_since(redis, ratelimitd, connect):
     client, other = (connect(ratelimitd(POLICIES, redis=redis)) for _ in range(2))
     n = heat(client, "bucket")
@@ -117,15 +97,6 @@ def test_explain_says_what_is_held(daemon, connect):
     assert "(lease)" not in client.call("explain", "window", "k")["why"]
 
 
-@pytest.mark.parametrize("policy", ("short", "short_bucket"))
-def test_units_that_are_not_used_go_back_when_the_lease_has_its_age(redis, ratelimitd, connect, policy):
-    client, other = (connect(ratelimitd(POLICIES, redis=redis)) for _ in range(2))
-    n = heat(client, policy)
-    eventually(lambda: client.call("stats")["leases_returned"] > 0, "units are given back")
-    assert other.call("peek", policy, "k")["remaining"] == 10000 - n
-    assert client.call("stats")["leases_lost"] == 0
-
-
 @pytest.mark.parametrize("policy", ("window", *BUCKETS))
 def test_a_daemon_that_stops_gives_back_what_it_holds(redis, ratelimitd, connect, policy):
     daemon = ratelimitd(POLICIES, redis=redis)
@@ -135,50 +106,11 @@ def test_a_daemon_that_stops_gives_back_what_it_holds(redis, ratelimitd, connect
     assert connect(other).call("peek", policy, "k")["remaining"] == 10000 - n
 
 
-def test_a_daemon_that_stops_gives_back_the_units_of_thousands_of_keys(redis, ratelimitd, connect):
-    """Earlier, those of more than 1024 keys were lost."""
-    daemon = ratelimitd(POLICIES, redis=redis)
-    client = connect(daemon)
-    n_keys, n_checks = 1400, 36
-    for at in range(0, n_keys, 100):
-        for _ in range(2):
-            client.call("check_many", [["window", f"key {key}"] for key in range(at, at + 100) for _ in range(n_checks // 2)])
-    stats = client.call("stats")
-    assert stats["leases_taken"] > 1200 and stats["leases_units"] > stats["decided_by_lease"]
-    daemon.stop()
-    other = connect(ratelimitd(POLICIES, redis=redis))
-    msgids = [other.send("peek", "window", f"key {key}") for key in range(n_keys)]
-    assert sum(other.answer(msgid)["remaining"] for msgid in msgids) == n_keys * (10000 - n_checks)
-
-
-def test_a_daemon_that_is_killed_loses_what_it_holds_and_no_more(redis, ratelimitd, connect):
-    daemon = ratelimitd(POLICIES, redis=redis)
-    client = connect(daemon)
-    n = heat(client, "window")
-    stats = client.call("stats")
-    held = stats["leases_units"] - stats["decided_by_lease"]
-    daemon.kill()
-    other = ratelimitd(POLICIES, redis=redis)
-    assert connect(other).call("peek", "window", "k")["remaining"] == 10000 - n - held
-
-
 def test_small_limits_and_policies_without_lease_ask_redis_each_time(daemon, connect):
     client = connect(daemon)
     for policy, n in (("small", 60), ("off", 100)):
         assert {client.check(policy, "k")["source"] for _ in range(n)} == {"redis"}
     assert client.call("stats")["leases_taken"] == 0
-
-
-def test_several_daemons_admit_the_limit_and_no_more(redis, ratelimitd, connect):
-    clients = [connect(ratelimitd(POLICIES, redis=redis)) for _ in range(3)]
-    admitted = 0
-    for _ in range(6):
-        for client in clients:
-            answers = client.call("check_many", [["window", "k"]] * 600)
-            admitted += sum(answer["allowed"] for answer in answers)
-    assert admitted <= 10000
-    assert admitted > 9000
-    assert sum(client.call("stats")["decided_by_lease"] for client in clients) > 100
 
 
 ENDING = [f"key {number}" for number in range(20) for _ in range(5)] * 50  # each key 250 times, in groups of 5
@@ -203,14 +135,6 @@ def test_checks_of_one_message_are_answered_as_without_a_lease_up_to_the_last_un
     assert accounted(client)
 
 
-def test_checks_that_wait_behind_a_lease_are_admitted_up_to_the_last_unit(daemon, connect):
-    client = connect(daemon)
-    for _ in range(2):  # at the second time a key leases some of its last 100 units
-        msgids = [client.send("check", "ends", f"key {number}") for number in range(20) for _ in range(100)]
-        assert all(client.answer(msgid)["allowed"] for msgid in msgids)
-    assert accounted(client)
-
-
 def test_a_key_with_a_smaller_limit_uses_no_units_of_a_larger_one(daemon, connect):
     client = connect(daemon)
     for _ in range(150):
@@ -220,29 +144,7 @@ def test_a_key_with_a_smaller_limit_uses_no_units_of_a_larger_one(daemon, connec
     assert (answer["allowed"], answer["source"], answer["limit"]) == (False, "redis", 100)
 
 
-def test_a_lease_is_used_while_redis_is_away(daemon, connect, redis):
-    client = connect(daemon)
-    heat(client, "window")
-    stats = client.call("stats")
-    held = stats["leases_units"] - stats["decided_by_lease"]
-    assert held > 0
-    redis.stop()
-    eventually(lambda: client.call("stats")["redis_up"] == 0, "Redis is away")
-    assert [client.check("window", "k")["source"] for _ in range(held + 1)] == ["lease"] * held + ["deny"]
-
-
-def test_a_reload_keeps_leases_and_another_limit_gives_them_back(redis, ratelimitd, connect):
-    daemon = ratelimitd(POLICIES, redis=redis)
-    client = connect(daemon)
-    n = heat(client, "window")
-    daemon.configure(POLICIES.replace("  window: {algorithm: fixed_window, limit: 10000", "  window: {algorithm: fixed_window, limit: 5000"))
-    daemon.reload()
-    eventually(lambda: client.call("stats")["reloads"] == 1, "the reload is done")
-    answer = client.check("window", "k")
-    assert (answer["source"], answer["remaining"]) == ("redis", 5000 - n - 1)
-
-
-@pytest.mark.parametrize("policy", (*WINDOWS, *BUCKETS))
+@pytest.mark.parametrize("policy", ("window", "bucket"))
 def test_units_of_one_redis_are_never_given_back_to_another_one(redis, ratelimitd, connect, policy):
     """Earlier, its counter fell below what other daemons had used there."""
     other = Redis()

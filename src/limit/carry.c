@@ -1,3 +1,4 @@
+/* carry.c: compares the states of a limit before and after a change, for policy/policy_diff.c. */
 #include "limit/carry.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* key_format.c: splits keys at a format's literals, for the policies that have one, and for their limits. */
 #include "limit/key_format.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* access.c: finds the rule of a user, and what it grants, for config/, which makes rules, and server/, which asks. */
 #include "policy/access.h"
 
 #include <stdio.h>

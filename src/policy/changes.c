@@ -1,3 +1,4 @@
+/* changes.c: a list of changes and their lines, filled by policy_diff.c and config/, shown by daemon/. */
 #include "policy/changes.h"
 
 #include <stdarg.h>

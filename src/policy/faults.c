@@ -1,3 +1,4 @@
+/* faults.c: a list of faults and their lines, for all that read a configuration, an inline policy or a test file. */
 #include "policy/faults.h"
 
 #include <stdio.h>

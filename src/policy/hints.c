@@ -1,3 +1,4 @@
+/* hints.c: the words of other systems, and names that are near, for the readers of settings. */
 #include "policy/hints.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* inline_policies.c: a table of inline policies by spelling and by settings, for server/ and the engine. */
 #include "policy/inline_policies.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* override.c: finds the variant of a key, by the key itself or by pattern, for policy.c. */
 #include "policy/override.h"
 
 #include "base/alloc.h"

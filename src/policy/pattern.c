@@ -1,3 +1,4 @@
+/* pattern.c: matches keys, and looks patterns up by their anchors, for override.c and access.c. */
 #include "policy/pattern.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* policy_diff.c: pairs the policies and limits of two sets, and compares them, for config/config_diff.c. */
 #include "policy/policy_diff.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* policy_read.c: reads a map of policies, or one policy, for config/config.c and inline_policies.c. */
 #include "policy/policy_read.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* policy_setting.c: the table's rows and what they show, for all that read or print a policy. */
 #include "policy/policy_setting.h"
 
 #include "base/assert.h"

@@ -1,3 +1,4 @@
+/* reading.c: takes settings out of a map, for policy_read.c, limit_read.c, override_read.c and config/. */
 #include "policy/reading.h"
 
 #include <stdio.h>

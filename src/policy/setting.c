@@ -1,3 +1,4 @@
+/* setting.c: reads, stores and compares the value of a row, for the tables of policies, rules and the daemon. */
 #include "policy/setting.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* tree.c: makes trees, also out of a message, and writes them as bytes, for config/ and inline_policies.c. */
 #include "policy/tree.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* value.c: reads and prints the values of settings, for setting.c, reading.c and others. */
 #include "policy/value.h"
 
 #include <inttypes.h>

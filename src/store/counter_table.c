@@ -1,3 +1,4 @@
+/* counter_table.c: sets of entries by hash, for the engine's leases of units and the deny cache of redis/. */
 #include "store/counter_table.h"
 
 #include <string.h>

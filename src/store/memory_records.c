@@ -1,3 +1,4 @@
+/* memory_records.c: a map and a list of records, and which of them goes first, for the memory store. */
 #include "store/memory_records.h"
 
 #include "base/alloc.h"

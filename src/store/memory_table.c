@@ -1,3 +1,4 @@
+/* memory_table.c: adds, finds, sweeps and evicts entries, for the memory store. */
 #include "store/memory_table.h"
 
 #include <stddef.h>

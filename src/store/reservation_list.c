@@ -1,3 +1,4 @@
+/* reservation_list.c: a sorted array of reservations and tombstones, for the memory store. */
 #include "store/reservation_list.h"
 
 #include <string.h>

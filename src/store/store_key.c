@@ -1,3 +1,4 @@
+/* store_key.c: writes the names of keys in Redis, for redis/ and for `explain` in server/. */
 #include "store/store_key.h"
 
 #include <stdio.h>

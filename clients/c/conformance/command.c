@@ -1,3 +1,4 @@
+/* command.c: reads a line of JSON with libyaml, for driver.c. */
 #include "command.h"
 
 #include <stdlib.h>

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "client/names.h"
 
 enum {
@@ -49,6 +50,7 @@ static bool gives_back(const struct request *request)
 enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct request *request)
 {
     struct breaker *breaker = &client->breaker;
+    CHECK(list_empty(&request->link) && !request->sent && !client->dying);
     clock_update(&client->clock);
 
     if (!gives_back(request) && breaker->n_timeouts >= BREAKER_TIMEOUTS) {
@@ -67,6 +69,7 @@ enum ratelimit_status exchange_submit(struct ratelimit_async *client, struct req
 enum ratelimit_status exchange_repeat(struct ratelimit_async *client, struct request *request)
 {
     int64_t at_us = client->clock.mono_us + (int64_t)request->timeout_ms * 1000;
+    CHECK(list_empty(&request->link) && !request->sent);
     if (heap_push(&client->deadlines, &request->deadline, at_us) != 0) {
         request_release(&client->pool, request);
         return RATELIMIT_NO_MEMORY;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "client/ratelimit.h"
 
 enum {
@@ -78,6 +79,7 @@ void link_fini(struct link *link)
 enum link_step link_connect(struct link *link)
 {
     char what[sizeof link->address.sun_path + 32];
+    CHECK(link->fd < 0);
     forget_input(link);
     link->connect_errno = 0;
     link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -99,6 +101,7 @@ enum link_step link_send(struct link *link, const struct iovec *parts, size_t n,
 {
     struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = n};
     ssize_t len;
+    CHECK(link->fd >= 0 && n > 0);
     do {
         len = sendmsg(link->fd, &message, MSG_NOSIGNAL);
     } while (len < 0 && errno == EINTR);
@@ -116,6 +119,7 @@ enum link_step link_receive(struct link *link, bool *ret_more)
 {
     ssize_t len;
     uint8_t *space = buffer_reserve(&link->in, LINK_READ_SIZE);
+    CHECK(link->fd >= 0);
     if (space == NULL) return fail_link(link, "no memory to read the answer", 0);
     do {
         len = recv(link->fd, space, LINK_READ_SIZE, 0);

@@ -4,12 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 #define GENERATED "inline-"
 
 enum { DIGITS = 16, GENERATED_LEN = sizeof GENERATED - 1 + DIGITS };
 
 int names_note(struct buffer *names, size_t *n, size_t i, const char *name)
 {
+    CHECK(i >= *n);
     for (; *n < i; ++*n) {
         if (buffer_append(names, "", 1) != 0) return -1;
     }

@@ -58,6 +58,7 @@ struct request *request_new(struct request_pool *pool)
 
 void request_release(struct request_pool *pool, struct request *request)
 {
+    CHECK(list_empty(&request->link));
     if (pool->n >= REQUESTS_KEPT) {
         request_fini(request);
         mem_free(request);

@@ -11,6 +11,7 @@
 
 #include "base/account.h"
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -597,6 +598,7 @@ static int read_file(int fd, enum config_use use, struct buffer *content, struct
 
 struct config *config_load(const char *path, enum config_use use, struct faults *faults)
 {
+    CHECK(path != NULL);
     struct config *config = NULL;
     struct buffer content;
     int64_t read_us = clock_mono_us();

@@ -104,6 +104,7 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
                  const struct config *next)
 {
     const char *held_by = holds_store(started, next);
+    CHECK(in_force->policies != NULL && next->policies != NULL);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
         bool is_held = is_of(setting, "store.redis.");
@@ -123,6 +124,7 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
 
 int config_hold_store(struct config *next, const struct config *in_force, const struct config *started)
 {
+    CHECK(!next->is_store_held);
     if (holds_store(started, next) == NULL) return 0;
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "config/secret.h"
 
@@ -58,6 +59,7 @@ bool config_names_file(const struct setting *setting)
 
 uint64_t config_mark(const char *path, const struct config *config, bool reads)
 {
+    CHECK(path != NULL);
     uint64_t hash = mark_file(HASH_STABLE_START, path, reads);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "config/access_read.h"
 #include "config/config.h"
@@ -228,6 +229,7 @@ void config_print(FILE *out, const struct config *config)
 void config_print_in_force(FILE *out, const struct config *config, const struct config *started)
 {
     const char *before = "";
+    CHECK(config->policies != NULL && config->access != NULL);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
         const struct config *holder = setting->uses & USE_RELOAD ? config : started;

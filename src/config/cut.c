@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/units.h"
 #include "config/access_read.h"
 
@@ -54,6 +55,7 @@ static void check_access(const struct config *in_force, const struct config *nex
 bool config_is_cut(const struct config *in_force, const struct config *next, struct faults *faults)
 {
     size_t n_before = in_force->policies->n, n = next->policies->n, n_errors = faults->n_errors;
+    CHECK(in_force->access != NULL && next->access != NULL);
     if (in_force->has_policies && !next->has_policies)
         faults_add(
             faults, 0, "policies",

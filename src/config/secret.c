@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 
 #define CREDENTIALS "${CREDENTIALS_DIRECTORY}"
 
@@ -110,6 +111,7 @@ char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t 
 {
     char full[PATH_MAX];
     struct where where = {what, line, key, faults};
+    CHECK(path != NULL && faults != NULL);
     if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
 
     int fd = open_file(full, false, &where);
@@ -156,6 +158,7 @@ char *secret_read_text(const char *what, const char *path, bool is_public, bool 
 {
     char full[PATH_MAX];
     struct where where = {what, line, key, faults};
+    CHECK(path != NULL && faults != NULL);
     if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
 
     int fd = open_file(full, is_public, &where);
@@ -169,6 +172,7 @@ bool secret_path(const char *path, char *out, size_t size)
 {
     struct faults faults;
     const struct where where = {.what = "file", .faults = &faults};
+    CHECK(path != NULL && size > 0);
     faults_init(&faults);
     bool is_known = expand(path, true, &where, out, size) == 0;
     faults_fini(&faults);

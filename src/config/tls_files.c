@@ -59,6 +59,7 @@ static bool is_host(const char *name)
 struct redis_tls *tls_files_read(const struct tls_files *files, uint32_t line, struct faults *faults)
 {
     char shown[FAULTS_SHOWN_MAX], name[FAULTS_KEY_MAX];
+    CHECK(files->section != NULL);
     if (!is_pair(files, faults)) return NULL;
     if (files->server_name != NULL && !is_host(files->server_name)) {
         faults_add(

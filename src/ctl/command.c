@@ -189,6 +189,7 @@ enum exit_code command_pack(const struct command *command, const struct options 
     unsigned given = options->given & OPTIONS_OF_PROTOCOL;
     bool has_options = given != 0, is_all = command->shape == SHAPE_ALL;
     bool has_cost = command->shape == SHAPE_CHECK && has_options && n > 2; /* as an option */
+    CHECK(command->method != NULL);
     if (command->shape == SHAPE_LISTING) n = 0;
     if (has_cost || (command->shape == SHAPE_HOLD && n > 2)) n = 2;
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "ctl/words.h"
 
 enum { ROWS_BYTES_MOST = 1 << 30, ROWS_FIRST = 64 };
@@ -56,6 +57,7 @@ void rows_sort(struct rows *rows)
 struct pull rows_at(const struct rows *rows, size_t i)
 {
     const uint8_t *bytes = buffer_data(&rows->bytes);
+    CHECK(i < rows->n);
     return pull_of(bytes + rows->items[i].at, rows->items[i].len);
 }
 

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+
 enum { LISTEN_FD = 3, PATH_SIZE = sizeof((struct sockaddr_un){0}.sun_path), EXIT_OF_CONFIG = 3, EXIT_NOT_FOUND = 127 };
 
 #define PROGRAM "ratelimitd"
@@ -109,6 +111,7 @@ enum test_started test_daemon_start(struct test_daemon *daemon, const char *conf
 {
     char folder[PATH_SIZE];
     struct sockaddr_un address;
+    CHECK(daemon->pid == 0 && daemon->client == NULL);
     int listen_fd = listen_at(daemon, folder, &address);
     if (listen_fd < 0) return TEST_NOT_STARTED;
 
@@ -139,6 +142,7 @@ enum test_started test_daemon_start(struct test_daemon *daemon, const char *conf
 
 void test_daemon_end(struct test_daemon *daemon, enum ratelimit_status status)
 {
+    CHECK(daemon->pid > 0);
     if (!shows_end(status)) kill(daemon->pid, SIGKILL);
     ratelimit_async_free(daemon->client);
     daemon->client = NULL;
@@ -164,6 +168,7 @@ enum ratelimit_status test_daemon_call(struct test_daemon *daemon, const char *m
                                        ratelimit_answer_fn *callback, void *arg)
 {
     const void *bytes = params != NULL ? buffer_data(params) : NULL;
+    CHECK(daemon->client != NULL);
     return ratelimit_async_call(daemon->client, method, bytes, params != NULL ? buffer_len(params) : 0,
                                 daemon->timeout_ms, callback, arg);
 }

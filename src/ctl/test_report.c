@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "ctl/text.h"
 
 int test_report_init(struct test_report *report, bool wants_junit)
@@ -118,6 +119,7 @@ void test_report_no_daemon(struct test_report *report, const struct test_file *f
 
 int test_report_write(struct test_report *report, const char *path)
 {
+    CHECK(report->cases != NULL); /* JUnit's XML was wanted */
     FILE *out = fopen(path, "we");
     if (out == NULL) return -1;
     fflush(report->cases);

@@ -4,10 +4,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 size_t text_utf8_len(struct slice text)
 {
     const uint8_t *at = text.data;
     size_t len = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
+    CHECK(text.len > 0);
     if (len > text.len) return 0;
     for (size_t i = 1; i < len; i++) {
         if ((at[i] & 0xc0) != 0x80) return 0;

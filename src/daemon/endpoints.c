@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/listen_address.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
@@ -130,6 +131,7 @@ static bool is_taken(const struct daemon *daemon, enum endpoint_id id, char reas
 static int open_listener(struct daemon *daemon, enum endpoint_id id, char reason[REASON_MAX])
 {
     struct endpoint *endpoint = &daemon->endpoints[id];
+    CHECK(!endpoint->is_open);
     int passed = rows[id].passed >= 0 ? service_listen_fd((enum service_socket)rows[id].passed) : SERVICE_FD_NONE;
     endpoint->is_own = passed == SERVICE_FD_NONE && endpoint->options.path != NULL;
     if (passed >= 0) return listener_adopt(&endpoint->listener, passed, reason, REASON_MAX);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 
 enum { QUIET_US = 10 * 1000000, WARNING_EVERY_US = 10 * 1000000 };
@@ -157,6 +158,7 @@ bool failure_watch_is_down(const struct failure_watch *watch, int64_t now_us, bo
 bool failure_watch_look(struct failure_watch *watch, const struct failure_view *view)
 {
     struct failure_reason reason;
+    CHECK(view->policies != NULL && view->n_repeated >= watch->seen_repeated);
     find_reason(watch, view, &reason);
     bool begins = !watch->is_episode && view->n_repeated > watch->seen_repeated;
     bool warns = begins || (watch->is_episode && is_news(watch, view, &reason));

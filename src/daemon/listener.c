@@ -27,6 +27,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/log.h"
 
@@ -235,6 +236,7 @@ int listener_open(struct listener *ret, const struct listener_options *options, 
 {
     struct opening opening = {.options = options, .base = "", .dir_fd = -1, .text = text, .size = size};
     struct listener listener = {.fd = -1, .lock_fd = -1};
+    CHECK(options->path != NULL && size > 0);
     if (check_path(&opening) != 0 || open_directory(&opening) != 0) goto err_directory;
     listener.lock_fd = take_lock(&opening);
     if (listener.lock_fd < 0) goto err_directory;

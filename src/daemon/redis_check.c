@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -42,6 +43,7 @@ static bool report_rights(struct redis_check *check, const struct redis_facts *f
 static void on_done(void *arg, const struct redis_facts *facts)
 {
     struct redis_check *check = arg;
+    CHECK(check->is_running);
     check->is_running = false;
     if (facts == NULL) { /* the connection was lost */
         check->is_due = true;
@@ -112,6 +114,7 @@ static void compare_deadlines(int64_t round_trip_us, const struct policy_set *po
 
 void redis_check_look(struct redis_check *check, struct redis_store *redis, const struct policy_set *policies)
 {
+    CHECK(redis != NULL && policies != NULL);
     if (check->round_trip_us > 0) compare_deadlines(check->round_trip_us, policies);
     check->round_trip_us = 0;
     if (!check->is_due || check->is_running) return;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "daemon/failure_watch.h"
 #include "redis/counters.h"
@@ -125,6 +126,7 @@ void redis_watch_trial_again(struct redis_watch *watch)
 
 bool redis_watch_look(struct redis_watch *watch, struct redis_store *redis)
 {
+    CHECK(redis != NULL);
     log_events(watch, redis);
     uint64_t n_foreign;
     const char *key = redis_store_foreign(redis, &n_foreign);

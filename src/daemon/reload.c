@@ -141,6 +141,7 @@ static void free_in_thread(uv_work_t *work)
 static void start_phase(struct daemon *daemon, enum reload_phase phase, uv_work_cb work, uv_after_work_cb after)
 {
     struct reload *reload = &daemon->reload;
+    CHECK(reload->phase == RELOAD_IDLE);
     reload->phase = phase;
     reload->work.data = daemon;
     CHECK(uv_queue_work(&daemon->loop, &reload->work, work, after) == 0);
@@ -262,6 +263,7 @@ static void take_effect(struct daemon *daemon)
     struct reload *reload = &daemon->reload;
     const char *file = daemon->arguments.config_path;
     struct config *next = reload->next;
+    CHECK(reload->phase == RELOAD_IDLE);
     log_faults(daemon);
     reload->next = NULL;
     reload->was_refused = next == NULL;
@@ -354,6 +356,7 @@ static uint64_t want(struct daemon *daemon, enum reload_task task)
 void reload_init(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
+    CHECK(daemon->config != NULL && daemon->config == daemon->started);
     list_init(&reload->retired);
     list_init(&reload->unreferenced);
     faults_init(&reload->faults);

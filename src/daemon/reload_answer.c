@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "daemon/reload.h"
 #include "proto/pack.h"
 
@@ -103,6 +104,7 @@ void reload_answer_pack(struct buffer *out, const struct reload *reload, const c
     const struct changes *changes = &reload->changes;
     bool is_refused = reload->next == NULL;
     const char *state = is_refused ? "refused" : changes->n_restart > 0 ? "restart_needed" : "in_effect";
+    CHECK(buffer_len(out) == 0);
 
     pack_map(&packer, is_refused ? 6U : 10U);
     pack_text_field(&packer, "state", state);
@@ -135,6 +137,7 @@ void reload_answer_pack_config(struct buffer *out, const struct config *config, 
                                const char *path)
 {
     struct buffer text;
+    CHECK(buffer_len(out) == 0);
     buffer_init(&text, RELOAD_ANSWER_MAX - 8192); /* of which the rest takes less */
     FILE *file = fopencookie(&text, "w", (cookie_io_functions_t){.write = append});
     bool is_whole = file != NULL;

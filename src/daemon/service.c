@@ -105,6 +105,7 @@ void service_init(void)
 
 int service_listen_fd(enum service_socket which)
 {
+    CHECK(which < N_SERVICE_SOCKETS);
     return service.listen_fds[which];
 }
 

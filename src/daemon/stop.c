@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "daemon/admin_door.h"
 #include "daemon/service.h"
@@ -30,6 +31,7 @@ static void close_handle(uv_handle_t *handle, void *arg)
 static void on_engine_closed(void *arg)
 {
     struct daemon *daemon = arg;
+    CHECK(daemon->phase == DAEMON_CLOSING && daemon->server == NULL);
     daemon->engine = NULL;
 
     /* When libuv releases a signal, its default action is back: a second SIGTERM would end a clean stop half-way. */
@@ -76,6 +78,7 @@ static void stop_without_slots(struct daemon *daemon)
  * connection closes. */
 void stop_when_left(struct daemon *daemon)
 {
+    CHECK(daemon->phase == DAEMON_DRAINED);
     if (!engine_holds_any(daemon->engine)) stop_without_slots(daemon);
 }
 

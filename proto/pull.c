@@ -1,6 +1,6 @@
 /*
  * pull.c: every read looks at a whole value first (`look`), so nothing here can run past the end even
- * where a caller did not scan the message.
+ * if a caller did not scan the message.
  */
 #include "proto/pull.h"
 

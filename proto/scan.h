@@ -40,8 +40,8 @@ void scanner_init(struct scanner *scanner, uint32_t max_frame, uint8_t max_depth
  */
 int64_t scanner_next(struct scanner *scanner, const uint8_t *bytes, size_t len);
 
-/* The same, at the first look at a message, where a reader of its own has understood its first `at` bytes: an array up
- * to the n values of another one, which is its last value. Values that hold no others and are here are stepped over
+/* The same, at the first look at a message whose first `at` bytes a reader of its own has understood: an array up to
+ * the n values of another one, which is its last value. Values that hold no others and are here are stepped over
  * without keeping account of them: of most messages these are all. */
 int64_t scanner_next_after(struct scanner *scanner, const uint8_t *bytes, size_t len, size_t at, uint32_t n);
 

@@ -160,7 +160,7 @@ static const struct {
     {SIGTERM, stop_on_signal}, {SIGINT, stop_on_signal}, {SIGHUP, on_reload_signal}, {SIGUSR2, on_upgrade_signal}};
 
 /* Blocks (true) or unblocks (false) the signals that the daemon handles. They are blocked until the handlers are ready,
- * because as soon as the socket exists somebody may stop the daemon. */
+ * because the daemon may be stopped as soon as the socket exists. */
 static void hold_signals(bool hold)
 {
     sigset_t handled;

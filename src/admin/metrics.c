@@ -292,7 +292,7 @@ static size_t n_named(const struct metrics *metrics)
     return metrics->policies->n < metrics->view.n_named ? metrics->policies->n : metrics->view.n_named;
 }
 
-/* Of each family a step for each of them, and one for the two sums. */
+/* Each family has a step for each policy, and one for the two sums. */
 static size_t steps_of_policies(const struct metrics *metrics)
 {
     return N_OF(of_policies) * (n_named(metrics) + 1);

@@ -37,7 +37,7 @@ bool routes_answer(const struct routes *routes, const struct visit *visit, struc
 __attribute__((format(printf, 3, 4))) void routes_say(struct page *page, const char *status, const char *format, ...);
 
 /*
- * A web page of somebody else can lead a browser to this listener under a name of its own (DNS rebinding), and read the
+ * A web page of another site can lead a browser to this listener under a name of its own (DNS rebinding), and read the
  * answers. So a name must be known; an address is fine, because a page under an address is that host's own.
  *
  * `host` as in the field, with or without a port; `allowed`: one name a line, or NULL.

@@ -11,7 +11,7 @@
 static _Thread_local uint64_t n_allocs;
 static _Thread_local uint64_t fail_in; /* allocations until one fails; 0 = never */
 
-/* Of all threads: what one allocates another may free. */
+/* One for all threads: what one allocates another may free. */
 static _Atomic uint64_t bytes_in_use;
 
 static bool must_fail(void)

@@ -15,7 +15,7 @@ struct clock {
     int64_t mono_us; /* CLOCK_MONOTONIC, microseconds */
     int64_t wall_us; /* microseconds since the epoch */
     bool manual;     /* wall_us is set by a test, not by the system */
-    bool frozen;     /* both are set by somebody */
+    bool frozen;     /* both are set by a test */
     int64_t
         tick_us; /* of the first update in this tick of the loop; 0: there was none. The end of the tick clears it */
     uint64_t n_updates; /* calls of clock_update(): if it is the same as before, no callback of ours has run */

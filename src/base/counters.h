@@ -5,8 +5,8 @@
  *
  *     #define NAME_COUNTERS(COUNTER, GAUGE)  COUNTER(name, "help") GAUGE(name, "help") ...
  *
- * where a COUNTER only rises and a GAUGE is a present value; declares them in a header with COUNTERS_DECLARE, and
- * defines them once with COUNTERS_DEFINE. The wiring lists their groups, in the order of `stats`. The drift test holds
+ * (a COUNTER only rises, a GAUGE is a present value), declares them in a header with COUNTERS_DECLARE, and defines them
+ * once with COUNTERS_DEFINE. The wiring lists their groups, in the order of `stats`. The drift test holds
  * PROTOCOL.md against the lists.
  *
  * A row may go on with the name of a family and labels: COUNTER(failure_down, "help", "failure_answers",
@@ -82,7 +82,7 @@ struct counter_family {
 extern const struct counter_family *const *counters_families;
 
 size_t counters_n(void); /* of all groups */
-/* Of row i: the sum over the group's instances. */
+/* The sum of row i over the group's instances. */
 uint64_t counters_value(const struct counter_group *group, size_t i);
 /* One more instance of a group, with its own values (all its counters, from 0) and labels, until it is removed. Both
  * are the caller's. */

@@ -42,7 +42,7 @@ uint64_t histogram_below(const struct histogram *histogram, int64_t us);
 
 /* A minute has passed. */
 void histogram_turn(struct histogram *histogram);
-/* Of the last minute or two: the duration that so many of a thousand did not exceed, as the largest value of its
+/* The duration that so many of a thousand did not exceed in the last minute or two, as the largest value of its
  * bucket; 1000: the longest. 0 if there were none. */
 int64_t histogram_quantile(const struct histogram *histogram, unsigned of_thousand);
 

@@ -1,7 +1,7 @@
 /*
  * log.h: one line per event on standard error, never blocking, never flooding.
  *
- * A line is `LEVEL what happened`, with the systemd priority prefix (<3> and so on) where stderr
+ * A line is `LEVEL what happened`, with the systemd priority prefix (<3> and so on) if stderr
  * is the journal. A line that standard error does not take at once (a full pipe, a terminal that is
  * stopped) is dropped and counted, and the next line that is taken says how many were dropped. The
  * descriptor itself stays as it is: others share it, so O_NONBLOCK is not ours to set. log_sampled()

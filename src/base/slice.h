@@ -1,5 +1,5 @@
 /*
- * slice.h: bytes that somebody else owns.
+ * slice.h: bytes that another part owns.
  *
  * A slice is valid as long as the buffer it points into; every function that hands one out says
  * how long that is. Bytes are opaque: not NUL-terminated, any value, possibly invalid UTF-8.

@@ -101,7 +101,7 @@ static unsigned index_of(struct slice name, const char *const *names, unsigned n
     return other;
 }
 
-/* N_FIELDS where the name is not known. */
+/* N_FIELDS if the name is not known. */
 static uint8_t field_of(struct slice name)
 {
     uint8_t i = 0;

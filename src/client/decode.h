@@ -34,7 +34,7 @@ int decode_hello(struct pull pull, struct decode_order *order, uint32_t *max_fra
 int decode_decision(struct pull *pull, const struct decode_order *order, int64_t cost,
                     struct ratelimit_decision *ret_decision);
 
-/* One with a reservation or slot, which must be there where it allows: into `id`, with a NUL after it; else `id` is
+/* One with a reservation or slot, which must be there if it allows: into `id`, with a NUL after it; else `id` is
  * empty. -1 also without memory. */
 int decode_with_id(struct pull *pull, const struct decode_order *order, int64_t cost,
                    struct ratelimit_decision *ret_decision, struct buffer *id);

@@ -194,8 +194,8 @@ void exchange_report_events(struct ratelimit_async *client, short events)
 }
 
 /* End what belongs to the connection, whatever happens to the calls. A half-written request is sent again from its
- * start on the next connection; one that nobody waits for is dropped. Orphans end, because the daemon takes back what
- * it granted them. */
+ * start on the next connection; one that no caller waits for is dropped. Orphans end, because the daemon takes back
+ * what it granted them. */
 static void leave_connection(struct ratelimit_async *client)
 {
     if (client->hello.n_written < buffer_len(&client->hello.bytes)) list_remove(&client->hello.link);
@@ -337,7 +337,7 @@ static void send_first(struct ratelimit_async *client, struct request *request)
     list_push_back(has_begun ? first->next : first, &request->link);
 }
 
-/* The late answer to a call that nobody waits for: of a yes the request becomes the call that takes it back. */
+/* The late answer to a call that has ended: if it is a yes, the request becomes the call that takes it back. */
 static void undo_grant(struct ratelimit_async *client, struct request *request, const struct rpc_response *response)
 {
     struct ratelimit_decision decision;
@@ -413,7 +413,7 @@ static void on_response(struct ratelimit_async *client, const struct rpc_respons
     }
 }
 
-/* True where the connection lives and may have more to read now. */
+/* True if the connection lives and may have more to read now. */
 static bool receive_answers(struct ratelimit_async *client)
 {
     struct link *connection = &client->connection;

@@ -314,7 +314,7 @@ RATELIMIT_API enum ratelimit_status ratelimit_ping(struct ratelimit *client, uin
 
 /*
  * For the start of a program: does the daemon have all these policies? RATELIMIT_REFUSED with the code UNKNOWN_POLICY
- * if its configuration lacks some; ratelimit_error() names them. Of settings in braces it asks whether the daemon
+ * if its configuration lacks some; ratelimit_error() names them. For settings in braces it asks whether the daemon
  * allows inline policies (NOT_PERMITTED). With RATELIMIT_OK, ratelimit_error() is a warning or "": it names the
  * policies that do not fit ratelimit_remember_denials().
  */

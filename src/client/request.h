@@ -18,7 +18,7 @@
 enum request_kind {
     REQUEST_HELLO,
     REQUEST_DECISION,
-    REQUEST_ID,   /* a decision, and an id where it allows */
+    REQUEST_ID,   /* a decision, and an id if it allows */
     REQUEST_MANY, /* a list of decisions */
     REQUEST_ALL,  /* a decision with members */
     REQUEST_FLAG, /* a map with a bool, `flag` */
@@ -55,13 +55,13 @@ struct request {
     enum request_effect effect;
     const char *flag;  /* static; REQUEST_FLAG */
     int64_t cost;      /* REQUEST_DECISION, and of all together for REQUEST_ALL */
-    const char *wrong; /* static; with a policy's settings, where they cannot be read */
+    const char *wrong; /* static; why a policy's settings cannot be read; NULL: they can */
     size_t n_members;
     size_t n_names;      /* in `names` */
     uint64_t n_forgets;  /* of the client's denials, when it was made */
     size_t n_written;    /* of `bytes` that the socket took */
     bool sent;           /* all of them: the daemon may act on it */
-    bool ended;          /* its deadline came, and nobody waits for the answer; half written, the rest must follow */
+    bool ended;          /* its deadline came, and its caller waits no more; half written, the rest must follow */
     bool probes;         /* the breaker waits for its end */
     bool orphan;         /* it ended so, and a yes in its answer is taken back: of a slot or a reservation */
     bool sends_names;    /* inline policies' names are in `bytes` */

@@ -410,7 +410,7 @@ static void unset_text(char **text)
     *text = NULL;
 }
 
-/* Of a test: it counts in memory, for one client, and no other process reaches it. */
+/* A test's daemon counts in memory, for one client, and no other process reaches it. */
 static void replace_for_test(struct config *config)
 {
     enum { CONNECTIONS = 16, HOUR_MS = 3600000 };

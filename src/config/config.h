@@ -107,8 +107,8 @@ int64_t config_redis_stall_ms(const struct config *config);
 void config_print(FILE *out, const struct config *config);
 /* The same of a daemon that was started with `started`: what only a start can change is as it was then. */
 void config_print_in_force(FILE *out, const struct config *config, const struct config *started);
-/* Of the text of the configuration in force: FNV-1a, 64 bits; 0 without memory. It takes a while if there are many
- * policies. */
+/* A hash of the text of the configuration in force: FNV-1a, 64 bits; 0 without memory. It takes a while if there are
+ * many policies. */
 uint64_t config_hash(const struct config *config, const struct config *started);
 uint64_t config_hash_access(struct access *access); /* the same of its rules */
 

@@ -12,8 +12,8 @@
 
 #include "config/config.h"
 
-/* Of device, inode, size and times of the file at `path`, and of all files that `config` names; with `reads`, of what
- * they hold, too: over a network, size and times may be those of a moment ago. */
+/* A hash of device, inode, size and times of the file at `path` and of all files that `config` names; with `reads`,
+ * also of what they hold: over a network, size and times may be those of a moment ago. */
 uint64_t config_mark(const char *path, const struct config *config, bool reads);
 /* Does the setting name a file that is read with the configuration? */
 bool config_names_file(const struct setting *setting);

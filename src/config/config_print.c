@@ -151,7 +151,7 @@ static int print_sections(FILE *out, const char *before, const char *path)
     return (int)depth;
 }
 
-/* Of a list, which holds one on each line. */
+/* The entries of a list, one on each line. */
 static void print_entries(FILE *out, const char *entries)
 {
     const char *between = "";
@@ -253,7 +253,7 @@ static ssize_t hash_bytes(void *cookie, const char *bytes, size_t len)
     return (ssize_t)len;
 }
 
-/* Of what is written to it from now on; NULL without memory. */
+/* `hash` goes over what is written to it from now on. NULL without memory. */
 static FILE *open_hash(uint64_t *hash)
 {
     *hash = HASH_STABLE_START;

@@ -18,7 +18,7 @@
 enum { SECRET_MAX = 4096, SECRET_TEXT_MAX = 1 << 20 };
 
 /* The content without one newline at its end, for secret_free(); NULL with the fault recorded under `line` and `key`,
- * where it is called a `what`, e.g. "password".
+ * in which it is called a `what`, e.g. "password".
  * With `is_dry_run`, NULL without a fault (but a warning) if CREDENTIALS_DIRECTORY is not set. */
 char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t line, const char *key,
                   struct faults *faults);

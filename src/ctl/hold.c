@@ -44,7 +44,7 @@ static void on_signal(int number)
 static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
 enum { N_CAUGHT = N_OF(caught) };
 
-/* One tick: whatever comes first of the daemon, a signal, the child's end, the end of `most_ms` and, where `input` says
+/* One tick: whatever comes first of the daemon, a signal, the child's end, the end of `most_ms` and, if `input` says
  * so, standard input. False: that has ended. */
 static bool tick(struct holder *holder, bool input, int64_t most_ms)
 {

@@ -12,7 +12,7 @@
 
 #include "ctl/command.h"
 
-/* `arguments` are POLICY and KEY and, where n > 3, `--` and the command (NULL at its end). The exit status. */
+/* `arguments` are POLICY and KEY and, if n > 3, `--` and the command (NULL at its end). The exit status. */
 int hold_run(const struct options *options, int n, char **arguments);
 
 #endif

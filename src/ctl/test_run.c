@@ -130,7 +130,7 @@ static void on_answer(const struct ratelimit_answer *answer, void *arg)
         count_decisions(tally, pull_of(answer->result, answer->result_len));
 }
 
-/* Of what must work: the clock, the store. */
+/* The answer to what must work: the clock, the store. */
 static void on_set(const struct ratelimit_answer *answer, void *arg)
 {
     struct run *run = arg;

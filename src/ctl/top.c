@@ -151,7 +151,7 @@ static double part_of(int64_t part, int64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* Of a policy since the page before; row: its place in the daemon's order. */
+/* A policy's numbers since the page before; row: its place in the daemon's order. */
 struct rate {
     int64_t checks, denied, near;
     size_t row;

@@ -137,7 +137,7 @@ static int take_lock(struct opening *opening)
     return fd;
 }
 
-/* 0 if somebody accepts at the path, else an errno. A non-blocking connect never waits, even for a full backlog. */
+/* 0 if a process accepts at the path, else an errno. A non-blocking connect never waits, even for a full backlog. */
 static int probe(const char *path)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};

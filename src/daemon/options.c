@@ -63,7 +63,7 @@ struct engine_options options_engine(const struct config *config, const struct a
     };
 }
 
-/* Descriptors for servers of Redis, where they may be many. */
+/* Descriptors for servers of Redis, if they may be many. */
 static uint32_t files_of_store(const struct config *config)
 {
     bool is_cluster = config->store_type == STORE_TYPE_REDIS && config->store_redis_topology == TOPOLOGY_CLUSTER;

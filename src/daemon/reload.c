@@ -40,7 +40,7 @@ static void drop_next(struct reload *reload)
     reload->next = NULL;
 }
 
-/* Somebody writes the files again since the last look: what was read of them may be a half. */
+/* The files are being written again since the last look: what was read of them may be a half. */
 static bool has_changed_again(struct reload *reload, const char *path, const struct config *before)
 {
     uint64_t seen = config_mark(path, reload->next != NULL ? reload->next : before, true);

@@ -50,7 +50,7 @@ enum reload_task {
     RELOAD_WATCHED, /* the same, if the files are still what two looks have found */
     RELOAD_DRY_RUN, /* the same, and then nothing */
     RELOAD_SHOW,    /* print the configuration in force */
-    RELOAD_LOOK,    /* have the files changed, and does nobody write them any more? */
+    RELOAD_LOOK,    /* have the files changed, and are they complete? */
     N_RELOAD_TASKS
 };
 

@@ -2,8 +2,8 @@
  * calls.h: the acquires and reserves that their connection can still abandon, by connection and msgid.
  *
  * An entry is part of what the call was, or will be, granted: a slot (slots.h) or a reservation (reservations.h). It is
- * inside from the asking until nothing is left to give back, so the table has the bounds of those two. Of two calls
- * with one msgid the later one is found.
+ * inside from the asking until nothing is left to give back, so the table has the bounds of those two. If two calls
+ * have one msgid, the later one is found.
  */
 #ifndef RL_ENGINE_CALLS_H
 #define RL_ENGINE_CALLS_H

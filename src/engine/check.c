@@ -464,7 +464,7 @@ void check_answer_unlimited(struct check *check)
     }
 }
 
-/* Of several limits; not inlined, so that the others' stack needs no space for them. */
+/* Not inlined, so that checks of one limit need no space on the stack for several. */
 static void combine_limits(struct check *one, const struct op_member *members)
 {
     struct decision decisions[POLICY_LIMITS_MAX];
@@ -508,7 +508,7 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
     }
 }
 
-/* Of one that is allowed. A shadow policy's denial is one by its limit, and not near it. */
+/* The decision allows. A shadow policy's denial is one by its limit, and not near it. */
 static inline bool is_near(const struct decision *decision)
 {
     if (decision->of == NULL || decision->shadow_denied) return false;
@@ -570,7 +570,7 @@ void check_count_decided(const struct check *check)
         count_first_or_all(check);
 }
 
-/* Of two checks the one whose source and reason say more about the whole, which `allowed`. */
+/* The more of it, the more the check's source and reason say about the whole, which `allowed`. */
 static int weight_of(const struct check *check, bool allowed)
 {
     const struct decision *decision = &check->decision;

@@ -59,7 +59,7 @@ void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline)
         list_remove(&deadline->link);
 }
 
-/* Of two lanes' equal deadlines the longer one was set first. */
+/* If the deadlines of two lanes are equal, the longer one was set first. */
 struct deadline *deadlines_first_set(const struct deadlines *deadlines)
 {
     struct heap_node *node = heap_min(&deadlines->others);

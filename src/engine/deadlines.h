@@ -3,7 +3,7 @@
  *
  * Nearly all checks have one of a few durations, their policies', and of those with one duration the
  * first to come is the first to expire: a lane each, a list with nothing to sort. Whatever finds no
- * lane goes into a heap. Of equal deadlines the one set first comes first.
+ * lane goes into a heap. If deadlines are equal, the one set first comes first.
  */
 #ifndef RL_ENGINE_DEADLINES_H
 #define RL_ENGINE_DEADLINES_H
@@ -45,7 +45,7 @@ int deadlines_set(struct deadlines *deadlines, struct deadline *deadline, int64_
 void deadlines_unset(struct deadlines *deadlines, struct deadline *deadline); /* one that is not set is fine */
 struct deadline *deadlines_first_set(const struct deadlines *deadlines);
 
-/* NULL if none is set. Each tick asks, also where none ever is. */
+/* NULL if none is set. Each tick asks, even if none ever is. */
 static inline struct deadline *deadlines_first(const struct deadlines *deadlines)
 {
     return deadlines->n_lanes > 0 ? deadlines_first_set(deadlines) : NULL; /* the heap comes after the lanes */

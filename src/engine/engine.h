@@ -11,12 +11,11 @@
  *   check_release       back to the pool when owner and store have both let go
  *
  * The engine also asks a policy's candidate (candidate.h), divides a check_all whose counters lie in several places of
- * the store (split.h), keeps the slots of connections alive (slots.h), and gives
- * back what was reserved, by sweeps of its own, once its time is over (reservations.h). A connection can abandon an
- * acquire or a reserve (engine_abandon).
+ * the store (split.h), keeps the slots of connections alive (slots.h), and gives back what was reserved, by sweeps of
+ * its own, once its time is over (reservations.h). A connection can abandon an acquire or a reserve (engine_abandon).
  *
- * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline()
- * says so. Nothing here knows of sockets, libuv or msgpack.
+ * Time is read from the clock only; the wiring calls engine_expire() when engine_next_deadline() says so. Nothing here
+ * knows of sockets, libuv or msgpack.
  */
 #ifndef RL_ENGINE_ENGINE_H
 #define RL_ENGINE_ENGINE_H

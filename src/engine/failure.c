@@ -57,7 +57,7 @@ static void answer_error(struct check *check, enum reason reason)
     check->error_message = sent != NULL && (check->op.sent || unsent == NULL) ? sent : unsent;
 }
 
-/* Of a test's daemon: any other answer would be a wrong figure. */
+/* In a test's daemon: any other answer would be a wrong figure. */
 static void answer_full(struct check *check)
 {
     check->error = ERROR_OVERLOADED;
@@ -154,7 +154,7 @@ static enum submit ask_table(struct failure *failure, const struct op *op, uint3
     return store_submit(&local, &ret->op);
 }
 
-/* Of an op that the store has decided: one that it denied is charged to limits that count denials. */
+/* Did the op, which the store has decided, charge anything? A denied one is charged to limits that count denials. */
 static bool is_charged(const struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++) {
@@ -229,7 +229,7 @@ int64_t failure_spent(struct failure *failure, const struct plan *plan, const st
     for (uint16_t i = 0; i < plan->n_limits; i++)
         members[i] = (struct op_member){.limit = &plan->limits[i], .key = key, .reservations_key = key};
 
-    /* Of all limits, so that reservations that have ended are given back. Of shared ones only this id is known. */
+    /* All limits, so that reservations that have ended are given back. Of shared limits only this id is known. */
     struct op op = {.kind = OP_PEEK, .n_members = plan->n_limits, .members = members};
     size_t at = counter->limit_no;
     if (plan->shares) {
@@ -293,7 +293,7 @@ err_no_memory:
     check->error_message = "memory is short";
 }
 
-/* Of what `local` decides the table knows the count, and can forget it. What the store has refused is an error, which
+/* The table knows the count of what `local` decides, and can forget it. What the store has refused is an error, which
  * names the reason. A reset that was sent may be done. */
 static bool is_answered_locally(const struct check *check, enum reason reason)
 {

@@ -59,9 +59,9 @@ void failure_answer(struct failure *failure, struct check *check, enum reason re
 /* The same by the table, which also settles what it has reserved. */
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason);
 void failure_store_answered(struct failure *failure); /* the store decided a check that still waited */
-/* Of a part of a check that is split (split.h), which the table has admitted: the whole is allowed, so it counts. */
+/* A part of a split check (split.h), which the table has admitted, counts: the whole is allowed. */
 void failure_keep(struct failure *failure, struct check *part, enum reason reason);
-/* Of one whose whole is denied: the table takes the charge back (an OP_REFUND with a reservation). */
+/* The whole is denied: the table takes the part's charge back (an OP_REFUND with a reservation). */
 void failure_give_back(struct failure *failure, const struct op *op);
 /* The store is done with a check that was answered locally before. */
 void failure_store_done(struct failure *failure, struct check *check, enum op_outcome outcome);

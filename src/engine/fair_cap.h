@@ -1,7 +1,7 @@
 /*
  * fair_cap.h: a cap on what clients have somewhere, all together, which one of them cannot use up for the others.
  *
- * It is for what no owner bounds any more: checks that the store still has although nobody waits for them, cancels,
+ * It is for what no owner bounds any more: checks that the store still has although no owner waits for them, cancels,
  * parts of a check_all, slots on their way back. Below the cap each client may have as much as it likes. From there on
  * a client goes on only while it has little itself, so what one has left behind counts against that one alone.
  *

@@ -307,7 +307,7 @@ static void end_op(struct merge *merge, enum op_outcome outcome)
     } else if (outcome == OP_DECIDED) {
         end_merge(engine, counter, reservation->is_known ? counter->sent : reservation->charged);
     } else if (outcome == OP_STORE_ERROR && merge->member.is_foreign) {
-        end_merge(engine, counter, 0); /* the key holds somebody else's value */
+        end_merge(engine, counter, 0); /* the key holds another program's value */
     } else {
         retry_merge(engine, counter, merge->op.sent);
     }

@@ -61,8 +61,8 @@ void slot_owner_init(struct slot_owner *owner)
 
 /* ---- one slot's memory ---- */
 
-/* Of a daemon's ids none is another's, nor one of its own again: a part drawn at start, and a number that is mixed but
- * not repeated. */
+/* No daemon draws an id twice, or one of another daemon: a part drawn at start, and a number that is mixed but not
+ * repeated. */
 static void make_id(struct slots *slots, char id[SLOT_ID_LEN])
 {
     static const char digits[] = "0123456789abcdef";
@@ -194,7 +194,7 @@ static void set_due(struct slot *slot, int64_t at_us)
     CHECK(status == 0);
 }
 
-/* Of several limits the shortest. Where no store is ever asked (limit 0, in shadow) there is none. */
+/* The shortest of its limits. If no store is ever asked (limit 0, in shadow), there is none. */
 static int64_t ttl_us(const struct slot *slot)
 {
     int64_t least = slot->n_members > 0 ? slot->members[0].limit->window_us : SLOT_TTL_DEFAULT_US;

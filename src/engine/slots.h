@@ -122,7 +122,7 @@ struct slots {
     int64_t resume_us; /* the store was away: not to be asked before */
     uint64_t n_made;
     uint32_t n;              /* that are not gone */
-    struct fair_cap left_by; /* of these, LEFT ones: max bounds them apart, so that nobody waits for another's */
+    struct fair_cap left_by; /* of these, LEFT ones: max bounds them apart, so that no client waits for another's */
     uint32_t n_given_up;     /* of those that are gone: the daemon stopped, and they were not given back */
     bool closed;             /* the store is closed: nothing is asked of it any more */
     bool leaving;            /* the daemon stops: what cannot be given back at once ends by itself */

@@ -263,7 +263,7 @@ static void end_split(struct split *split)
     if (whole != NULL) splits->answer(whole);
 }
 
-/* Of a part whose owner waits, or the store's alone. */
+/* The part's owner waits, or the part is the store's alone. */
 static void take_answer(struct split_part *part, enum reason reason)
 {
     struct splits *splits = part->split->splits;

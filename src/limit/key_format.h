@@ -36,7 +36,7 @@ struct key_split {
     struct slice parts[KEY_PARTS_MAX]; /* n_parts of them, within the key */
 };
 
-/* NULL, or what is wrong with `text` and what to write instead (static). The format must stay where it is. */
+/* NULL, or what is wrong with `text` and what to write instead (static). The format must not move. */
 const char *key_format_parse(struct key_format *format, const char *text);
 int key_format_find(const struct key_format *format, const char *name); /* the part's index, or -1 */
 

@@ -12,7 +12,7 @@
  * `name` among the settings is a label: answers and logs call the policy so. It is not one of the settings that count:
  * equal settings under several labels are kept apart here, and have one name, one fingerprint and one set of counters.
  *
- * With an `id` the counters are the id's: its limit may be another one in each request. Of each id one policy is kept,
+ * With an `id` the counters are the id's: its limit may be another one in each request. Each id has one policy,
  * the one that was read last.
  */
 #ifndef RL_POLICY_INLINE_POLICIES_H

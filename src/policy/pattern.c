@@ -73,7 +73,7 @@ static inline uint64_t hash_step(uint64_t hash, uint8_t byte)
     return hash ^ hash >> 32;
 }
 
-/* Of the last `len` of the bytes in `window`. */
+/* The hash of the last `len` of the bytes in `window`. */
 static inline uint64_t hash_inside(uint32_t window, size_t len)
 {
     uint64_t bytes = window & UINT32_MAX >> (8 * (INSIDE_MAX - len));

@@ -11,7 +11,7 @@
  *
  *   partner:*          start     partner:
  *   *:admin            end       :admin
- *   tenant:*:u17       end       :u17        where many patterns begin with tenant:
+ *   tenant:*:u17       end       :u17        if many patterns begin with tenant:
  *   *beta*             inside    beta
  *
  * What remains linear: patterns that have all these texts in common, such as `*1*2*` and `*2*1*`, are tried one after

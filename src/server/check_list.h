@@ -7,7 +7,7 @@
  *                                 the list is gone, and only the request is left
  *
  * Reading and handing over happen in pieces. All lists of all connections share UNITS_PER_TICK and take turns, so
- * that neither one long list nor many of them delay everybody else. Nor do they fill the store's queue: handing over
+ * that neither one long list nor many of them delay the others. Nor do they fill the store's queue: handing over
  * waits while HANDED_MAX members have no answer. As long as its list is under way a session takes no further message:
  * the order within a connection stays.
  */

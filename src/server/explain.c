@@ -24,7 +24,7 @@ enum {
     REFUSAL_MAX = EXPLAIN_FAILURE_MAX - 128 - STORE_TROUBLE_MAX,
 };
 
-/* Of the limit, or of the share of it that `local` decides by. */
+/* The numbers of the limit, or of the share of it that `local` decides by. */
 struct shown {
     struct view view;
     struct limit share;

@@ -8,7 +8,7 @@
 #include "server/session.h"
 #include "server/session_output.h"
 
-/* Of one answer, to all who wait for it: the copies stay until they are read. */
+/* One answer to all that wait for it: the copies stay until they are read. */
 enum { LATE_BYTES_MAX = 16 << 20 };
 
 /* What some of them wait to be answered by. */

@@ -42,7 +42,7 @@ struct params {
     struct request_fault *fault;
 };
 
-/* Of a request of `session`; the caller sets pull and n. */
+/* The parameters of a request of `session`; the caller sets pull and n. */
 struct params params_of(struct session *session, uint64_t msgid, struct request_fault *fault);
 
 struct policy_set *params_policies(const struct params *params); /* the present ones; borrowed */

@@ -62,7 +62,7 @@ struct request *request_new(const struct params *params, enum request_kind kind)
 struct request *request_begin(const struct params *params, enum op_kind kind);
 /* One more check, at the end. NULL: overloaded. */
 struct check *request_add(struct request *request, enum op_kind kind);
-/* Of a check_all: the last one, which is enforced, is decided together with those before it. */
+/* In a check_all: the last one, which is enforced, is decided together with those before it. */
 void request_join(struct request *request, struct check *check);
 /* Seals the checks that are not. 0, or -1 with the fault filled. */
 int request_seal(const struct request *request, const struct params *params);

@@ -42,7 +42,7 @@ struct server_options {
     uint64_t max_output_total;            /* the same of all peers together; beyond it the slowest is closed */
     uint32_t idle_timeout_ms;             /* without a request for this time: close; 0 = never */
     uint32_t write_stall_ms;              /* output waiting and none taken for this time: close; 0 = never */
-    struct access *access; /* not owned; NULL: everybody is a client, root and the daemon's own user admins */
+    struct access *access; /* not owned; NULL: every user is a client, root and the daemon's own user admins */
     enum inline_access inline_access;
     struct inline_policies *inline_policies; /* not owned; used if inline_access allows it */
     enum denials denials;

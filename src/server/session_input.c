@@ -344,7 +344,7 @@ static int keep(struct session *session, const uint8_t *bytes, size_t len)
 
 /* ---- in later ticks ---- */
 
-/* Of a message whose first part came when a tick's work was done, the rest is read in the session's turn: else it would
+/* If the first part of a message came when a tick's work was done, its rest is read in the session's turn: else it would
  * need one turn for each small read. */
 static void read_rest(struct session *session)
 {

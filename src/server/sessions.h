@@ -178,7 +178,7 @@ struct sessions {
     uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
 
     uv_idle_t runner;   /* active while there is something to do for it in those lists */
-    uv_timer_t sweeper; /* active while somebody is stalled or may fall idle */
+    uv_timer_t sweeper; /* active while a session is stalled or may fall idle */
 
     struct watch watch;
     struct denial_log denials;

@@ -174,7 +174,7 @@ static bool needs_sweep(const struct sessions *sessions)
     return !list_empty(&sessions->output.stalled) || !list_empty(&sessions->users.revoked) || may_fall_idle(sessions);
 }
 
-/* In a quarter of the shorter timeout: nobody is closed more than that late. */
+/* In a quarter of the shorter timeout: no session is closed more than that late. */
 void sessions_arm_sweep(struct sessions *sessions)
 {
     const struct server_options *options = &sessions->options;

@@ -365,7 +365,7 @@ unpin:
     return result;
 }
 
-/* Of all limits, which are open, as much as there is; closes them. */
+/* Give back to all limits, which are open, as much as there is; close them. */
 static enum submit refund_all(struct memory_store *memory, struct op *op)
 {
     struct memory_record *record = NULL;

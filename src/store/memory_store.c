@@ -86,7 +86,7 @@ static bool reset_member(struct memory_store *memory, struct op_member *member)
     return view.found;
 }
 
-/* Of one slot: give it back, or let its lease begin anew. */
+/* Give one slot back, or let its lease begin anew. */
 static bool touch_slot(struct memory_store *memory, const struct op *op, struct op_member *member)
 {
     struct view view;
@@ -163,7 +163,7 @@ static enum submit reserve_units(struct memory_store *memory, struct op *op)
     return result;
 }
 
-/* Of a list of merges: what need not be remembered any more. */
+/* Drop what a list of merges need not remember any more. */
 static void forget_merges(struct memory_store *memory, struct reservation_list *list)
 {
     for (int n = 0; n < FORGET_AT_ONCE && reservation_list_len(list) > 0; n++) {
@@ -230,7 +230,7 @@ static enum submit settle_reservation(struct memory_store *memory, struct op *op
 
 /* ---- the store ---- */
 
-/* Of an exact store, before an op: is there more than its bytes, even without what is over? */
+/* Before an op of an exact store: is there more than its bytes, even without what is over? */
 static bool is_over_bytes(struct memory_store *memory)
 {
     if (n_bytes(memory) <= memory->table.max_bytes) return false;

@@ -156,7 +156,7 @@ struct op {
     uint64_t client;       /* the connection that asks; 0 = the daemon itself */
     int64_t read_us;       /* CLOCK_MONOTONIC of the read that brought it; 0 = none did */
     int64_t deadline_us;   /* CLOCK_MONOTONIC: not to be sent after this; 0 = it is never dropped */
-    bool is_awaited;       /* somebody waits for the answer: it is work even if it is none of the store's */
+    bool is_awaited;       /* an owner waits for the answer: it is work even if it is none of the store's */
     bool is_bound;         /* it is about what was charged in `server`, and is done there or not at all */
     void (*done)(struct op *op, enum op_outcome outcome);
 
@@ -202,7 +202,7 @@ static inline bool op_is_light(const struct op *op)
     return op->record.len == 0 && (op->kind == OP_CHECK || op->kind == OP_PEEK || op->kind == OP_RESET);
 }
 
-/* Of the counter, for tables of this process: never 0. */
+/* The counter's hash, for tables of this process: never 0. */
 uint64_t op_member_hash(struct op_member *member);
 /* Do both charge the same counter? */
 bool op_same_counter(const struct op_member *a, const struct op_member *b);
@@ -286,7 +286,7 @@ static inline uint32_t store_place_of(const struct store *store, const struct op
 
 void store_flush(struct store *store); /* end of the tick */
 
-/* Of a store that can: after what was submitted before. */
+/* For a store that can: after what was submitted before. */
 void store_test(struct store *store, enum store_test what);
 
 /* Take back an op that is pending and not sent: true, and `done` does not run. */

@@ -19,13 +19,6 @@ struct listing {
     bool has_no_memory;
 };
 
-static bool text_is(struct pull policy, const char *field, const char *text)
-{
-    struct pull value = words_member(policy, field);
-    struct slice found;
-    return pull_text(&value, &found) == 0 && slice_is(found, text);
-}
-
 /* Takes what is asked for from an answer. A daemon that knows no pages answers with the whole. */
 static void take_page(struct listing *listing, struct pull answer)
 {
@@ -39,8 +32,8 @@ static void take_page(struct listing *listing, struct pull answer)
         if (is_configured && pull_text(&name, &listing->last) == 0) n_configured++;
         if (pull_skip(&answer) != 0) break;
 
-        bool is_named = listing->only != NULL && text_is(policy, "name", listing->only);
-        if (listing->only != NULL && !is_named && !text_is(policy, "label", listing->only)) continue;
+        bool is_named = listing->only != NULL && words_is(policy, "name", listing->only);
+        if (listing->only != NULL && !is_named && !words_is(policy, "label", listing->only)) continue;
         if (buffer_append(&listing->policies, policy.at, (size_t)(answer.at - policy.at)) < 0)
             listing->has_no_memory = true;
         listing->n++;

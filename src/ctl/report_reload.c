@@ -9,13 +9,6 @@
 #include "ctl/text.h"
 #include "ctl/words.h"
 
-static bool is_text(struct pull map, const char *name, const char *wanted)
-{
-    struct slice text;
-    struct pull value = words_member(map, name);
-    return pull_text(&value, &text) == 0 && slice_is(text, wanted);
-}
-
 /* The `text` of each map in the list `name`, a line each. Returns how many. */
 static uint32_t print_lines(FILE *out, struct pull answer, const char *name)
 {
@@ -78,8 +71,8 @@ int report_reload(FILE *out, struct pull answer, const struct asked *asked)
 
 int report_reload_code(struct pull answer)
 {
-    if (is_text(answer, "state", "in_effect")) return EXIT_DONE;
-    return is_text(answer, "state", "restart_needed") ? EXIT_RESTART : EXIT_REFUSED;
+    if (words_is(answer, "state", "in_effect")) return EXIT_DONE;
+    return words_is(answer, "state", "restart_needed") ? EXIT_RESTART : EXIT_REFUSED;
 }
 
 int report_config(FILE *out, struct pull answer, const struct asked *asked)

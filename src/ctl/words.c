@@ -33,6 +33,13 @@ int64_t words_number(struct pull map, const char *name, int64_t otherwise)
     return number;
 }
 
+bool words_is(struct pull map, const char *name, const char *text)
+{
+    struct pull value = words_member(map, name);
+    struct slice found;
+    return pull_text(&value, &found) == 0 && slice_is(found, text);
+}
+
 static bool is_true(struct pull map, const char *name)
 {
     struct pull value = words_member(map, name);
@@ -100,12 +107,6 @@ static void print_limit_setting(FILE *out, struct slice name, struct pull *value
 
 /* ---- Limits ---- */
 
-static bool is_text(struct pull value, const char *text)
-{
-    struct slice is;
-    return pull_text(&value, &is) == 0 && slice_is(is, text);
-}
-
 /* Has words_limit() shown this setting before the others, or is it the default? */
 static bool is_redundant(struct pull limit, struct slice name)
 {
@@ -117,7 +118,7 @@ static bool is_redundant(struct pull limit, struct slice name)
     if (slice_is(name, "burst")) return words_number(limit, "burst", 0) == words_number(limit, "limit", 0);
     if (slice_is(name, "max_wait_ms")) return words_number(limit, "max_wait_ms", 0) == 0;
     if (slice_is(name, "slot_ttl_ms")) return words_number(limit, "slot_ttl_ms", 0) == SLOT_TTL_DEFAULT_MS;
-    return slice_is(name, "week_start") && is_text(words_member(limit, "week_start"), "monday");
+    return slice_is(name, "week_start") && words_is(limit, "week_start", "monday");
 }
 
 void words_limit(FILE *out, struct pull limit)
@@ -134,7 +135,7 @@ void words_limit(FILE *out, struct pull limit)
     } else {
         words_value(out, &algorithm);
     }
-    if (is_text(words_member(limit, "start"), "first_hit")) fputs(" from the first hit", out);
+    if (words_is(limit, "start", "first_hit")) fputs(" from the first hit", out);
 
     /* "5 per 10s", "5000 per day of Europe/Berlin", "3 at once" */
     fprintf(out, ", %" PRId64, words_number(limit, "limit", 0));

@@ -14,6 +14,8 @@
 struct pull words_member(struct pull map, const char *name);
 /* The number `name` of a map; `otherwise` if it is missing or no number. */
 int64_t words_number(struct pull map, const char *name, int64_t otherwise);
+/* Is `name` in the map this text? */
+bool words_is(struct pull map, const char *name, const char *text);
 
 /* A text for the terminal, all else as JSON; moves past it. */
 void words_value(FILE *out, struct pull *pull);

@@ -144,6 +144,7 @@ static struct access_user *user_of(struct session *session)
 
 int access_begin(struct session *session)
 {
+    CHECK(session->user == NULL);
     struct access_user *user = user_of(session);
     if (user == NULL) return -1;
     session->user = user;

@@ -46,6 +46,7 @@ bool check_list_is_long(const struct session *session, uint32_t n)
 void check_list_drop(struct check_list *list)
 {
     struct session *session = list->session;
+    CHECK(session->list == list);
     session->list = NULL;
     if (list->state == READING) session->sessions->lists.n_promised -= list->n - list->n_read;
 

@@ -39,6 +39,7 @@ struct slice kept_key_shown(const struct kept_key *kept, char space[KEPT_KEY_SHO
 void kept_names_take(struct kept_names *kept, const struct policy *policy, const struct limit *limit)
 {
     static const char no_name[sizeof kept->limit];
+    CHECK(policy != NULL);
     kept->has_limit = limit != NULL;
     memcpy(kept->policy, policy->label, sizeof kept->policy);
     memcpy(kept->limit, limit != NULL ? limit->name : no_name, sizeof kept->limit);

@@ -2,6 +2,7 @@
 #include "server/late_answer.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/buffer.h"
 #include "base/list.h"
 #include "server/params.h"
@@ -29,6 +30,7 @@ static void drop(struct late_answer *late)
 {
     struct session *session = late->session;
     struct late_result *result = late->result;
+    CHECK(session->n_late > 0);
     list_remove(&late->link);
     session->n_late--;
     mem_free(late);
@@ -86,6 +88,7 @@ void late_answers_end(struct sessions *sessions, uint64_t ticket, struct buffer 
 {
     struct late_result *shared = buffer_len(result) > 0 ? mem_zalloc(sizeof *shared) : NULL;
     const struct buffer none = {0};
+    CHECK(ticket > 0);
     LIST_FOREACH (link, &sessions->late.asked) {
         struct late_answer *late = LIST_ITEM(link, struct late_answer, link);
         if (late->ticket != ticket) continue;

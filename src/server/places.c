@@ -21,6 +21,7 @@ static int grow(struct places *places)
 
 int places_take(struct places *places, void *item, uint32_t *ret_place)
 {
+    CHECK(item != NULL);
     if (places->n_free == 0 && places->n == places->cap && grow(places) != 0) return -1;
     uint32_t place = places->n_free > 0 ? places->free[--places->n_free] : places->n++;
     places->items[place] = item;

@@ -30,6 +30,7 @@ void policy_list_drop(struct policy_list *list)
 {
     struct session *session = list->session;
     struct sessions *sessions = session->sessions;
+    CHECK(session->policy_list == list);
     if (sessions->gathering == list) sessions->gathering = NULL;
     session->policy_list = NULL;
     session->n_gathered = 0;

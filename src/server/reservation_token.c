@@ -7,6 +7,7 @@
 #include "server/reservation_token.h"
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/base64url.h"
 #include "base/exact.h"
 #include "base/hash.h"
@@ -38,6 +39,7 @@ static void write_bytes(uint8_t *bytes, const struct reservation_token *token)
 {
     const struct op_reservation *reservation = &token->reservation;
     uint8_t *to = put_integer(put_integer(put_integer(bytes, VERSION, 1), token->source, 1), token->reason, 1);
+    CHECK(token->policy.len <= UINT8_MAX && reservation->ttl_ms <= UINT32_MAX);
     to = put_integer(put_integer(put_integer(to, reservation->id, 8), (uint64_t)reservation->units, 8),
                      (uint64_t)reservation->made_us, 8);
     to = put_integer(put_integer(to, (uint64_t)reservation->ttl_ms, 4), token->policy.len, 1);

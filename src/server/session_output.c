@@ -49,6 +49,7 @@ void session_wake(struct session *session)
 
 void session_fail(struct session *session, const char *why)
 {
+    CHECK(why != NULL);
     session->fault = why;
     session_wake(session);
 }
@@ -185,6 +186,7 @@ static void note_error(struct session *session, enum error_code code, const char
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
     struct packer *packer = begin_message(session);
+    CHECK(code != ERROR_NONE);
     note_error(session, code, message);
     rpc_pack_error(packer, msgid, code, message);
     session_end_answer(session);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/log.h"
 
 enum { FIRST_CAP = 16 };
@@ -74,24 +75,19 @@ static void add_time(struct text *text, const struct changes *changes, int64_t a
     add(text, "%s", away_s < NEAR_S && away_s > -NEAR_S ? strchr(shown, ' ') + 1 : shown);
 }
 
-/* Rounded up to a minute. */
-static void add_end(struct text *text, const struct changes *changes, const struct change *change)
-{
-    enum { MINUTE_S = 60 };
-    int64_t end_s = changes->wall_us / 1000000 + change->old_keys_ms / 1000 + MINUTE_S;
-    add(text, " end by ");
-    add_time(text, changes, end_s - end_s % MINUTE_S);
-}
-
 static void add_old_keys(struct text *text, const struct changes *changes, const struct change *change)
 {
     if (!change->has_old_keys) return;
     const char *which = change->kind == CHANGE_REMOVED ? "its keys" : "old keys";
     add(text, "; %s", which);
-    if (change->old_keys_ms >= 0)
-        add_end(text, changes, change);
-    else
+    if (change->old_keys_ms < 0) {
         add(text, " end when they expire");
+        return;
+    }
+    enum { MINUTE_S = 60 }; /* rounded up to one */
+    int64_t end_s = changes->wall_us / 1000000 + change->old_keys_ms / 1000 + MINUTE_S;
+    add(text, " end by ");
+    add_time(text, changes, end_s - end_s % MINUTE_S);
 }
 
 static void add_values(struct text *text, const struct change *change)
@@ -220,6 +216,7 @@ const char *changes_copy_text(const struct changes *changes, const struct change
 const char *change_kind_name(enum change_kind kind)
 {
     static const char *const names[] = {"added", "removed", "renamed", "changed"};
+    CHECK(kind <= CHANGE_CHANGED);
     return names[kind];
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/log.h"
 
 enum { FAULT_TEXT_MAX = 1024 };
@@ -83,6 +84,7 @@ void faults_sort(struct faults *faults)
 const char *faults_line(char *out, size_t size, const char *file, const struct fault *fault)
 {
     char line[16] = "";
+    CHECK(size > 0);
     if (fault->line > 0) snprintf(line, sizeof line, "%u:", fault->line);
     snprintf(out, size, "%s:%s %s%s", file, line, fault->code == FAULT_WARNING ? "warning: " : "", fault->text);
     return out;

@@ -76,12 +76,6 @@ static const char *read_target(struct reading *map, const struct policy *policy)
 
 /* ---- What they get ---- */
 
-/* May keys with another limit share this one's counters? */
-static bool counts_for_all(const struct limit *limit)
-{
-    return !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
-}
-
 static void override_number(struct entry *entry, enum policy_field field, struct limit *limit,
                             const struct tree_node *node)
 {
@@ -103,7 +97,9 @@ static void override_number(struct entry *entry, enum policy_field field, struct
     int64_t value;
     if (!value_parse(&policy_settings[field].type, path, node, faults, &value)) return;
     bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
-    bool is_free = field == FIELD_LEASE || (field == FIELD_LIMIT && (value == 0 || counts_for_all(limit)));
+    /* May keys with another limit share this one's counters? */
+    bool counts_for_all = !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
+    bool is_free = field == FIELD_LEASE || (field == FIELD_LIMIT && (value == 0 || counts_for_all));
     if (limit->shared && !is_same && !is_free)
         faults_add(faults, node->line, path,
                    "would differ for keys that share one %s (by); leave it out, or override a limit of the whole key",

@@ -163,18 +163,9 @@ static int by_specificity(const void *left, const void *right)
     return a->rank < b->rank ? -1 : a->rank > b->rank; /* in the order they were added */
 }
 
-static void insert_pattern(struct pattern_set *set, struct pattern *pattern, const struct anchor *anchor)
-{
-    map_insert(&set->by_anchor, &pattern->node, anchor->hash);
-    switch (anchor->place) {
-    case PLACE_START: set->starts |= UINT64_C(1) << anchor->len; break;
-    case PLACE_END: set->ends |= UINT64_C(1) << anchor->len; break;
-    case PLACE_INSIDE: set->insides |= 1U << anchor->len; break;
-    }
-}
-
 void pattern_set_seal(struct pattern_set *set)
 {
+    CHECK(set->by_anchor.n == 0);
     if (set->n == 0) return;
     qsort(set->by_rank, set->n, sizeof set->by_rank[0], by_specificity);
     for (size_t i = 0; i < set->n; i++) set->by_rank[i]->rank = i;
@@ -187,9 +178,15 @@ void pattern_set_seal(struct pattern_set *set)
 
     /* The most specific one comes last, and so first in its chain. */
     for (size_t i = set->n; i-- > 0;) {
+        const struct anchor *anchor = &census.chosen;
         census.least = UINT64_MAX;
         consider_all(&census, set->by_rank[i]);
-        insert_pattern(set, set->by_rank[i], &census.chosen);
+        map_insert(&set->by_anchor, &set->by_rank[i]->node, anchor->hash);
+        switch (anchor->place) {
+        case PLACE_START: set->starts |= UINT64_C(1) << anchor->len; break;
+        case PLACE_END: set->ends |= UINT64_C(1) << anchor->len; break;
+        case PLACE_INSIDE: set->insides |= 1U << anchor->len; break;
+        }
     }
     mem_free(census.counts);
 }

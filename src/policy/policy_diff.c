@@ -146,16 +146,12 @@ static void compare_limits(struct changes *changes, const struct limit *x, const
     changes_add(changes, &change);
 }
 
-static const struct limit *at(const struct policy *policy, uint16_t i)
-{
-    return i < policy->n_limits ? &policy->limits[i] : NULL;
-}
-
 /* The limit that `limit`, number i of the other policy, goes on from: that of its name; else the one in its place, if
  * the other policy has no limit of that one's name. */
 static const struct limit *partner(const struct policy *policy, const struct limit *limit, uint16_t i)
 {
-    const struct limit *same = policy_find_limit(policy, slice_of(limit->name)), *there = at(policy, i);
+    const struct limit *same = policy_find_limit(policy, slice_of(limit->name));
+    const struct limit *there = i < policy->n_limits ? &policy->limits[i] : NULL;
     if (same != NULL || there == NULL) return same;
     return policy_find_limit(limit->policy, slice_of(there->name)) == NULL ? there : NULL;
 }
@@ -267,24 +263,18 @@ static void add_policy(struct changes *changes, const struct policy *policy, enu
     changes_add(changes, &change);
 }
 
-static void compare_candidates(struct changes *changes, const struct policy *before, const struct policy *after)
-{
-    if (before == NULL && after == NULL) return;
-    if (before == NULL)
-        add_policy(changes, after, CHANGE_ADDED);
-    else if (after == NULL)
-        add_policy(changes, before, CHANGE_REMOVED);
-    else
-        compare_all_limits(changes, before, after);
-}
-
 static void compare_policies(struct changes *changes, const struct policy *before, const struct policy *after)
 {
     struct change change = change_of_policy(after, CHANGE_CHANGED);
     add_settings(&change, before, NULL, after, NULL);
     if (change.n_values > 0) changes_add(changes, &change);
     compare_all_limits(changes, before, after);
-    compare_candidates(changes, before->candidate, after->candidate);
+    if (before->candidate != NULL && after->candidate != NULL)
+        compare_all_limits(changes, before->candidate, after->candidate);
+    else if (after->candidate != NULL)
+        add_policy(changes, after->candidate, CHANGE_ADDED);
+    else if (before->candidate != NULL)
+        add_policy(changes, before->candidate, CHANGE_REMOVED);
     compare_overrides(changes, before, after);
 }
 

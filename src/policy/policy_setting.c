@@ -73,6 +73,7 @@ bool policy_setting_takes(enum policy_field field, const struct limit *limit)
 
 int64_t policy_setting_number(enum policy_field field, const void *holder)
 {
+    CHECK(field < N_POLICY_FIELDS);
     return setting_number(&policy_settings[field], holder);
 }
 

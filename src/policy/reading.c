@@ -128,6 +128,7 @@ bool reading_value(struct reading *reading, enum policy_field field, int64_t *re
 {
     const struct tree_node *node = reading->given[field];
     const struct value_type *type = &policy_settings[field].type;
+    CHECK(field < N_POLICY_FIELDS);
     return node != NULL && value_parse(type, reading_path(reading, field), node, reading->faults, ret);
 }
 

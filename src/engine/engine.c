@@ -458,16 +458,6 @@ int64_t engine_next_deadline(const struct engine *engine)
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
-static void find_overdue(struct engine *engine)
-{
-    for (int n = 0; n < OVERDUE_PER_TICK; n++) {
-        struct deadline *first = deadlines_first(&engine->deadlines);
-        if (first == NULL || first->at_us > engine->clock->mono_us) return;
-        deadlines_unset(&engine->deadlines, first);
-        overdue_add(&engine->overdue, first, CONTAINER_OF(first, struct check, deadline)->op.client);
-    }
-}
-
 static void answer_overdue(struct engine *engine)
 {
     struct deadline *next;
@@ -488,7 +478,12 @@ static void answer_overdue(struct engine *engine)
 void engine_expire(struct engine *engine)
 {
     int64_t now_us = engine->clock->mono_us;
-    find_overdue(engine);
+    for (int n = 0; n < OVERDUE_PER_TICK; n++) {
+        struct deadline *first = deadlines_first(&engine->deadlines);
+        if (first == NULL || first->at_us > now_us) break;
+        deadlines_unset(&engine->deadlines, first);
+        overdue_add(&engine->overdue, first, CONTAINER_OF(first, struct check, deadline)->op.client);
+    }
     if (overdue_may_have(&engine->overdue)) answer_overdue(engine);
 
     for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.inside.n > 0 && !engine->closing; n++) {

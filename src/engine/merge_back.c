@@ -247,21 +247,18 @@ static void retry_merge(struct engine *engine, struct unmerged *counter, bool wa
     wait_for_store(engine);
 }
 
-/* What is left of the units that wait: of what the table counts, the last units were admitted last. */
-static void drop_spent(struct unmerged *counter, int64_t spent)
+/* The limit of a counter of which something is left to be charged; else NULL, and the counter is gone. */
+static const struct limit *limit_to_charge(struct engine *engine, struct unmerged *counter, struct policy_set **ret_set)
 {
+    const struct plan *plan = find_plan(engine, counter, ret_set);
+
+    /* What is left of the units that wait: of what the table counts, the last units were admitted last. */
+    int64_t spent = plan != NULL ? failure_spent(&engine->failure, plan, counter) : 0;
     int64_t units = counter->units < spent ? counter->units : spent;
     int64_t left = spent - units, sent = counter->sent < left ? counter->sent : left;
     engine_counters.merge_back_dropped += (uint64_t)(counter->units - units + counter->sent - sent);
     counter->units = units;
     counter->sent = sent;
-}
-
-/* The limit of a counter of which something is left to be charged; else NULL, and the counter is gone. */
-static const struct limit *limit_to_charge(struct engine *engine, struct unmerged *counter, struct policy_set **ret_set)
-{
-    const struct plan *plan = find_plan(engine, counter, ret_set);
-    drop_spent(counter, plan != NULL ? failure_spent(&engine->failure, plan, counter) : 0);
     if (counter->sent + counter->units > 0) return &plan->limits[counter->limit_no];
 
     remove_counter(&engine->merge_back, counter);

@@ -7,24 +7,21 @@
 #include "engine/engine_private.h"
 #include "policy/inline_policies.h"
 
-static void begin_anew(struct engine *engine)
-{
-    struct inline_policies *inline_policies = engine->inline_policies;
-    slots_forget(&engine->slots);
-    reservations_fini(&engine->reservations);
-    reservations_init(&engine->reservations, &engine->calls);
-    failure_forget(&engine->failure, engine->set);
-    engine->merge_back.next_us = 0;
-    engine->merge_back.knows_time = false;
-    if (inline_policies != NULL)
-        (void)inline_policies_configure(inline_policies, inline_policies->max, inline_policies->defaults);
-    engine->clock->wall_us = 0;
-}
-
 void engine_test_store(struct engine *engine, enum store_test what)
 {
     store_test(&engine->store, what);
-    if (what == STORE_TEST_CLEAR) begin_anew(engine);
+    if (what == STORE_TEST_CLEAR) {
+        struct inline_policies *inline_policies = engine->inline_policies;
+        slots_forget(&engine->slots);
+        reservations_fini(&engine->reservations);
+        reservations_init(&engine->reservations, &engine->calls);
+        failure_forget(&engine->failure, engine->set);
+        engine->merge_back.next_us = 0;
+        engine->merge_back.knows_time = false;
+        if (inline_policies != NULL)
+            (void)inline_policies_configure(inline_policies, inline_policies->max, inline_policies->defaults);
+        engine->clock->wall_us = 0;
+    }
     if (what == STORE_TEST_DOWN) return;
     slots_resume(&engine->slots);
 

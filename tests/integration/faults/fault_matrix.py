@@ -83,7 +83,7 @@ ROWS = {
             tests=("test_redis_store: beyond_max_output_new_checks_are_refused_and_those_that_wait_are_sent_later",
                    "test_redis_window: while_redis_is_slow_only_one_batch_is_before_it")),
     11: Row("Redis pauses", "`DEBUG SLEEP`, `CLIENT PAUSE`", "as 4", ("redis", "deadline"), ("down", "breaker")),
-    12: Row("a script of somebody else does not end", "an endless EVAL until `SCRIPT KILL`",
+    12: Row("a script of another program does not end", "an endless EVAL until `SCRIPT KILL`",
             "the deadline's answers, then failure answers at once",
             ("redis", "breaker"), ("deadline", "down", "store_error"),
             holds="our script is never killed, nor does the daemon kill one",

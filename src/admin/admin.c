@@ -24,8 +24,7 @@ enum {
     ACCEPT_AGAIN_MS = 1000, /* after an error of accept(), such as no descriptor */
 };
 
-/* Its work is done in pieces: a read, a part of an answer. So the loop decides how many a tick has time for, and whose.
- */
+/* Its work is done in pieces: a read, a part of an answer. So the loop decides how many a tick has time for. */
 struct connection {
     struct list link; /* in admin->connections: the oldest first */
     struct list due;  /* in admin->due: it can go on now; unlinked: it waits for its peer */

@@ -47,8 +47,7 @@ void log_open(void)
     own_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-/* One system call, which never waits. A pipe that poll() reports writable takes a line of up to PIPE_BUF bytes whole.
- */
+/* One system call, which never waits. A pipe that poll() reports writable takes up to PIPE_BUF bytes whole. */
 static bool write_now(const char *line, size_t len)
 {
     ssize_t n = -1;

@@ -173,8 +173,7 @@ static void check_entries(struct access_reading *reading, size_t setting, const 
     for (const struct tree_node *entry = list->first; entry != NULL; entry = entry->next) check(reading, entry, at++);
 }
 
-/* Could what stands behind the user's name or number be more of it? Then the keys of user 11 begin as those of user 1.
- */
+/* Could what stands behind the user's name or number be more of it? Keys of user 11 begin as those of user 1. */
 static bool goes_on(char behind, bool is_name)
 {
     bool is_digit = behind >= '0' && behind <= '9';

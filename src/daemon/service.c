@@ -46,8 +46,7 @@ static bool number_of(const char *name, uint64_t *ret)
     return true;
 }
 
-/* NOTIFY_SOCKET is a path, or with a leading @ an abstract name; other kinds of address do not concern a local daemon.
- */
+/* NOTIFY_SOCKET is a path, or with a leading @ an abstract name; a local daemon has no other address. */
 static void open_notify(void)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};

@@ -17,9 +17,7 @@
 
 void stop_on_signal(uv_signal_t *handle, int number);  /* SIGTERM, SIGINT */
 void stop_now(struct daemon *daemon, int exit_status); /* the first call counts */
-/* Every connection has ended, and some tick is over: end, unless slots or units are still to be given back to the
- * store.
- */
+/* Every connection has ended, and some tick is over: end, unless the store has still to take slots or units back. */
 void stop_when_left(struct daemon *daemon);
 
 #endif

@@ -113,8 +113,7 @@ static void name_limit(struct op_member *member, const struct limit *limit)
     member->limit = limit;
 }
 
-/* The policy's part of the table begins anew, if the store has decided and it has had no failure answer for that long.
- */
+/* The policy's part of the table begins anew, if the store has decided and it had no failure answer for that long. */
 static void begin_anew(struct failure *failure, struct policy_counts *counts)
 {
     int64_t now_us = now_of(failure);

@@ -1,5 +1,4 @@
-/* merge_back.c: a table of what failure.c has admitted, and the ops that charge it, run by engine.c when they are due.
- */
+/* merge_back.c: a table of what failure.c has admitted, and the ops that charge it, run by engine.c when due. */
 #include "engine/merge_back.h"
 
 #include <string.h>

@@ -96,8 +96,7 @@ int64_t sliding_log_reset_ms(const struct view *view)
     return view->used > 0 ? div_up(view->extra - expired_us(view), 1000) : 0;
 }
 
-/* The cost fits once all but limit - cost of the units in use have expired; those charged now are not in the log yet.
- */
+/* The cost fits once all but limit - cost of the units in use have expired; those charged now are not in the log. */
 int64_t sliding_log_wait_us(const struct view *view, int64_t cost)
 {
     const struct time_ring *log = view->state->log;

@@ -221,8 +221,7 @@ static field_bits read_limit_fields(struct reading *reading, struct limit *limit
     return bad;
 }
 
-/* Replaces values with a fault by values that every algorithm accepts, so that the other settings can still be checked.
- */
+/* Replaces values with a fault by ones that every algorithm accepts, so that the other settings can be checked. */
 static void stand_in(struct limit *limit, field_bits bad)
 {
     if (bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW)))

@@ -214,8 +214,7 @@ static void read_override(struct entry *entry, struct policy *policy, bool is_so
     if (variant != NULL && !unlimited) read_variant(entry, variant);
 
     /* The reader of the file may have refused the key (written twice, an alias). Then it has no text, and its fault is
-     * already recorded.
-     */
+     * already recorded. */
     bool is_bad = map->faults->n_errors > n_errors || text == NULL;
     if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, map->match != NULL, variant) == 0) return;
     policy_free(variant);

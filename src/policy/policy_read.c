@@ -68,8 +68,7 @@ static void share_warn_at(struct policy *policy, uint32_t percent)
     if (policy->candidate != NULL) share_warn_at(policy->candidate, percent);
 }
 
-/* phase: true is for all windows that are aligned to the clock, including the candidate's; there must be at least one.
- */
+/* phase: true is for all windows that are aligned to the clock, the candidate's too; there must be one at least. */
 static void read_phase(struct reading *reading, struct policy *policy)
 {
     struct policy *const both[] = {policy, policy->candidate};

@@ -46,8 +46,7 @@ struct setting {
 /* Reads the value of `node` into its field of `holder`. False: the fault is recorded, as that of `path`. */
 bool setting_read(const struct setting *setting, const char *path, const struct tree_node *node, struct faults *faults,
                   void *holder);
-/* The default, which is read like a value of a file, so that none can be what a file could not set. False: no memory.
- */
+/* The default, read like a value of a file, so that none can be what a file could not set. False: no memory. */
 bool setting_set_default(const struct setting *setting, void *holder);
 
 /* The number of a field; of a flag 0 or 1. */

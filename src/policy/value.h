@@ -42,8 +42,7 @@ struct value_type {
 /* The name number `index` of choices. */
 struct slice value_choice(const char *choices, int64_t index);
 
-/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL, PERCENT or CHOICE. False: the fault is recorded, as that of `path`.
- */
+/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL, PERCENT or CHOICE. False: the fault is recorded, of `path`. */
 bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret);
 /* The text of a node, or NULL with the fault recorded (it is a list, a map or empty). Valid as long as the node. */

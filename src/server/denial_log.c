@@ -68,8 +68,7 @@ bool denial_log_takes(struct denial_log *log, const struct policy *policy, const
     uint64_t hash = 0;
     CHECK(log->mode != DENIALS_OFF);
     if (log->mode == DENIALS_FIRST) {
-        /* The hash of keys is keyed: no client can put many of them into one list, or make one key stand for another.
-         */
+        /* The hash is keyed: no client can put many keys into one list, or make one key stand for another. */
         hash = random_mix(hash_keyed(key.data, key.len) + policy->name_hash);
         if (limit != NULL) hash = random_mix(hash + limit->head_hash);
         if (is_remembered(log, hash, now_us)) return false;

@@ -63,8 +63,7 @@ static inline bool denial_log_is_on(const struct denial_log *log)
 bool denial_log_takes(struct denial_log *log, const struct policy *policy, const struct limit *limit, struct slice key,
                       int64_t now_us, uint64_t *ret_held);
 void denial_log_write(const struct check *check, const struct peer *peer, uint64_t n_held);
-/* Likewise of a check that was allowed near its limit. The decision by that limit; of several the first that is near.
- */
+/* Likewise of a check that was allowed near its limit. The decision by that limit, or by the first that is near. */
 const struct decision *denial_log_near(const struct check *check);
 void denial_log_write_near(const struct check *check, const struct peer *peer, uint64_t n_held);
 

@@ -76,8 +76,7 @@ enum {
 
 #define PUT_KEY(at, name) put_raw(at, &key_##name, sizeof key_##name)
 
-/* `policy/limit`, or `policy` if the limit has no name. Apart, so that an answer without it has no list on its stack.
- */
+/* `policy/limit`, or `policy` if the limit has no name. Apart: an answer without it has no list on its stack. */
 static __attribute__((noinline)) uint8_t *put_limit_name(uint8_t *at, const struct limit *limit)
 {
     const char *const pieces[] = {limit->policy->label, "/", limit->name};

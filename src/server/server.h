@@ -51,8 +51,7 @@ void server_sweep(struct server *server);
  * timeout_ms, when the rest was closed. The control socket stays open: of its sessions only those end that wait for an
  * answer or hold slots, and from now on none of them is decided anything. */
 void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)(void *arg), void *arg);
-/* Close everything, at once; on_closed once, then the server is gone. A drain under way ends here, without on_drained.
- */
+/* Close everything, at once; on_closed once, then the server is gone. A drain ends here, without on_drained. */
 void server_close(struct server *server, void (*on_closed)(void *arg), void *arg);
 
 #endif

@@ -8,8 +8,9 @@
  * part of it begins anew when the store has decided the policy again and it had no failure answer for 10 s, so that no
  * client is punished twice; but at most once a minute. Else a connection that is lost and made again and again would
  * hand out the whole limit each time. Entries of an earlier part have another epoch. The table as a whole is emptied
- * when this holds for all of them. Peeks, resets, refunds and settlements are errors: only the store could answer them.
- * What was reserved locally is settled locally; a release needs no answer of the store's. What is admitted for a policy
+ * when this holds for all of them. Refunds and settlements are errors, since only the store could answer them; so are
+ * peeks and resets, unless `local` decides. What was reserved locally is settled locally; a release needs no answer of
+ * the store's. What is admitted for a policy
  * with merge_back is noted (merge_back.h), unless the store may have charged it too: of a check that was sent this is
  * known when the store is done with it. A shadow policy's check is never an error: what its policy says with `error` is
  * `allow`.

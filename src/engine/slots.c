@@ -18,8 +18,8 @@ enum {
     ASKED_PER_TICK = 256,
     COMMON_BYTES = 128, /* keys of a slot that is kept for later */
     IDLE_MAX = 1024,
-    NEVER_LATER = 3, /* a lease is renewed at a third of its time */
-    SPREAD = 4,      /* less up to a quarter of that, so that leases that began together do not stay so */
+    RENEWALS = 3, /* of a lease within its time: it outlives one that comes late */
+    SPREAD = 4,   /* less up to a quarter of that, so that leases that began together do not stay so */
 };
 
 int slots_init(struct slots *slots, const struct clock *clock, struct store *store, struct failure *failure,
@@ -205,7 +205,7 @@ static int64_t ttl_us(const struct slot *slot)
 
 static void renew_later(struct slot *slot)
 {
-    int64_t third = ttl_us(slot) / NEVER_LATER;
+    int64_t third = ttl_us(slot) / RENEWALS;
     uint64_t spread = hash_keyed(slot->id, SLOT_ID_LEN) % (uint64_t)(third / SPREAD);
     set_due(slot, slot->leased_us + third - (int64_t)spread);
 }
@@ -253,7 +253,7 @@ static bool ask_local(struct slot *slot, enum op_kind kind)
 static void renew_local_later(struct slot *slot)
 {
     struct slots *slots = slot->slots;
-    (void)deadlines_set(&slots->locals, &slot->local, slots->clock->mono_us, ttl_us(slot) / NEVER_LATER);
+    (void)deadlines_set(&slots->locals, &slot->local, slots->clock->mono_us, ttl_us(slot) / RENEWALS);
 }
 
 /* ---- asked, held, left ---- */
@@ -339,7 +339,7 @@ static void note_outcome(struct slot *slot, enum op_outcome outcome)
         slot->slots->resume_us = now_us + RETRY_US;
         set_due(slot, slot->slots->resume_us);
     } else if (outcome == OP_STORE_ERROR) {
-        set_due(slot, now_us + ttl_us(slot) / NEVER_LATER / SPREAD);
+        set_due(slot, now_us + ttl_us(slot) / RENEWALS / SPREAD);
     } else if (slot->op.kind == OP_RELEASE) {
         slot->lease = LEASE_NONE;
     } else {

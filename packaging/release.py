@@ -102,11 +102,11 @@ class Place:
         self.clone, self.files = folder / name / "ratelimitd", folder / name / "files"
         self.files.mkdir(parents=True)
         self.suite, self.bundled = suite, bundled
-        run(["git", "clone", "-q", ROOT, self.clone])
+        self.umask = PLACES[name]["umask"]
+        run(["git", "clone", "-q", ROOT, self.clone], umask=self.umask)
         self.version, self.epoch = version.version_of("daemon", self.clone), version.commit_of(self.clone)[1]
         self.env = {"TZ": PLACES[name]["TZ"], "SOURCE_DATE_EPOCH": str(self.epoch), "DEPS": str(DEPS),
                     "PATH": f"{DEPS}/bin:{os.environ['PATH']}"}
-        self.umask = PLACES[name]["umask"]
 
     def run(self, argv, cwd=None, **env):
         return run(argv, cwd or self.clone, {**self.env, **env}, self.umask)
@@ -187,6 +187,13 @@ def digests(folder):
 def differences(one, other):
     return [f"{name}: {one.get(name, 'is missing')} in one place, {other.get(name, 'is missing')} in the other"
             for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+
+
+def refuse_differences(one, other):
+    """`one`, `other`: the files of two places."""
+    found = differences(digests(one), digests(other))
+    if found:
+        raise SystemExit("release: the same commit gives other bytes elsewhere:\n" + "\n".join(found))
 
 
 # ---- installing: each file into an empty environment, which makes one check
@@ -345,9 +352,7 @@ def release(suite, bundled, result):
             place.build(checked)
             step(f"built {len(digests(place.files))} files in {place.clone.parent.name}")
         one = places[0]
-        found = differences(digests(one.files), digests(places[1].files))
-        if found:
-            raise SystemExit("release: the same commit gives other bytes elsewhere:\n" + "\n".join(found))
+        refuse_differences(one.files, places[1].files)
         step("both are the same, byte by byte")
 
         document = one.files / f"ratelimitd-{one.version}.spdx.json"

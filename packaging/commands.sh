@@ -180,13 +180,15 @@ release() {
     python3 packaging/release.py --conditions ${wanted:+"$wanted"} || die "nothing was built"
     suite=$(codename)
     need test
-    packages skopeo umoci crun binutils lintian
-    for language in go node java php; do tools_of "$language"; done
+    packages skopeo umoci crun binutils lintian luarocks
+    for language in go node java php lua; do tools_of "$language"; done
     bare "$deps/bare-$suite" "$suite" systemd gcc libc6-dev pkgconf
     apt_update "what ratelimitd depends on"
-    if [ ! -x "$deps/release-venv/bin/twine" ]; then
-        python3 -m venv "$deps/release-venv"
-        "$deps/release-venv/bin/pip" --quiet --disable-pip-version-check install -r packaging/requirements.txt
+    tools=$deps/release-venv
+    if ! "$tools/bin/python" -c 'import build, hatchling, spdx_tools, twine' 2>/dev/null; then
+        rm -rf "$tools"
+        python3 -m venv "$tools"
+        "$tools/bin/python" -m pip --quiet --disable-pip-version-check install -r packaging/requirements.txt
     fi
     tarballs=$(bundled_tarballs "$suite")
     DEPS=$deps exec "$deps/venv/bin/python" packaging/release.py --suite "$suite" ${tarballs:+--bundled "$tarballs"} build/release-files

@@ -3,10 +3,14 @@
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
 from pod import MANIFESTS, ROOT, documents, with_sidecar
+
+sys.path.insert(0, str(ROOT / "packaging"))
+from version import Table  # noqa: E402
 
 EXAMPLE, DAEMON_SET = "example/application.yaml", "node/daemonset.yaml"
 # Volumes that `restricted` allows.
@@ -98,7 +102,7 @@ def test_kustomize_merges_the_component_as_the_pod_test_does():
     deployment = next(document for document in rendered if document["kind"] == "Deployment")
     ours = with_sidecar(documents(EXAMPLE)[0])
     for container in ours["spec"]["template"]["spec"]["initContainers"]:
-        container["image"] += ":0.1.0"
+        container["image"] += f":{Table().values['version']}"
     assert deployment == ours
 
 

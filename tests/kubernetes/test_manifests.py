@@ -83,12 +83,12 @@ def test_the_manifests_fit_the_schemas():
 
 
 @pytest.mark.parametrize("name", ["example/configmap.yaml", "node/configmap.yaml"])
-def test_the_configurations_are_correct(name, tmp_path):
-    build = next((path for path in (ROOT / "build").glob("*/bin/ratelimitd")), None)
-    if build is None:
-        pytest.skip("no build of the daemon")
-    (tmp_path / "ratelimitd.yaml").write_text(documents(name)[0]["data"]["ratelimitd.yaml"])
-    done = subprocess.run([build, "--check-config", "-c", tmp_path / "ratelimitd.yaml"], capture_output=True, text=True)
+def test_the_configurations_are_correct(name, image):
+    file = image.rootfs / "tmp/ratelimitd.yaml"
+    file.write_text(documents(name)[0]["data"]["ratelimitd.yaml"])
+    done = subprocess.run(["chroot", image.rootfs, "/usr/bin/ratelimitd", "--check-config", "-c", "/tmp/ratelimitd.yaml"],
+                          capture_output=True, text=True)
+    file.unlink()
     assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
 
 

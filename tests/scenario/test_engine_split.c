@@ -38,7 +38,7 @@ static const struct policy_spec specs[] = {
                 {.name = "day", .algo = ALGO_SLIDING_LOG, .limit = 8, .window_us = 60 * SECOND_US},
                 {.name = "hour", .algo = ALGO_SLIDING_COUNTER, .limit = 9, .window_us = 10 * SECOND_US}}},
     {.name = "waits",
-     .on_failure = ON_FAILURE_ALLOW,
+     .on_failure = ON_FAILURE_LOCAL,
      .limits = {{.algo = ALGO_LEAKY_BUCKET, .limit = 1, .window_us = SECOND_US, .max_wait_us = 3 * SECOND_US}}},
     {.name = "foreign",
      .on_failure = ON_FAILURE_ALLOW,
@@ -219,20 +219,41 @@ static void a_limit_that_counts_denials_keeps_the_charge(void **state)
     counted(1, 0, 0);
 }
 
+/* The server of "a" is there, and then it is down. */
 static void a_part_that_would_wait_or_cannot_be_given_back_does_neither_if_the_whole_is_denied(void **state)
 {
     (void)state;
     ASK_ALL({"one", "c", 1});
+    placed_reply_all(&placed);
+    for (int is_down = 0; is_down <= 1; is_down++) {
+        placed.is_down[0] = is_down;
+        ASK_ALL({"waits", "a", 1});
+        placed_reply_all(&placed);
+        ASK_ALL({"allow", "a", 0}, {"waits", "a", 1}, {"foreign", "b", 2}, {"one", "c", 1});
+        while (all.asked != NULL) placed_reply(&placed, 0);
+        assert_false(all.whole.allowed);
+        assert_true(all.members[1].allowed && all.members[1].delay_ms == 0);
+        assert_int_equal(placed.n_held, 1 - is_down); /* the refund of "waits" */
+        placed_reply_all(&placed);
+        assert_int_equal(left_of("foreign", "b"), is_down ? 1 : 3);
+    }
+    counted(2, 1, 0);
+}
+
+static void a_checks_own_wait_is_that_of_its_part(void **state)
+{
+    (void)state;
     ASK_ALL({"waits", "a", 1});
     placed_reply_all(&placed);
-    ASK_ALL({"deny", "a", 0}, {"waits", "a", 1}, {"foreign", "b", 2}, {"one", "c", 1});
-    for (int i = 0; i < 3; i++) placed_reply(&placed, 0);
-    assert_false(all.whole.allowed);
-    assert_true(all.members[1].allowed && all.members[1].delay_ms == 0);
-    assert_int_equal(placed.n_held, 1);
+    all.max_wait_us = 2 * SECOND_US;
+    ASK_ALL({"waits", "a", 1}, {"allow", "b", 1});
     placed_reply_all(&placed);
-    assert_int_equal(left_of("foreign", "b"), 3);
-    counted(1, 1, 0);
+    assert_true(all.whole.allowed && all.members[0].delay_ms == 1000);
+    all.max_wait_us = SECOND_US;
+    ASK_ALL({"waits", "a", 1}, {"allow", "b", 1});
+    placed_reply_all(&placed);
+    assert_false(all.whole.allowed);
+    counted(2, 1, 0);
 }
 
 static void a_limit_of_0_denies_before_any_place_is_asked(void **state)
@@ -523,6 +544,7 @@ int main(void)
         SPLIT_TEST(if_one_part_denies_the_others_are_given_back_and_the_answer_does_not_wait_for_it),
         SPLIT_TEST(a_limit_that_counts_denials_keeps_the_charge),
         SPLIT_TEST(a_part_that_would_wait_or_cannot_be_given_back_does_neither_if_the_whole_is_denied),
+        SPLIT_TEST(a_checks_own_wait_is_that_of_its_part),
         SPLIT_TEST(a_limit_of_0_denies_before_any_place_is_asked),
         SPLIT_TEST(a_peek_is_only_combined),
         SPLIT_TEST(the_candidate_learns_the_verdict_of_the_whole),

@@ -24,6 +24,18 @@ static void print_quoted(FILE *out, struct slice text)
     fputc('"', out);
 }
 
+/* The entries of a list, one on each line. */
+static void print_entries(FILE *out, const char *entries)
+{
+    const char *between = "";
+    for (const char *end; *entries != '\0'; entries = *end == '\n' ? end + 1 : end) {
+        end = strchrnul(entries, '\n');
+        fputs(between, out);
+        print_quoted(out, (struct slice){(const uint8_t *)entries, (size_t)(end - entries)});
+        between = ", ";
+    }
+}
+
 /* ---- Policies ---- */
 
 /* Where a line of a limit begins: of a policy's only one, and of one in a list. */
@@ -109,6 +121,26 @@ static void print_overridden(FILE *out, enum policy_field field, const struct po
     if (before[0] != '\0') fprintf(out, "%s\n", is_list ? "}" : "");
 }
 
+/* Which keys an override is for. */
+static void print_keys(FILE *out, const struct override *item, const struct policy *policy)
+{
+    if (item->kind != OVERRIDE_OF_NETWORKS) {
+        fprintf(out, "      - %s: ", item->kind == OVERRIDE_OF_KEY ? "key" : "match");
+        print_quoted(out, slice_of(item->text));
+        fputc('\n', out);
+        return;
+    }
+
+    fputs("      - match: {cidr: [", out);
+    print_entries(out, item->text);
+    fputs("]", out);
+    if (policy->format != NULL) {
+        fputs(", part: ", out);
+        print_quoted(out, policy->format->names[item->part]);
+    }
+    fputs("}\n", out);
+}
+
 static void print_policy(FILE *out, const struct policy *policy)
 {
     const struct overrides *overrides = policy->overrides;
@@ -126,9 +158,7 @@ static void print_policy(FILE *out, const struct policy *policy)
     if (overrides != NULL) fprintf(out, "    overrides:\n");
     for (size_t i = 0; overrides != NULL && i < overrides->n; i++) {
         const struct override *item = &overrides->items[i];
-        fprintf(out, "      - %s: ", item->is_pattern ? "match" : "key");
-        print_quoted(out, slice_of(item->text));
-        fputc('\n', out);
+        print_keys(out, item, policy);
         if (item->variant->unlimited) fprintf(out, "        unlimited: true\n");
         for (size_t field = 0; field < N_POLICY_FIELDS; field++)
             if (policy_settings[field].uses & USE_OVERRIDE)
@@ -149,18 +179,6 @@ static int print_sections(FILE *out, const char *before, const char *path)
         depth++;
     }
     return (int)depth;
-}
-
-/* The entries of a list, one on each line. */
-static void print_entries(FILE *out, const char *entries)
-{
-    const char *between = "";
-    for (const char *end; *entries != '\0'; entries = *end == '\n' ? end + 1 : end) {
-        end = strchrnul(entries, '\n');
-        fputs(between, out);
-        print_quoted(out, (struct slice){(const uint8_t *)entries, (size_t)(end - entries)});
-        between = ", ";
-    }
 }
 
 static void print_setting(FILE *out, const struct setting *setting, const struct config *config, int depth)

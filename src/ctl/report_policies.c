@@ -102,6 +102,27 @@ static void print_changes(FILE *out, struct pull override)
     }
 }
 
+/* "  match  ip in 10.0.0.0/8, 2001:db8::/32 and 40 more  ": the networks of an override. */
+static void print_networks(FILE *out, struct pull override)
+{
+    enum { N_SHOWN = 4 };
+    struct pull networks = words_member(override, "cidr");
+    const char *between = "";
+    uint32_t n;
+    if (pull_array(&networks, &n) != 0) return;
+
+    fputs("  match  ", out);
+    words_text(out, override, "part", "", " in ");
+    for (uint32_t i = 0; i < n && i < N_SHOWN; i++, between = ", ") {
+        struct slice text;
+        if (pull_text(&networks, &text) != 0) return;
+        fputs(between, out);
+        text_print(out, text);
+    }
+    if (n > N_SHOWN) fprintf(out, " and %u more", n - N_SHOWN);
+    fputs("  ", out);
+}
+
 /* "  match  partner:*  unlimited": a line for each override, and one for those that were not listed. */
 static void print_overrides(FILE *out, struct pull policy)
 {
@@ -112,6 +133,7 @@ static void print_overrides(FILE *out, struct pull policy)
     for (uint32_t i = 0; i < n; i++) {
         words_text(out, list, "key", "  key    ", "  ");
         words_text(out, list, "match", "  match  ", "  ");
+        print_networks(out, list);
         print_changes(out, list);
         fputc('\n', out);
         if (pull_skip(&list) != 0) return;

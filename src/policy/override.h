@@ -2,7 +2,8 @@
  * override.h: other numbers for some of a policy's keys.
  *
  * An override is a whole policy of its own, a *variant*: the same name, limits and Redis keys, other
- * numbers. The most specific one counts: a key written out before a pattern, and of several patterns as pattern.h says.
+ * numbers. The most specific one counts: a key written out, then a network that the key's address is in, then a
+ * pattern; of several networks or patterns as network.h and pattern.h say.
  */
 #ifndef RL_POLICY_OVERRIDE_H
 #define RL_POLICY_OVERRIDE_H
@@ -12,14 +13,18 @@
 
 #include "base/map.h"
 #include "base/slice.h"
+#include "policy/network.h"
 #include "policy/pattern.h"
 
 struct policy;
 
+enum override_kind { OVERRIDE_OF_KEY, OVERRIDE_OF_PATTERN, OVERRIDE_OF_NETWORKS };
+
 struct override {
     struct map_node node; /* by text */
-    char *text;           /* owned; the key, or the pattern */
-    bool is_pattern;
+    char *text;           /* owned; the key, the pattern, or the networks, one a line */
+    enum override_kind kind;
+    int part;               /* of the networks: that of the key which is an address; else 0 */
     struct pattern pattern; /* if it is one: in the set */
     struct policy *variant; /* owned by the policy that has the overrides */
 };
@@ -29,18 +34,25 @@ struct overrides {
     size_t n, cap;
     struct map by_text;
     struct pattern_set patterns; /* of items */
+    struct network_set networks; /* of items */
 };
 
 struct overrides *overrides_new(size_t cap);      /* NULL without memory */
 void overrides_free(struct overrides *overrides); /* the variants are the caller's; NULL is fine */
 
-/* Takes over `variant` on success and sets its `override` to the text. At most cap of them. 0, or -1 without memory. */
-int overrides_add(struct overrides *overrides, const char *text, bool is_pattern, struct policy *variant);
-/* The variant of exactly this key or pattern, or NULL. */
-const struct override *overrides_written(const struct overrides *overrides, struct slice text, bool is_pattern);
-/* Call it after the last overrides_add() and before the first search. */
+/* Takes over `variant` on success and sets its `override`. At most cap of them. 0, or -1 without memory. Networks are
+ * added to the set as well, by the override's index. */
+int overrides_add(struct overrides *overrides, const char *text, enum override_kind kind, int part,
+                  struct policy *variant);
+/* That of exactly this key or pattern, or of these networks of that part; or NULL. */
+const struct override *overrides_written(const struct overrides *overrides, struct slice text, enum override_kind kind,
+                                         int part);
+/* Call it after the last overrides_add() and before the first search; and network_set_seal() before, which can fail. */
 void overrides_seal(struct overrides *overrides);
-/* The variant that counts for `key`, or NULL. */
-const struct policy *overrides_find(const struct overrides *overrides, struct slice key);
+/* The variant that counts for `key`, or NULL. `format` is the policy's. */
+const struct policy *overrides_find(const struct overrides *overrides, const struct key_format *format,
+                                    struct slice key);
+/* Which key or pattern this is, or which of its networks counts for `key`: then in `out`. */
+const char *override_counting(const struct override *override, struct slice key, char out[NETWORK_TEXT_MAX]);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * override_read.c: turns each entry of `overrides:` into a variant of the policy.
  *
- * An entry names its keys (key or match) and what they get: unlimited: true, or numbers. A number is
- * written by itself if the policy has one limit, else in a map by the limits' names.
+ * An entry names its keys (key, or match: a pattern or networks) and what they get: unlimited: true, or numbers. A
+ * number is written by itself if the policy has one limit, else in a map by the limits' names.
  *
  * A limit that keys share (by) is then one counter with several sets of numbers. Counts allow that: they
  * mean the same under any limit. A bucket's level and a window's length mean something only to those
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/nearest.h"
 #include "policy/policy.h"
 #include "policy/reading.h"
@@ -20,6 +21,9 @@
 struct entry {
     struct reading map;
     const struct policy *policy;
+    enum override_kind kind;
+    int part;
+    struct buffer networks;                                            /* of the kind: as text, one a line, and a NUL */
     uint16_t own_bursts;                                               /* of the policy: see reading.h */
     const struct tree_node *given[POLICY_LIMITS_MAX][N_POLICY_FIELDS]; /* of each limit; NULL = not written */
 };
@@ -34,9 +38,110 @@ static const char *path_of_number(struct entry *entry, enum policy_field field, 
 
 /* ---- Which keys ---- */
 
-/* The key or pattern; NULL with the fault recorded. */
-static const char *read_target(struct reading *map, const struct policy *policy)
+/* May an address have the literal in it? Then the part ends too early, or only there. */
+static bool is_in_addresses(struct slice literal)
 {
+    for (size_t i = 0; i < literal.len; i++)
+        if (strchr("0123456789abcdefABCDEF:.", literal.data[i]) == NULL) return false;
+    return literal.len > 0;
+}
+
+/* Which part of the key is the address; 0 if it is the whole key. */
+static void read_part(struct entry *entry, const struct tree_node *node)
+{
+    const struct key_format *format = entry->policy->format;
+    struct faults *faults = entry->map.faults;
+    char shown[FAULTS_SHOWN_MAX], other[FAULTS_SHOWN_MAX];
+    if (format != NULL && format->n_parts == 0) return; /* it has a fault */
+    if (node == NULL && format != NULL && (format->n_parts > 1 || format->start.len > 0))
+        faults_add(faults, entry->map.match->line, reading_path_to(&entry->map, "match.part"),
+                   "is missing, and a key has more in it than the address; write which part of key_format %s is one",
+                   faults_shown(shown, format->text));
+    const char *path = reading_path_to(&entry->map, "match.part");
+    const char *name = node != NULL ? value_parse_text(path, node, faults) : NULL;
+    if (name == NULL) return;
+    if (format == NULL) {
+        faults_add(
+            faults, node->line, path,
+            "needs key_format; write for instance key_format: \"{user}|{ip}\", or leave part out if the whole key "
+            "is the address");
+        return;
+    }
+
+    int part = key_format_find(format, name);
+    if (part < 0)
+        faults_add(faults, node->line, path, "%s is not a part of key_format %s; write one of those",
+                   faults_shown(shown, name), faults_shown(other, format->text));
+    else if (is_in_addresses(format->literals[part]))
+        faults_add(
+            faults, node->line, path,
+            "%s ends with %.*s in key_format, which an address may have in it; put the part last, or write another "
+            "literal behind it, such as |",
+            faults_shown(shown, name), (int)format->literals[part].len, (const char *)format->literals[part].data);
+    else
+        entry->part = part;
+}
+
+static void read_network(struct entry *entry, const struct tree_node *node, struct overrides *overrides)
+{
+    char shown[FAULTS_SHOWN_MAX], wrong[NETWORK_WRONG_MAX], text[NETWORK_TEXT_MAX];
+    struct network network;
+    struct faults *faults = entry->map.faults;
+    const char *path = reading_path_to(&entry->map, "match.cidr"), *written = value_parse_text(path, node, faults);
+    if (written == NULL) return;
+    if (!network_parse(written, &network, wrong)) {
+        faults_add(faults, node->line, path, "%s %s", faults_shown(shown, written), wrong);
+        return;
+    }
+
+    network.part = (uint8_t)entry->part;
+    network.override = (uint32_t)overrides->n;
+    network.line = node->line;
+    size_t len = strlen(network_print(&network, text));
+    if (overrides->networks.n == NETWORKS_MAX)
+        faults_add(faults, node->line, path,
+                   "%s is one more than the %d networks that a policy may have; join neighbours into larger ones",
+                   faults_shown(shown, written), NETWORKS_MAX);
+    if (buffer_len(&entry->networks) > 0) buffer_data(&entry->networks)[buffer_len(&entry->networks) - 1] = '\n';
+    if (buffer_append(&entry->networks, text, len + 1) < 0 || network_set_add(&overrides->networks, &network) < 0)
+        reading_no_memory(faults, node->line);
+}
+
+/* match: {cidr: [...], part: ...}. The networks as text; NULL with the fault recorded. */
+static const char *read_networks(struct entry *entry)
+{
+    static const struct value_type type = {
+        .kind = VALUE_LIST, .max = INT64_MAX, INSTEAD("networks in brackets, e.g. cidr: [10.0.0.0/8]")};
+    const struct tree_node *cidr = NULL, *part = NULL;
+    struct faults *faults = entry->map.faults;
+    for (const struct tree_node *child = entry->map.match->first; child != NULL; child = child->next) {
+        if (strcmp(child->key, "cidr") == 0)
+            cidr = child;
+        else if (strcmp(child->key, "part") == 0)
+            part = child;
+        else
+            faults_add(faults, child->line, reading_path_to(&entry->map, "match"),
+                       "has %.64s, and a map here has cidr and part alone; write {cidr: [10.0.0.0/8]}, or a pattern",
+                       child->key);
+    }
+
+    entry->kind = OVERRIDE_OF_NETWORKS;
+    read_part(entry, part);
+    const char *path = reading_path_to(&entry->map, "match.cidr");
+    if (cidr == NULL || (cidr->kind == TREE_LIST && cidr->first == NULL))
+        faults_add(faults, cidr != NULL ? cidr->line : entry->map.match->line, path,
+                   "has no network; write some, e.g. cidr: [10.0.0.0/8]");
+    else if (value_parse_list(&type, path, cidr, faults))
+        for (const struct tree_node *node = cidr->first; node != NULL; node = node->next)
+            read_network(entry, node, entry->policy->overrides);
+    return buffer_len(&entry->networks) > 0 ? (const char *)buffer_data(&entry->networks) : NULL;
+}
+
+/* The key, the pattern or the networks; NULL with the fault recorded. */
+static const char *read_target(struct entry *entry)
+{
+    struct reading *map = &entry->map;
+    const struct policy *policy = entry->policy;
     const struct tree_node *node = map->key != NULL ? map->key : map->match;
     struct faults *faults = map->faults;
     if (map->key != NULL && map->match != NULL) {
@@ -50,6 +155,8 @@ static const char *read_target(struct reading *map, const struct policy *policy)
         return NULL;
     }
 
+    if (map->match != NULL && node->kind == TREE_MAP) return read_networks(entry);
+    entry->kind = map->match != NULL ? OVERRIDE_OF_PATTERN : OVERRIDE_OF_KEY;
     const char *text = value_parse_text(reading_path_to(map, map->key != NULL ? "key" : "match"), node, faults);
     if (text == NULL) return NULL;
     if (text[0] == '\0') {
@@ -64,7 +171,7 @@ static const char *read_target(struct reading *map, const struct policy *policy)
                     "others, ^, $ and . too, for themselves");
 
     const struct key_format *format = policy->format;
-    if (overrides_written(policy->overrides, slice_of(text), map->match != NULL) != NULL)
+    if (overrides_written(policy->overrides, slice_of(text), entry->kind, 0) != NULL)
         faults_add(faults, node->line, map->path, "has an override already; keep one of the two");
     char shown[FAULTS_SHOWN_MAX];
     if (map->key != NULL && format != NULL && format->n_parts > 0 && !key_format_takes(format, slice_of(text)))
@@ -199,7 +306,7 @@ static void read_override(struct entry *entry, struct policy *policy, bool is_so
     struct reading *map = &entry->map;
     size_t n_errors = map->faults->n_errors;
     if (!reading_gather(map)) return;
-    const char *text = read_target(map, policy);
+    const char *text = read_target(entry);
     bool unlimited = reading_unlimited(map), any = unlimited;
     for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
         const struct tree_node *node = i != FIELD_UNLIMITED ? map->given[i] : NULL;
@@ -216,9 +323,24 @@ static void read_override(struct entry *entry, struct policy *policy, bool is_so
     /* The reader of the file may have refused the key (written twice, an alias). Then it has no text, and its fault is
      * already recorded. */
     bool is_bad = map->faults->n_errors > n_errors || text == NULL;
-    if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, map->match != NULL, variant) == 0) return;
+    if (!is_bad && variant != NULL && overrides_add(policy->overrides, text, entry->kind, entry->part, variant) == 0)
+        return;
     policy_free(variant);
     if (!is_bad) reading_no_memory(map->faults, map->node->line);
+}
+
+/* Which of them have the same keys shows once they are in order. */
+static void seal_networks(struct reading *reading, struct network_set *set)
+{
+    char text[NETWORK_TEXT_MAX];
+    if (network_set_seal(set) < 0) reading_no_memory(reading->faults, reading->given[FIELD_OVERRIDES]->line);
+    for (size_t i = 1; i < set->n; i++) {
+        const struct network *network = &set->networks[i], *first = network - 1;
+        if (network_is_same(first, network))
+            faults_add(reading->faults, network->line, reading_path(reading, FIELD_OVERRIDES),
+                       "%s is written twice, first on line %u; keep one of the two", network_print(network, text),
+                       first->line);
+    }
 }
 
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound)
@@ -237,5 +359,7 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
                               .own_bursts = reading->own_bursts};
         snprintf(entry.map.base, sizeof entry.map.base, "%.88s.overrides[%zu]", reading->base, i++);
         read_override(&entry, policy, is_sound);
+        buffer_fini(&entry.networks);
     }
+    seal_networks(reading, &policy->overrides->networks);
 }

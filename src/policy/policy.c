@@ -310,6 +310,8 @@ void policy_name_keys(struct limit *limit)
 
 static uint32_t fingerprint(const struct policy *policy)
 {
+    static const char *const kinds[] = {
+        [OVERRIDE_OF_KEY] = "|key", [OVERRIDE_OF_PATTERN] = "|match", [OVERRIDE_OF_NETWORKS] = "|cidr"};
     uint64_t hash = hash_stable(HASH_STABLE_START, policy->name, strlen(policy->name));
     hash = hash_settings(hash, HELD_BY_POLICY, policy, USE_HASH);
     hash = hash_settings(hash, HELD_BY_POLICY, policy, USE_HASH_SET);
@@ -319,7 +321,10 @@ static uint32_t fingerprint(const struct policy *policy)
 
     for (size_t i = 0; policy->overrides != NULL && i < policy->overrides->n; i++) {
         const struct override *item = &policy->overrides->items[i];
-        hash = hash_text(hash_text(hash, item->is_pattern ? "|match" : "|key"), item->text);
+        hash = hash_text(hash, kinds[item->kind]);
+        if (item->kind == OVERRIDE_OF_NETWORKS && policy->format != NULL)
+            hash = hash_piece(hash, policy->format->names[item->part]);
+        hash = hash_text(hash, item->text);
         if (item->variant->unlimited) hash = hash_text(hash, "unlimited");
         hash = hash_limits(hash, item->variant);
     }

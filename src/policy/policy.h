@@ -147,15 +147,15 @@ struct policy {
     uint32_t warn_at;        /* percent; its limits' */
     bool shadow;             /* evaluated and counted, and never denies */
     char *id; /* owned, but by a variant; of an inline policy whose limit may move: see policy_name_keys(); else NULL */
-    struct key_format *format;    /* owned, but by a variant; NULL = keys have no parts */
-    struct overrides *overrides;  /* owned; NULL = none */
-    const struct policy *base;    /* of a variant (override.h): the policy whose override it is; else NULL */
-    const char *override;         /* of a variant: its key or pattern */
-    bool unlimited;               /* allows everything and asks no store: it has no limits */
-    struct policy *candidate;     /* owned; limits on trial, which deny nothing; NULL = none */
-    bool is_candidate;            /* it is a candidate: the keys of its limits show it; its format is the policy's */
-    struct policy_counts *counts; /* one reference; a candidate's and a variant's are their policy's */
-    uint64_t name_hash;           /* hash_stable() of the name */
+    struct key_format *format;       /* owned, but by a variant; NULL = keys have no parts */
+    struct overrides *overrides;     /* owned; NULL = none */
+    const struct policy *base;       /* of a variant (override.h): the policy whose override it is; else NULL */
+    const struct override *override; /* of a variant: its entry */
+    bool unlimited;                  /* allows everything and asks no store: it has no limits */
+    struct policy *candidate;        /* owned; limits on trial, which deny nothing; NULL = none */
+    bool is_candidate;               /* it is a candidate: the keys of its limits show it; its format is the policy's */
+    struct policy_counts *counts;    /* one reference; a candidate's and a variant's are their policy's */
+    uint64_t name_hash;              /* hash_stable() of the name */
 
     struct plan plan; /* set by policy_seal() */
 
@@ -203,7 +203,8 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
 /* What counts for `key`: an override of the policy, or the policy itself. */
 static inline const struct policy *policy_for_key(const struct policy *policy, struct slice key)
 {
-    const struct policy *variant = policy->overrides != NULL ? overrides_find(policy->overrides, key) : NULL;
+    const struct policy *variant =
+        policy->overrides != NULL ? overrides_find(policy->overrides, policy->format, key) : NULL;
     return variant != NULL ? variant : policy;
 }
 

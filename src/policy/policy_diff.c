@@ -214,7 +214,7 @@ static bool starts_afresh(const struct changes *changes, const struct policy *be
 static const struct override *find_override(const struct policy *policy, const struct override *like)
 {
     if (policy->overrides == NULL) return NULL;
-    return overrides_written(policy->overrides, slice_of(like->text), like->is_pattern);
+    return overrides_written(policy->overrides, slice_of(like->text), like->kind, like->part);
 }
 
 static void compare_overrides(struct changes *changes, const struct policy *before, const struct policy *after)

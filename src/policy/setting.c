@@ -151,7 +151,9 @@ static const struct {
     [MAP_OVERRIDE] =
         {"is not a map; write {key: ..., limit: ...} or {match: ..., unlimited: true}",
          "is the same for every key; an override has limit, window, burst and max_wait, or unlimited: true",
-         "no such setting; an override has key or match, and limit, window, burst, max_wait or unlimited"},
+         "no such setting; an override has key or match (a pattern, or {cidr: [...]}), and limit, window, burst, "
+         "max_wait "
+         "or unlimited"},
     [MAP_ACCESS_RULE] = {"is not a map; write {user: ..., policies: [...]} or {group: ..., role: ...}",
                          "is for a rule of access.rules; access.default is for all others, so leave it out",
                          "no such setting; a rule has user or group, and role, policies, deny, key_prefix, "

@@ -190,7 +190,7 @@ static const char *why_text(const struct check *check, const struct explain_opti
     const struct policy *policy = check->plan->policy;
     int64_t share = options->share;
     struct why why = {.out = out, .share = share};
-    char shown[KEY_SHOWN_MAX];
+    char shown[KEY_SHOWN_MAX], network[NETWORK_TEXT_MAX];
     unsigned n_deny;
     out[0] = '\0';
 
@@ -203,9 +203,10 @@ static const char *why_text(const struct check *check, const struct explain_opti
         add_allowed(&why, check);
 
     if (policy->shadow) add(&why, " The policy is in shadow: it is counted, and denies nobody.");
-    if (policy->override != NULL)
-        add(&why, " The override %s counts for this key.",
-            log_escape(shown, sizeof shown, policy->override, strlen(policy->override)));
+    if (policy->override != NULL) {
+        const char *text = override_counting(policy->override, check->key, network);
+        add(&why, " The override %s counts for this key.", log_escape(shown, sizeof shown, text, strlen(text)));
+    }
     if (check->n_leased > 0)
         add(&why, " This daemon held %" PRId64 " units of it that no check had used yet (lease)%s.", check->n_leased,
             limit_is_bucket(check->op.members[0].limit) ? "; where others were charged since, they count as used here"
@@ -289,12 +290,13 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     enum { N_MORE = N_REASONS + 2 };
     const struct policy *policy = check->plan->policy, *base = policy->base != NULL ? policy->base : policy;
     bool has_candidate = base->candidate != NULL, has_id = policy->id != NULL;
+    char network[NETWORK_TEXT_MAX];
     reply_decision(packer, &check->decision, check->cost, options->decision, N_MORE + has_candidate + has_id);
     pack_text_field(packer, "policy", policy->label);
     if (has_id) pack_text_field(packer, "id", policy->id);
     pack_text(packer, "override");
     if (policy->override != NULL)
-        pack_text(packer, policy->override);
+        pack_text(packer, override_counting(policy->override, check->key, network));
     else
         pack_nil(packer);
     pack_reasons(packer, check, options);

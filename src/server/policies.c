@@ -19,6 +19,7 @@ enum {
     NAME_SIZE = 32,                   /* of a setting, and its unit */
     POLICY_UNITS = 4,                 /* of work, to pack one policy */
     OVERRIDES_AT_ONCE = 16,           /* each about a unit of work */
+    NETWORKS_PER_UNIT = 16,
 };
 
 /* Durations are in whole milliseconds, rounded up, and their names say so. */
@@ -69,16 +70,41 @@ static size_t changes(const struct limit *limit, const struct limit *base, struc
     return n;
 }
 
-static void pack_override(struct packer *packer, const struct override *item)
+/* Each is a line of `text`. Returns their number. */
+static uint32_t pack_networks(struct packer *packer, const char *text)
+{
+    uint32_t n = 1, n_packed;
+    for (const char *at = text; *at != '\0'; at++) n += *at == '\n';
+    pack_array(packer, n);
+    for (n_packed = 0; n_packed < n; n_packed++) {
+        const struct slice network = {(const uint8_t *)text, strcspn(text, "\n")};
+        pack_str_of(packer, &network, 1);
+        text += network.len + 1;
+    }
+    return n;
+}
+
+/* Returns the units of work. */
+static uint32_t pack_override(struct packer *packer, const struct override *item)
 {
     const struct policy *variant = item->variant;
     struct setting_value values[N_POLICY_FIELDS];
-    uint32_t n_changed = 0;
-    pack_map(packer, 2);
-    pack_text_field(packer, item->is_pattern ? "match" : "key", item->text);
+    uint32_t n_changed = 0, units = 1;
+    bool has_part = item->kind == OVERRIDE_OF_NETWORKS && variant->format != NULL;
+    pack_map(packer, 2U + has_part);
+    if (item->kind == OVERRIDE_OF_NETWORKS) {
+        pack_text(packer, "cidr");
+        units += pack_networks(packer, item->text) / NETWORKS_PER_UNIT;
+    } else {
+        pack_text_field(packer, item->kind == OVERRIDE_OF_KEY ? "key" : "match", item->text);
+    }
+    if (has_part) {
+        pack_text(packer, "part");
+        pack_str_of(packer, &variant->format->names[item->part], 1);
+    }
     if (variant->unlimited) {
         pack_bool_field(packer, "unlimited", true);
-        return;
+        return units;
     }
 
     for (uint16_t i = 0; i < variant->n_limits; i++)
@@ -94,6 +120,7 @@ static void pack_override(struct packer *packer, const struct override *item)
         if (is_named) pack_text_field(packer, "name", limit->name);
         for (size_t j = 0; j < n; j++) pack_value(packer, &values[j], variant);
     }
+    return units;
 }
 
 /* How many of them the answer has space for. */
@@ -102,7 +129,8 @@ static size_t count_overrides(const struct overrides *overrides, size_t *space)
     size_t n = 0;
     for (; n < overrides->n; n++) {
         const struct override *item = &overrides->items[n];
-        size_t len = OVERRIDE_SIZE + strlen(item->text) + item->variant->n_limits * CHANGE_SIZE;
+        size_t text_len = strlen(item->text), len = OVERRIDE_SIZE + text_len + item->variant->n_limits * CHANGE_SIZE;
+        if (item->kind == OVERRIDE_OF_NETWORKS) len += text_len / 32 + KEY_FORMAT_MAX; /* longer heads, the part */
         if (len > *space) break;
         *space -= len;
     }
@@ -159,10 +187,11 @@ uint32_t policies_pack_inline(struct policies_pieces *pieces, struct packer *pac
 {
     const struct overrides *overrides = policy->overrides;
     size_t n = overrides != NULL ? count_overrides(overrides, &pieces->inline_overrides_space) : 0;
+    uint32_t units = POLICY_UNITS;
     pack_head(packer, policy, true, n);
-    for (size_t i = 0; i < n; i++) pack_override(packer, &overrides->items[i]);
+    for (size_t i = 0; i < n; i++) units += pack_override(packer, &overrides->items[i]);
     pack_tail(packer, policy);
-    return POLICY_UNITS + (uint32_t)n;
+    return units;
 }
 
 /* ---- in pieces ---- */
@@ -183,16 +212,17 @@ bool policies_begin(struct policies_pieces *pieces, const struct policy_set *set
 /* Some of the overrides, and with the last one what comes after them. */
 static uint32_t pack_some_overrides(struct policies_pieces *pieces, struct packer *packer, const struct policy *policy)
 {
-    size_t end = pieces->next_override + OVERRIDES_AT_ONCE, first = pieces->next_override;
+    size_t end = pieces->next_override + OVERRIDES_AT_ONCE;
+    uint32_t units = 0;
     if (end > pieces->n_overrides) end = pieces->n_overrides;
     for (; pieces->next_override < end; pieces->next_override++)
-        pack_override(packer, &policy->overrides->items[pieces->next_override]);
-    if (end < pieces->n_overrides) return OVERRIDES_AT_ONCE;
+        units += pack_override(packer, &policy->overrides->items[pieces->next_override]);
+    if (end < pieces->n_overrides) return units;
 
     pack_tail(packer, policy);
     pieces->next++;
     pieces->next_override = pieces->n_overrides = 0;
-    return (uint32_t)(end - first) + POLICY_UNITS;
+    return units + POLICY_UNITS;
 }
 
 uint32_t policies_next(struct policies_pieces *pieces, struct packer *packer)

@@ -89,7 +89,7 @@ static inline const struct limit *overridden(const struct limit *limit, int64_t 
     if (policy->overrides == NULL) policy->overrides = overrides_new(2);
     char text[8];
     snprintf(text, sizeof text, "o%zu", policy->overrides->n);
-    assert_int_equal(overrides_add(policy->overrides, text, false, variant), 0);
+    assert_int_equal(overrides_add(policy->overrides, text, OVERRIDE_OF_KEY, 0, variant), 0);
     policy_seal(policy);
     return &variant->limits[0];
 }

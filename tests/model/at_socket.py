@@ -62,6 +62,10 @@ def listed(limits):
 def override(limits, keys, numbers):
     named = [(name, n) for (name, _), n in zip(limits, numbers) if n]
     number = f"{named[0][1]}" if named and len(limits) == 1 else f"{{{', '.join(f'{name}: {n}' for name, n in named)}}}"
+    if keys.startswith("cidr/"):
+        _, part, networks = keys.split("/", 2)
+        match = ", ".join(f'"{network}"' for network in networks.split(","))
+        return f"{{match: {{cidr: [{match}]{'' if part == '-' else f', part: {part}'}}}, limit: {number}}}"
     return f"{{{'match' if '*' in keys else 'key'}: \"{keys}\", limit: {number}}}"
 
 

@@ -41,7 +41,7 @@ def policy_lines(name, limits, more=""):
 
 
 def override_lines(name, limits, overrides):
-    """overrides: [(key or pattern, [limit or 0 = the policy's own, for each of its limits]), ...]"""
+    """overrides: [(key, pattern or cidr/PART/NETWORK,..., [limit or 0 = the policy's own, for each of its limits]), ...]"""
     for keys, numbers in overrides:
         yield f"override {name} {keys} " + " ".join(str(n or "-") for _, n in zip(limits, numbers))
 

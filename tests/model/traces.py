@@ -4,6 +4,7 @@ model."""
 import dataclasses
 import fnmatch
 import functools
+import ipaddress
 import random
 import re
 
@@ -159,15 +160,19 @@ class SeveralTrace(Schedule):
                 if kind != "reset" or is_own(policy, self.formats.get(name))]
 
     def limits_of(self, name, key):
-        """Those of the policy, with the numbers of its most specific override: the key itself, or else the pattern with the most
-        other characters than *."""
+        """Those of the policy, with the numbers of its most specific override: the key itself, or else the longest network, or
+        else the pattern with the most other characters than *."""
         def specific(override):
-            return override[0] == key, len(override[0].replace("*", ""))
+            literal = 0 if longest(override) >= 0 else len(override[0].replace("*", ""))
+            return override[0] == key, longest(override), literal
 
-        own = [o for o in self.overrides.get(name, ()) if fnmatch.fnmatchcase(key, o[0])]
+        def longest(override):
+            return longest_network(override[0], self.formats.get(name), key)
+
+        own = [o for o in self.overrides.get(name, ()) if longest(o) >= 0 or fnmatch.fnmatchcase(key, o[0])]
         if not own:
             return self.policy[name]
-        _, numbers = max(own, key=specific)
+        _, numbers = max(own, key=specific)  # of several alike the first
         return [(limit, dataclasses.replace(policy, limit=n) if n else policy)
                 for (limit, policy), n in zip(self.policy[name], numbers)]
 
@@ -222,6 +227,30 @@ def id_of(policy, key_format, key):
         return key
     parts = parts_of(key_format, key)
     return frozenset((name, parts[name]) for name in policy.by)
+
+
+def longest_network(keys, key_format, key):
+    """The length of the longest network of `cidr/PART/NETWORK,...` that the key's address is in; -1: none."""
+    if not keys.startswith("cidr/"):
+        return -1
+    _, part, networks = keys.split("/", 2)
+    try:
+        address = address_of(ipaddress.ip_address, key if part == "-" else parts_of(key_format, key)[part])
+    except ValueError:
+        return -1
+    every = [address_of(ipaddress.ip_network, network) for network in networks.split(",")]
+    return max((n.prefixlen for n in every if n.version == address.version and address in n), default=-1)
+
+
+def address_of(kind, text):
+    """An IPv6 form of IPv4 is IPv4. No zones."""
+    if "%" in text:
+        raise ValueError(text)
+    made = kind(text)
+    if kind is ipaddress.ip_network:
+        mapped = made.network_address.ipv4_mapped if made.version == 6 and made.prefixlen >= 96 else None
+        return ipaddress.ip_network((mapped, made.prefixlen - 96)) if mapped is not None else made
+    return (made.ipv4_mapped or made) if made.version == 6 else made
 
 
 def random_key(rng, key_format):
@@ -324,7 +353,36 @@ def make_overridden(seed):
     return trace
 
 
-EVERY = (*NATIVE, "several", "shared", "overridden", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
+ADDRESSES = ("10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1", "10.1.0.1", "11.0.0.1", "255.255.255.255", "::1", "2001:db8::1",
+             "2001:DB8::2", "2001:db8:1::", "::10.0.0.1", "10.0.0.01", "fe80::1%1", "nobody")
+NETWORKS = ("0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/16", "10.0.0.0/31", "10.0.0.1/32", "255.255.255.255/32", "::ffff:10.1.0.0/112", "::/0",
+            "2001:db8::/32", "2001:db8:1::/48", "::1/128", "::/96")
+
+
+def make_networked(seed, n_steps=60):
+    """Keys with addresses, alone or in parts, and overrides by network, key and pattern."""
+    rng = random.Random(f"networked {seed}")
+    name, form = f"networked-{seed}", rng.choice((None, "{a}|{b}", "u-{b}/{a}"))
+    window = rng.choice((1000, 1_000_000, 10_000_000))
+    algorithm = rng.choice([algorithm for algorithm in NATIVE if algorithm not in BUCKETS])  # whose burst would follow
+    policies = {name: [("-", dataclasses.replace(random_policy(rng, algorithm), phase_head="", window_us=window))]}
+    keys = [re.sub(r"{.*?}", lambda _: rng.choice(ADDRESSES), form) if form else rng.choice(ADDRESSES) for _ in range(10)]
+    left, overrides = {part: rng.sample(NETWORKS, len(NETWORKS)) for part in (part_names(form) if form else "-")}, {}
+    for _ in range(rng.randint(1, 6)):
+        part = rng.choice(sorted(left))
+        networks = [left[part].pop() for _ in range(rng.randint(1, 3)) if left[part]]
+        made = f"cidr/{part}/{','.join(networks)}" if networks else "*"
+        overrides[rng.choice((made, made, made, rng.choice(keys), "*.1", "2001*"))] = [rng.choice((1, 2, 5, 20))]
+    now, ticks = START_US + rng.randint(0, 20_000_000), []
+    for _ in range(n_steps // 6):
+        kinds = rng.choices(("check", "peek", "reset"), (88, 10, 2), k=6)
+        ticks.append((now, [(kind, [(name, rng.choice(keys), 0 if kind == "reset" else random_cost(rng, policies[name][0][1]))])
+                            for kind in kinds]))
+        now = max(earliest([policies[name][0][1]], ticks), now + random_step_us(rng, policies[name][0][1], True, now))
+    return SeveralTrace(seed, policies, ticks, {name: form} if form else {}, {name: list(overrides.items())})
+
+
+EVERY = (*NATIVE, "several", "shared", "overridden", "networked", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
 MERGING = "merging"  # and this one, for the stores alone: no method asks for a merge
 UNDOING = "undoing"  # and this one: or for taking back a charge as if it had not been
 AT_SOCKET = ("candidate",)  # and this one, for a whole daemon
@@ -340,7 +398,7 @@ def of_seed(name, seed):
     import undoing
     if name == PAST:
         return make("calendar_window", seed, past=True)
-    made = {"several": make_several, "shared": make_shared, "overridden": make_overridden, "steps": steps.make, "reserving": reserving.make,
+    made = {"several": make_several, "shared": make_shared, "overridden": make_overridden, "networked": make_networked, "steps": steps.make, "reserving": reserving.make,
             MERGING: functools.partial(reserving.make, merging=True), UNDOING: undoing.make, "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))

@@ -82,7 +82,8 @@ static void add_override(struct policy *policy, bool debt)
         variant->limits[i].limit = ONE_OF(1, 2, 5, policy->limits[i].limit + 1, 3 * policy->limits[i].limit);
     prepare(variant, debt);
     bool is_pattern = once_in(3);
-    if (overrides_add(policy->overrides, is_pattern ? "a:*" : "a:b", is_pattern, variant) < 0) die("no memory");
+    enum override_kind kind = is_pattern ? OVERRIDE_OF_PATTERN : OVERRIDE_OF_KEY;
+    if (overrides_add(policy->overrides, is_pattern ? "a:*" : "a:b", kind, 0, variant) < 0) die("no memory");
 }
 
 /* Limits on trial, next to the policy's own. */

@@ -13,7 +13,8 @@
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
- *   override POLICY KEY|PATTERN LIMIT|- ...    other numbers for some keys: of each limit of a policy; - = its own
+ *   override POLICY KEYS LIMIT|- ...           other numbers for some keys: of each limit of a policy; - = its own.
+ *                                              KEYS: a key, a pattern, or cidr/PART/NETWORK,NETWORK...; PART -: all
  *   skew SKEW_US                               from here on, the host's clock is ahead of Redis' by this much
  *   tick NOW_US                                the steps up to `end` are one event loop tick at that time
  *   POLICY KEY check|peek COST [MAX_WAIT_US]     default: the policy's wait
@@ -61,11 +62,11 @@
 
 enum {
     STEPS_MAX = 10000,
-    KEY_SIZE = 32,
+    KEY_SIZE = 64,
     POLICIES_MAX = 4096,
     RESERVATIONS_MAX = 256,
     IN_FLIGHT_MAX = 32,
-    OVERRIDES_MAX = 4,
+    OVERRIDES_MAX = 8,
     DENIED_MAX = 4096
 };
 
@@ -100,7 +101,7 @@ static int64_t skew_us;
 static struct deny_cache denied; /* owned */
 static bool has_denied;
 
-static const char *next_word(char **line)
+static char *next_word(char **line)
 {
     char *word = strtok_r(NULL, " \n", line);
     if (word == NULL) die("a line is too short");
@@ -219,15 +220,38 @@ static struct policy *policy_named(const char *name)
 /* Those that were read since the last tick. */
 static void seal_policies(void)
 {
-    while (n_sealed < n_policies) policy_seal(policies[n_sealed++]);
+    for (; n_sealed < n_policies; n_sealed++) {
+        struct overrides *overrides = policies[n_sealed]->overrides;
+        if (overrides != NULL && network_set_seal(&overrides->networks) < 0) die("no memory");
+        policy_seal(policies[n_sealed]);
+    }
+}
+
+/* PART/NETWORK,NETWORK...; returns the part. */
+static int add_networks(struct policy *policy, char *text)
+{
+    const char *name = strsep(&text, "/"), *one;
+    int part = strcmp(name, "-") == 0 ? 0 : key_format_find(policy->format, name);
+    while ((one = strsep(&text, ",")) != NULL) {
+        char wrong[NETWORK_WRONG_MAX];
+        struct network network;
+        if (!network_parse(one, &network, wrong)) die(wrong);
+        network.part = (uint8_t)part;
+        network.override = (uint32_t)policy->overrides->n;
+        network.line = 0;
+        if (network_set_add(&policy->overrides->networks, &network) < 0) die("no memory");
+    }
+    return part;
 }
 
 /* Of a policy that no tick has used. */
 static void read_override(char **line)
 {
     struct policy *policy = policy_named(next_word(line)), *variant = policy_variant(policy, false);
-    const char *keys = next_word(line);
+    char *keys = next_word(line);
     struct diag diag;
+    enum override_kind kind = strchr(keys, '*') != NULL ? OVERRIDE_OF_PATTERN : OVERRIDE_OF_KEY;
+    int part = 0;
     if (variant == NULL) die("no memory");
     for (size_t i = 0; i < n_sealed; i++)
         if (policies[i] == policy) die("an override after its policy's first tick");
@@ -239,7 +263,11 @@ static void read_override(char **line)
 
     if (policy->overrides == NULL) policy->overrides = overrides_new(OVERRIDES_MAX);
     if (policy->overrides == NULL || policy->overrides->n == OVERRIDES_MAX) die("too many overrides");
-    if (overrides_add(policy->overrides, keys, strchr(keys, '*') != NULL, variant) < 0) die("no memory");
+    if (strncmp(keys, "cidr/", 5) == 0) {
+        kind = OVERRIDE_OF_NETWORKS;
+        part = add_networks(policy, keys + 5);
+    }
+    if (overrides_add(policy->overrides, keys, kind, part, variant) < 0) die("no memory");
 }
 
 static void on_done(struct op *op, enum op_outcome outcome)

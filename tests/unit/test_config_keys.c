@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,7 +135,11 @@ static void what_is_printed_parses_back_to_the_same(void **state)
         TENANT_API "    overrides:\n      - {key: 'a:b', limit: {tenant: 7, all: 0, user: 9}}\n",
         ("policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, burst: 20, overrides: [{key: k, limit: 5}, "
          "{match: 'a*', burst: 7, window: 2s}, {match: 'b*', limit: 0}]}\n"),
-        "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5, burst: 10}]}\n"};
+        "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, overrides: [{key: k, limit: 5, burst: 10}]}\n",
+        TENANT_API
+        "    overrides:\n      - {match: {cidr: [10.0.0.0/8, '::/0', 2001:DB8::/32], part: user}, limit: {all: 7}}\n",
+        "policies:\n  p: {algorithm: gcra, limit: 10, window: 1s, overrides: [{match: {cidr: [10.0.0.1]}, limit: "
+        "5}]}\n"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct config *first = config_of(texts[i]);
         char *text = text_of(first);
@@ -154,11 +159,48 @@ static void what_is_printed_parses_back_to_the_same(void **state)
 #define OVER(e) "    overrides:\n      - " e "\n"
 #define PARTS   "    key_format: '{t}:{u}'\n"
 
+#define CIDR(list)  OVER("{match: {cidr: [" list "]}, limit: 9}")
+#define NET(format) ONE "    key_format: '" format "'\n    overrides:\n      - limit: 9\n        match:\n"
+
 static const struct {
     const char *text;
     uint32_t line;
     const char *fault;
 } faulty[] = {
+    {ONE CIDR("10.0.0.1/8"), 7,
+     "policies.p.overrides[0].match.cidr: '10.0.0.1/8' has bits set behind the first 8; write 10.0.0.0/8, or "
+     "10.0.0.1/32 for this address alone"},
+    {ONE CIDR("10.0.0.0/33"), 7, "policies.p.overrides[0].match.cidr: '10.0.0.0/33' has no length from 0 to 32"},
+    {ONE CIDR("'fe80::1%eth0'"), 7,
+     "policies.p.overrides[0].match.cidr: 'fe80::1%eth0' is no network; write an address"},
+    {ONE CIDR(""), 7, "policies.p.overrides[0].match.cidr: has no network; write some, e.g. cidr: [10.0.0.0/8]"},
+    {ONE CIDR("[10.0.0.0/8]"), 7, "policies.p.overrides[0].match.cidr: a list where one value"},
+    {ONE OVER("{match: {cidr: 10.0.0.0/8}, limit: 9}"), 7,
+     "policies.p.overrides[0].match.cidr: is not a list; write networks in brackets, e.g. cidr: [10.0.0.0/8]"},
+    {ONE OVER("{match: {part: ip}, limit: 9}"), 7, "policies.p.overrides[0].match.part: needs key_format"},
+    {ONE OVER("{match: {}, limit: 9}"), 7, "policies.p.overrides[0].match.cidr: has no network"},
+    {ONE OVER("{match: {cidr: [10.0.0.0/8], ip: x}, limit: 9}"), 7,
+     "policies.p.overrides[0].match: has ip, and a map here has cidr and part alone"},
+    {ONE CIDR("10.0.0.0/8, 10.0.0.0/9, '::ffff:10.0.0.0/104'"), 7,
+     "policies.p.overrides: 10.0.0.0/8 is written twice, first on line 7; keep one of the two"},
+    {ONE "    overrides:\n      - {match: {cidr: [10.0.0.0/8]}, limit: 9}\n      - {match: {cidr: [10.0.0.0/8]}, "
+         "limit: 8}\n",
+     8, "policies.p.overrides: 10.0.0.0/8 is written twice, first on line 7; keep one of the two"},
+    {NET("{user}|{ip}") "          cidr: [10.0.0.0/8]\n", 9,
+     "policies.p.overrides[0].match.part: is missing, and a key has more in it than the address; write which part of "
+     "key_format '{user}|{ip}' is one"},
+    {NET("ip:{ip}") "          cidr: [10.0.0.0/8]\n", 9, "policies.p.overrides[0].match.part: is missing"},
+    {NET("{user}|{ip}") "          cidr: [10.0.0.0/8]\n          part: ips\n", 11,
+     "policies.p.overrides[0].match.part: 'ips' is not a part of key_format '{user}|{ip}'; write one of those"},
+    {NET("{ip}:{user}") "          cidr: [10.0.0.0/8]\n          part: ip\n", 11,
+     "policies.p.overrides[0].match.part: 'ip' ends with : in key_format, which an address may have in it; put the "
+     "part "
+     "last, or write another literal behind it, such as |"},
+    {NET("{ip}.feed.{user}") "          cidr: [10.0.0.0/8]\n          part: [ip]\n", 11,
+     "policies.p.overrides[0].match.part: a list where one value"},
+    {NET("{ip}.fEEd:{user}") "          part: ip\n          cidr:\n            - 10.0.0.0/8\n            - "
+                             "10.0.0.0/7.\n",
+     10, "policies.p.overrides[0].match.part: 'ip' ends with .fEEd: in key_format"},
     {ONE "    key_format: 'x'\n", 6, "policies.p.key_format: 'x' has no parts"},
     {ONE "    key_format: [x]\n", 6, "policies.p.key_format: a list where one value"},
     {ONE "    by: [t]\n", 6, "policies.p.by: needs key_format"},
@@ -239,10 +281,68 @@ static void each_fault_is_reported_with_its_line_and_its_key(void **state)
     }
 }
 
+/* So many networks in one list, each an address. */
+static char *with_networks(unsigned n)
+{
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    fputs(ONE "    overrides:\n      - limit: 9\n        match:\n          cidr:\n", out);
+    for (unsigned i = 0; i < n; i++) fprintf(out, "            - 10.%u.%u.%u\n", i >> 16, i >> 8 & 255, i & 255);
+    fclose(out);
+    return text;
+}
+
+static void a_policy_has_a_hundred_thousand_networks_and_no_more(void **state)
+{
+    (void)state;
+    char *text = with_networks(NETWORKS_MAX), *more = with_networks(NETWORKS_MAX + 1);
+    struct config *config = config_of(text);
+    struct faults faults;
+    const struct policy *policy = config_policy(config, "p");
+    assert_int_equal(policy_for_key(policy, slice_of("10.0.0.0"))->limits[0].limit, 9);
+    assert_int_equal(policy_for_key(policy, slice_of("10.1.134.159"))->limits[0].limit, 9);
+    assert_int_equal(policy_for_key(policy, slice_of("10.1.134.160"))->limits[0].limit, 5);
+    config_free(config);
+
+    assert_null(config_from(more, &faults));
+    assert_int_equal(faults.n, 1);
+    assert_int_equal(faults.items[0].line, 10 + NETWORKS_MAX);
+    assert_string_equal(
+        faults.items[0].text,
+        "policies.p.overrides[0].match.cidr: '10.1.134.160' is one more than the 100000 networks that a "
+        "policy may have; join neighbours into larger ones");
+    faults_fini(&faults);
+    free(text);
+    free(more);
+}
+
+/* The version is of the networks, however they are written. */
+static void networks_are_part_of_the_version(void **state)
+{
+    (void)state;
+    static const char *const lists[][3] = {
+        {"10.0.0.0/8, '::/0'", "'::ffff:10.0.0.0/104', '0:0::/0'", "10.0.0.0/9, '::/0'"},
+        {"10.0.0.1", "10.0.0.1/32", "10.0.0.2"}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        uint32_t versions[3];
+        for (size_t j = 0; j < 3; j++) {
+            char text[512];
+            snprintf(text, sizeof text, ONE OVER("{match: {cidr: [%s]}, limit: 9}"), lists[i][j]);
+            struct config *config = config_of(text);
+            versions[j] = config_policy(config, "p")->version;
+            config_free(config);
+        }
+        assert_int_equal(versions[0], versions[1]);
+        assert_int_not_equal(versions[0], versions[2]);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const char *const texts[] = {SEARCH, TENANT_API, "policies:\n  free: {unlimited: true}\n"};
+    static const char *const texts[] = {SEARCH, TENANT_API, "policies:\n  free: {unlimited: true}\n",
+                                        ONE CIDR("10.0.0.0/8, 10.0.0.0/9")};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         bool succeeded = false;
         for (uint64_t nth = 1; nth < 1000 && !succeeded; nth++) {
@@ -269,6 +369,8 @@ int main(void)
         cmocka_unit_test(an_override_of_one_limit_is_a_number),
         cmocka_unit_test(what_is_printed_parses_back_to_the_same),
         cmocka_unit_test(each_fault_is_reported_with_its_line_and_its_key),
+        cmocka_unit_test(a_policy_has_a_hundred_thousand_networks_and_no_more),
+        cmocka_unit_test(networks_are_part_of_the_version),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static struct policy *base_policy(void)
     return policy;
 }
 
-static void add(struct policy *policy, const char *text, bool is_pattern, int64_t limit)
+static void add(struct policy *policy, const char *text, enum override_kind kind, int64_t limit)
 {
     struct diag diag;
     struct policy *variant = policy_variant(policy, limit < 0);
@@ -28,20 +28,20 @@ static void add(struct policy *policy, const char *text, bool is_pattern, int64_
         variant->limits[0].limit = limit;
         assert_int_equal(policy_prepare_limit(&variant->limits[0], NULL, &diag), 0);
     }
-    assert_int_equal(overrides_add(policy->overrides, text, is_pattern, variant), 0);
+    assert_int_equal(overrides_add(policy->overrides, text, kind, 0, variant), 0);
 }
 
 static void the_most_specific_override_counts(void **state)
 {
     (void)state;
     struct policy *policy = base_policy();
-    add(policy, "*", true, 10);
-    add(policy, "user:*", true, 20);
-    add(policy, "*:4*2", true, 30);
-    add(policy, "user:42", false, 40);
-    add(policy, "user:4*", true, 50);
-    add(policy, "*:free", true, -1);
-    add(policy, "us*:free", true, 60);
+    add(policy, "*", OVERRIDE_OF_PATTERN, 10);
+    add(policy, "user:*", OVERRIDE_OF_PATTERN, 20);
+    add(policy, "*:4*2", OVERRIDE_OF_PATTERN, 30);
+    add(policy, "user:42", OVERRIDE_OF_KEY, 40);
+    add(policy, "user:4*", OVERRIDE_OF_PATTERN, 50);
+    add(policy, "*:free", OVERRIDE_OF_PATTERN, -1);
+    add(policy, "us*:free", OVERRIDE_OF_PATTERN, 60);
     policy_seal(policy);
     static const struct {
         const char *key;
@@ -53,7 +53,7 @@ static void the_most_specific_override_counts(void **state)
         assert_int_equal(policy_for_key(policy, slice_of(cases[i].key))->limits[0].limit, cases[i].limit);
     const struct policy *free = policy_for_key(policy, slice_of("guest:free"));
     assert_true(free->unlimited);
-    assert_string_equal(free->override, "*:free");
+    assert_string_equal(free->override->text, "*:free");
     assert_ptr_equal(free->base, policy);
     assert_string_equal(free->name, "p");
     assert_int_equal(plan_capacity(&free->plan), UNLIMITED);
@@ -64,8 +64,8 @@ static void of_two_patterns_alike_the_earlier_one_counts(void **state)
 {
     (void)state;
     struct policy *policy = base_policy();
-    add(policy, "a*", true, 2);
-    add(policy, "*b", true, 3);
+    add(policy, "a*", OVERRIDE_OF_PATTERN, 2);
+    add(policy, "*b", OVERRIDE_OF_PATTERN, 3);
     policy_seal(policy);
     assert_int_equal(policy_for_key(policy, slice_of("ab"))->limits[0].limit, 2);
     assert_int_equal(policy_for_key(policy, slice_of("cb"))->limits[0].limit, 3);
@@ -77,8 +77,8 @@ static void a_variant_has_the_policys_keys_and_version(void **state)
 {
     (void)state;
     struct policy *policy = base_policy(), *plain = base_policy(), *other = base_policy();
-    add(policy, "k", false, 7);
-    add(other, "k", true, 7);
+    add(policy, "k", OVERRIDE_OF_KEY, 7);
+    add(other, "k", OVERRIDE_OF_PATTERN, 7);
     policy_seal(policy);
     policy_seal(plain);
     policy_seal(other);
@@ -111,8 +111,8 @@ static void an_override_may_count_a_shared_limit_by_other_numbers(void **state)
     policy->overrides = overrides_new(2);
     other->limits[1].limit = 7;
     same->limits[0].limit = 7;
-    assert_int_equal(overrides_add(policy->overrides, "acme:2", false, other), 0);
-    assert_int_equal(overrides_add(policy->overrides, "acme:3", false, same), 0);
+    assert_int_equal(overrides_add(policy->overrides, "acme:2", OVERRIDE_OF_KEY, 0, other), 0);
+    assert_int_equal(overrides_add(policy->overrides, "acme:3", OVERRIDE_OF_KEY, 0, same), 0);
     policy_seal(policy);
     assert_true(policy->plan.shares);
     assert_int_equal(policy->plan.shard_parts, 1);
@@ -137,7 +137,7 @@ static void an_override_survives_short_memory(void **state)
     }
     struct policy *policy = base_policy(), *variant = policy_variant(policy, true);
     mem_fail_nth(1);
-    assert_int_equal(overrides_add(policy->overrides, "k", false, variant), -1);
+    assert_int_equal(overrides_add(policy->overrides, "k", OVERRIDE_OF_KEY, 0, variant), -1);
     mem_fail_nth(1);
     assert_null(policy_variant(policy, false));
     mem_fail_nth(0);

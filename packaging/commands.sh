@@ -1,10 +1,12 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # dev sets root, deps, keyring and newer_suite
 # commands.sh: the commands of ./dev that build what people deploy. dev reads this file; its functions are at hand here.
+#
+# Most functions call each other, and run in a subshell, `()`, so that each has its variables to itself.
 
 # bare FOLDER SUITE [PACKAGE...]: a minimal system of SUITE, once. It installs from the archive that this system installs from.
-bare() {
-    [ ! -e "$1.ready" ] || return 0
+bare() (
+    [ ! -e "$1.ready" ] || exit 0
     [ "$(id -u)" = 0 ] || die "only root can make a system of $2"
     packages debootstrap
     log "making a bare system of $2 in ${1#"$root"/}"
@@ -22,20 +24,20 @@ bare() {
             within "$folder" apt-get -qq update && within "$folder" apt-get -qq install -y --no-install-recommends "$@"
     } >"$folder.log" 2>&1 </dev/null || { tail -20 "$folder.log" >&2; die "the system of $suite was not made"; }
     touch "$folder.ready"
-}
+)
 
 # within FOLDER COMMAND...: in that system, with a /proc of its own.
-within() {
+within() (
     folder=$1
     shift
     unshare --mount --pid --fork --mount-proc="$folder/proc" env -i HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
         PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$folder" "$@"
-}
+)
 
 # The folder with the upstream tarballs of what Debian 12 lacks; nothing on a system that has it. packaging/versions has their
 # digests.
-bundled_tarballs() {
-    [ "$1" = bookworm ] || return 0
+bundled_tarballs() (
+    [ "$1" = bookworm ] || exit 0
     names=$(sed -n 's/^static .* \([^ ]*\.orig\.tar\.[^ :]*\).*/\1/p' packaging/versions)
     for tarball in $names; do
         [ ! -e "$deps/tarballs/$tarball" ] || continue
@@ -51,25 +53,24 @@ bundled_tarballs() {
         break
     done
     echo "$deps/tarballs"
-}
+)
 
-# builder SUITE ARCH PROFILES: a bare system with what debian/control names, for another suite or another architecture.
-builder() {
-    system=$deps/builder-$1-$2
-    bare "$system" "$1" dpkg-dev lintian build-essential
-    mkdir -p "$system/tmp/control/debian"
-    cp debian/control debian/changelog "$system/tmp/control/debian/"
+# builder FOLDER SUITE ARCH PROFILES: a bare system with what debian/control names, for another suite or another architecture.
+builder() (
+    bare "$1" "$2" dpkg-dev lintian build-essential
+    mkdir -p "$1/tmp/control/debian"
+    cp debian/control debian/changelog "$1/tmp/control/debian/"
     # shellcheck disable=SC2016 # the inner shell expands it
-    within "$system" sh -ec '
+    within "$1" sh -ec '
         [ "$1" = "$(dpkg --print-architecture)" ] || { dpkg --add-architecture "$1"; cross="crossbuild-essential-$1 libc6-dev:$1"; }
         apt-get -qq update
         [ -z "${cross-}" ] || apt-get -qq install -y --no-install-recommends $cross
         apt-get -qq build-dep -y --no-install-recommends -a "$1" ${2:+-P"$2"} /tmp/control
-    ' sh "$2" "$3" >"$deps/apt.log" 2>&1 </dev/null || { tail -20 "$deps/apt.log" >&2; die "what debian/control names was not installed"; }
-}
+    ' sh "$3" "$4" >"$deps/apt.log" 2>&1 </dev/null || { tail -20 "$deps/apt.log" >&2; die "what debian/control names was not installed"; }
+)
 
 # package [SUITE [ARCH]]: this system's own suite is built here, which an ordinary container allows; all others in a bare system.
-package() {
+package() (
     command -v apt-get >/dev/null || die "Debian packages are built on Debian or Ubuntu"
     native=$(dpkg --print-architecture)
     suite=${1:-$(codename)}
@@ -90,7 +91,8 @@ package() {
         fi
     else
         [ "$arch" = "$native" ] || profile=${profile:+$profile,}cross
-        builder "$suite" "$arch" "$profile"
+        system=$deps/builder-$suite-$arch
+        builder "$system" "$suite" "$arch" "$profile"
     fi
     log "building the packages for $name (build/package-$name.log)"
     [ "$arch" != "$native" ] || arch=
@@ -98,16 +100,16 @@ package() {
         "build/package/$name" >"build/package-$name.log" 2>&1 ||
         { tail -40 "build/package-$name.log" >&2; die "the packages for $name were not built"; }
     log "built; as root: apt install ./build/package/$name/*.deb"
-}
+)
 
 # packaged SUITE [ARCH]: the packages of this commit, built now if they are not there.
-packaged() {
+packaged() (
     ready=build/package/$1${2:+-$2}
     if [ -z "$(find "$ready" -name "ratelimitd_$(python3 packaging/version.py deb)-*.deb" 2>/dev/null)" ]; then package "$@"; fi
-}
+)
 
 # image [--arch ARCH]: from the packages of this system's suite, and from those of Debian that they need.
-image() {
+image() (
     native=$(dpkg --print-architecture)
     arch=$native
     case ${1-} in
@@ -146,7 +148,7 @@ image() {
         die "the image was not written"
     log "wrote $result, an OCI layout: $size"
     log "push it with: skopeo copy oci:$result docker://YOUR.REGISTRY/ratelimitd:TAG"
-}
+)
 
 # test_package [SUITE]: the packages; and where this system's image is made of them, the image in a pod.
 test_package() {
@@ -178,13 +180,15 @@ release() {
     python3 packaging/release.py --conditions ${wanted:+"$wanted"} || die "nothing was built"
     suite=$(codename)
     need test
-    packages skopeo umoci crun binutils lintian
-    for language in go node java php; do tools_of "$language"; done
+    packages skopeo umoci crun binutils lintian luarocks
+    for language in go node java php lua; do tools_of "$language"; done
     bare "$deps/bare-$suite" "$suite" systemd gcc libc6-dev pkgconf
     apt_update "what ratelimitd depends on"
-    if [ ! -x "$deps/release-venv/bin/twine" ]; then
-        python3 -m venv "$deps/release-venv"
-        "$deps/release-venv/bin/pip" --quiet --disable-pip-version-check install -r packaging/requirements.txt
+    tools=$deps/release-venv
+    if ! "$tools/bin/python" -c 'import build, hatchling, spdx_tools, twine' 2>/dev/null; then
+        rm -rf "$tools"
+        python3 -m venv "$tools"
+        "$tools/bin/python" -m pip --quiet --disable-pip-version-check install -r packaging/requirements.txt
     fi
     tarballs=$(bundled_tarballs "$suite")
     DEPS=$deps exec "$deps/venv/bin/python" packaging/release.py --suite "$suite" ${tarballs:+--bundled "$tarballs"} build/release-files

@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "tests" / "lint"))
 from tracked import tracked  # noqa: E402
 
 DEPS = Path(os.environ.get("DEPS", ROOT / ".deps")).resolve()
+PYTHON = DEPS / "release-venv/bin/python"  # with packaging/requirements.txt
 GO_MODULES = ("", "rlgin", "rlecho", "rlgrpc")
 JAVA_MODULES = ("ratelimitd-client", "ratelimitd-testing", "ratelimitd-spring-boot-starter")
 UPGRADES = 100  # half of them back
@@ -102,11 +103,11 @@ class Place:
         self.clone, self.files = folder / name / "ratelimitd", folder / name / "files"
         self.files.mkdir(parents=True)
         self.suite, self.bundled = suite, bundled
-        run(["git", "clone", "-q", ROOT, self.clone])
+        self.umask = PLACES[name]["umask"]
+        run(["git", "clone", "-q", ROOT, self.clone], umask=self.umask)
         self.version, self.epoch = version.version_of("daemon", self.clone), version.commit_of(self.clone)[1]
         self.env = {"TZ": PLACES[name]["TZ"], "SOURCE_DATE_EPOCH": str(self.epoch), "DEPS": str(DEPS),
                     "PATH": f"{DEPS}/bin:{os.environ['PATH']}"}
-        self.umask = PLACES[name]["umask"]
 
     def run(self, argv, cwd=None, **env):
         return run(argv, cwd or self.clone, {**self.env, **env}, self.umask)
@@ -157,7 +158,7 @@ class Place:
         self.run([sys.executable, "-c", script], cwd=self.clone / "packaging")
 
     def build_python(self):
-        self.run([DEPS / "release-venv/bin/python", "-m", "build", "--no-isolation", "--outdir", self.files, "."],
+        self.run([PYTHON, "-m", "build", "--no-isolation", "--outdir", self.files, "."],
                  cwd=self.clone / "clients/python")
 
     def build_node(self):
@@ -187,6 +188,13 @@ def digests(folder):
 def differences(one, other):
     return [f"{name}: {one.get(name, 'is missing')} in one place, {other.get(name, 'is missing')} in the other"
             for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+
+
+def refuse_differences(one, other):
+    """`one`, `other`: the files of two places."""
+    found = differences(digests(one), digests(other))
+    if found:
+        raise SystemExit("release: the same commit gives other bytes elsewhere:\n" + "\n".join(found))
 
 
 # ---- installing: each file into an empty environment, which makes one check
@@ -222,6 +230,16 @@ public class Ask {
         }
     }
 }
+"""
+LUA_CHECK = """
+    init_by_lua_block { limiter = require("ratelimitd").new{ socket = "SOCKET", timeout = 30000 } }
+    server {
+        listen 127.0.0.1:PORT;
+        location / {
+            rewrite_by_lua_block { limiter:limit{ policy = "default" } }
+            content_by_lua_block { ngx.say(tostring(limiter:decision().allowed)) }
+        }
+    }
 """
 PHP_CHECK = """<?php
 require 'autoload.php';
@@ -311,6 +329,21 @@ class Installer:
         (source / "ask.php").write_text(PHP_CHECK)
         self.said(run(gateways.php("ask.php"), cwd=source, env={**self.env, "LD_LIBRARY_PATH": gateways.ENV["LD_LIBRARY_PATH"]}))
 
+    def lua(self):
+        """In nginx: the modules of the Debian package, and those that LuaRocks installs."""
+        sys.path.insert(0, str(ROOT / "clients"))
+        import gateways
+        package, tree = self.folder / "lua-package", self.folder / "lua-tree"
+        run(["dpkg-deb", "-x", self.one("lua-ratelimitd_*.deb"), package])
+        run(["luarocks", "--lua-version", "5.1", "--tree", tree, "make", self.one("*.rockspec")], cwd=self.clone / "clients/lua")
+        for folder in (package / "usr", tree):
+            nginx = gateways.start_nginx(self.empty(f"nginx-{folder.name}"), LUA_CHECK.replace("SOCKET", self.env["RATELIMIT_SOCKET"]),
+                                         lua=[folder / "share/lua/5.1"])
+            try:
+                self.said(nginx.get("/")[2])
+            finally:
+                nginx.close()
+
     def close(self):
         self.daemon.terminate()
         self.daemon.wait(30)
@@ -345,23 +378,21 @@ def release(suite, bundled, result):
             place.build(checked)
             step(f"built {len(digests(place.files))} files in {place.clone.parent.name}")
         one = places[0]
-        found = differences(digests(one.files), digests(places[1].files))
-        if found:
-            raise SystemExit("release: the same commit gives other bytes elsewhere:\n" + "\n".join(found))
+        refuse_differences(one.files, places[1].files)
         step("both are the same, byte by byte")
 
         document = one.files / f"ratelimitd-{one.version}.spdx.json"
         document.write_text(json.dumps(sbom.document("ratelimitd", [], bool(bundled)), indent=1) + "\n")
         for path in one.files.glob("*.spdx.json"):
-            run([DEPS / "release-venv/bin/pyspdxtools", "-i", path])
-        run([DEPS / "release-venv/bin/twine", "check", "--strict", *one.files.glob("*.whl"),
+            run([PYTHON, "-m", "spdx_tools.spdx.clitools.pyspdxtools", "-i", path])
+        run([PYTHON, "-m", "twine", "check", "--strict", *one.files.glob("*.whl"),
              one.files / f"ratelimitd-{version.version_of('python', one.clone)}.tar.gz"])
         step("the lists of parts are SPDX 2.3, and twine accepts what is for PyPI")
 
         (work / "i").mkdir()
         installer = Installer(one.files, work / "i", one.clone)
         try:
-            for name in ("python", "node", "java", "go", "php"):
+            for name in ("python", "node", "java", "go", "php", "lua"):
                 getattr(installer, name)()
                 step(f"{name}: installed into an empty environment, and its check was answered")
         finally:

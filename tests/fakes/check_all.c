@@ -44,6 +44,8 @@ bool check_all_ask(struct check_all *all, struct engine *engine, const struct ch
         check->plan = &policies_get(engine_policies(engine), wanted[i].policy)->plan;
         check->key = slice_of(wanted[i].key);
         check->cost = wanted[i].cost;
+        check->has_max_wait = all->max_wait_us > 0;
+        check->max_wait_us = all->max_wait_us;
         if (i == 0)
             all->asked = check;
         else

@@ -13,6 +13,7 @@ struct check_all_member {
 /* All zero = nothing was asked. Several may wait at a time: this is what the last answer was. */
 struct check_all {
     uint64_t client;     /* of those to come; 0 = one and the same */
+    int64_t max_wait_us; /* of each of them; 0 = its limits' */
     struct check *asked; /* the first of the checks that were asked last; NULL = they are answered, or released */
     int n_done;
     enum error_code error;

@@ -25,6 +25,7 @@ static void fill(struct limit *limit, const struct limit_spec *spec, bool merge_
     limit->window_us = spec->window_us;
     if (spec->algo == ALGO_CALENDAR_WINDOW) limit->calendar = policies_calendar(spec->window_us);
     limit->burst = spec->burst;
+    limit->max_wait_us = spec->max_wait_us;
     limit->count_denied = spec->count_denied;
     limit->lease_us = spec->lease_us;
     limit->merge_back = merge_back;

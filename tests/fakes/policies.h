@@ -13,7 +13,7 @@ struct limit_spec {
     enum algo algo;
     int64_t limit;
     int64_t window_us; /* 0 = no such limit */
-    int64_t burst;
+    int64_t burst, max_wait_us;
     bool count_denied;
     int64_t lease_us;
 };

@@ -1,9 +1,12 @@
 """test_dev.py: ./dev behaves as its help describes, seen from a shell. It runs once in a whole test run, with the release."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +113,37 @@ def test_run_continues_until_it_is_stopped(number, tmp_path):
         if run.poll() is None:
             run.kill()
     assert not children_named("ratelimitd")
+
+
+NOTHING_INSTALLED = {  # an apt that has every package and installs none; python3 writes down what it is asked for
+    "dpkg-query": "exit 1",
+    "apt-cache": "echo '  Candidate: 1'",
+    "apt-get": ":",
+    "dpkg": "echo amd64",
+    "dpkg-checkbuilddeps": ":",
+    "id": "echo 0",
+    "python3": 'echo "$*" >>"$ASKED"',
+}
+
+
+def test_packages_get_the_name_of_their_suite_though_their_tools_have_to_be_installed_first(tmp_path):
+    """In a bare system they were written into build/package/python3: the last tool that was installed."""
+    tree, commands = tmp_path / "tree", tmp_path / "commands"
+    shutil.copytree(ROOT / "packaging", tree / "packaging")
+    shutil.copy(ROOT / "dev", tree)
+    for tarball in re.findall(r"\S+\.orig\.tar\.\w+", (ROOT / "packaging/versions").read_text()):
+        (tree / ".deps/tarballs").mkdir(parents=True, exist_ok=True)
+        (tree / ".deps/tarballs" / tarball).touch()
+    commands.mkdir()
+    for name, script in NOTHING_INSTALLED.items():
+        (commands / name).write_text(f"#!/bin/sh\n{script}\n")
+        (commands / name).chmod(0o755)
+    done = subprocess.run([tree / "dev", "package"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          env={**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", "ASKED": str(tmp_path / "asked")})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "installing: dpkg-dev lintian build-essential git python3\n" in done.stdout
+    suite = re.search(r"^VERSION_CODENAME=(.*)$", Path("/etc/os-release").read_text(), re.M)[1]
+    assert (tmp_path / "asked").read_text().split()[-1] == f"build/package/{suite}"
 
 
 def test_a_library_that_was_built_into_deps_is_found_after_the_checkout_has_moved(tmp_path):

@@ -618,7 +618,7 @@ def test_the_examples_of_the_manual_page_are_correct(tmp_path):
 def every_option():
     helps = [run([program(name), "--help"]).stdout for name in ("ratelimitd", "ratelimitctl")]
     helps += [(ROOT / "tests" / "bench" / "bench.py").read_text(), run([str(ROOT / "dev"), "--help"]).stdout]
-    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster", "--cluster-from", "--cluster-copy", "--latency", "--read-only", "--tmpfs", "--allow-downgrades"}  # of cmake, systemctl, pkg-config, redis-cli, docker, apt
+    others = {"--install", "--component", "--prefix", "--preset", "--build", "--now", "--cflags", "--libs", "--scan", "--tls", "--cacert", "--cert", "--key", "--cluster", "--cluster-from", "--cluster-copy", "--latency", "--read-only", "--tmpfs", "--allow-downgrades", "--image"}  # of cmake, systemctl, pkg-config, redis-cli, docker, apt, umoci
     return others | set(re.findall(r"--[a-z][a-z-]+", " ".join(helps)))
 
 

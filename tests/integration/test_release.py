@@ -128,6 +128,11 @@ def test_a_commit_without_the_tag_is_no_release(tree):
     assert f"this commit is not tagged: git tag v{BASE}" in refused(tree, BASE)
 
 
+def test_a_tree_without_a_repository_is_refused(tree):
+    shutil.rmtree(tree / ".git")
+    assert "this is not a git repository" in refused(tree)
+
+
 def test_a_file_that_differs_when_it_is_built_elsewhere_is_named(tmp_path):
     for place in ("one", "other"):
         (tmp_path / place).mkdir()
@@ -136,3 +141,38 @@ def test_a_file_that_differs_when_it_is_built_elsewhere_is_named(tmp_path):
     (tmp_path / "one/only.deb").write_text("")
     found = release.differences(release.digests(tmp_path / "one"), release.digests(tmp_path / "other"))
     assert [line.partition(":")[0] for line in found] == ["folder.deb", "only.deb"] and "is missing" in found[1]
+
+
+BUILD_TWICE = """import pathlib, sys, release
+places = [release.Place(pathlib.Path(sys.argv[1]), name, "bookworm", None) for name in release.PLACES]
+for place in places:
+    place.build_tarballs()
+    place.build_lua()
+release.refuse_differences(*(place.files for place in places))
+"""
+
+
+def built_twice(tree, tmp_path):
+    """The archives that need no compiler, as a release builds them: in two clean clones."""
+    return subprocess.run([sys.executable, "-c", BUILD_TWICE, tmp_path / "places"], cwd=tree / "packaging", capture_output=True, text=True)
+
+
+def test_archives_are_the_same_in_another_folder_time_zone_and_umask(tree, tmp_path):
+    done = built_twice(tree, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list((tmp_path / "places").rglob("files/*"))) == 2 * 3
+
+
+@pytest.mark.parametrize("right, wrong", [
+    ("0o755 if os.access(ROOT / name, os.X_OK) else 0o644", "(ROOT / name).stat().st_mode & 0o777"),
+    ('f"{top}/{name}"', 'f"{ROOT}/{name}"'),
+    ("entry.mtime = len(data), epoch", "entry.mtime = len(data), time.mktime((2026, 1, 1, 0, 0, 0, 0, 1, 0))"),
+], ids=["modes by the umask", "the folder's name", "local time"])
+def test_an_artefact_that_differs_when_it_is_built_elsewhere_fails_the_release(tree, tmp_path, right, wrong):
+    path = tree / "packaging/debs.py"
+    assert right in path.read_text()
+    path.write_text(path.read_text().replace(right, wrong).replace("import tempfile\n", "import tempfile\nimport time\n"))
+    commit(tree)
+    done = built_twice(tree, tmp_path)
+    assert done.returncode == 1 and "the same commit gives other bytes elsewhere" in done.stderr
+    assert f"ratelimitd-{BASE}-git." in done.stderr and "-source.tar.gz: " in done.stderr and ".rockspec" not in done.stderr

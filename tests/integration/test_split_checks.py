@@ -129,15 +129,6 @@ def test_the_limits_of_several_masters_are_charged_all_or_none(daemon, cluster):
         assert stats["split_refunds_lost"] == 0
 
 
-def test_a_request_id_needs_one_hash_slot(daemon, cluster):
-    with daemon.client() as client:
-        one, other = on_two_masters(client, cluster, "address", "user")
-        with pytest.raises(Exception, match="UNSUPPORTED: request_id: .*one policy"):
-            client.call("check_all", [["address", one], ["user", other]], {"request_id": "x"})
-        assert client.call("check_all", [["address", one]], {"request_id": "x"})["allowed"]
-        assert client.call("peek", "address", one)["remaining"] == 999
-
-
 def test_a_master_that_is_gone_does_not_switch_off_the_limits_of_the_others(daemon, cluster):
     with daemon.client() as client:
         user, free = on_two_masters(client, cluster, "user", "open")

@@ -4,7 +4,7 @@ It takes the shipped manifest, with the component of deploy/kubernetes/sidecar m
 volumes (an emptyDir in memory is a tmpfs, 01777, otherwise a folder, 0777; with an fsGroup they are that group's, and setgid; a
 ConfigMap is a folder of links behind `..data`), users and groups, read-only root and mounts, capabilities. Containers start in
 order: an init container ends before the next begins, a sidecar passes its startup probe. They are stopped in kubelet's order, too:
-first the containers, then the sidecars, the last one first.
+first the containers, then the sidecars, the last one first; what outlives the pod's time to end is killed.
 
     with Pod(template, {"registry.example/ratelimitd": Image(rootfs, config)}, config_maps={"ratelimitd": {...}}) as pod:
         pod.start()
@@ -30,6 +30,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANIFESTS = ROOT / "deploy" / "kubernetes"
 PATIENCE_S = 30.0
+GRACE_S = 30  # of a pod whose manifest has none
 CAPABILITIES = ("bounding", "effective", "permitted", "inheritable", "ambient")
 
 
@@ -65,7 +66,7 @@ class Pod:
         self.host = host or self.folder / "host"
         self.box = None
         self.running, self.logs, self.generation = [], {}, 0
-        self.events = []  # ("started" | "ready" | "ended", container)
+        self.events = []  # ("started" | "ready" | "killed" | "ended", container)
 
     # ---- the life of a pod
 
@@ -105,14 +106,19 @@ class Pod:
             self._wait_for_probe(container, "readinessProbe")
 
     def stop(self):
-        """TERM to the containers, then to the sidecars, the last one first; (name, exit status, seconds) in that order."""
+        """TERM to the containers, then to the sidecars, the last one first; (name, exit status) in that order."""
         ends = []
         own = [container["name"] for container in self.spec["containers"]]
         sidecars = [name for name in self.running if name not in own]
+        deadline = time.monotonic() + self.spec.get("terminationGracePeriodSeconds", GRACE_S)
         for name in [*[name for name in self.running if name in own], *reversed(sidecars)]:
-            started = time.monotonic()
             self._crun("kill", name, "TERM")
-            ends.append((name, self.ended(name), time.monotonic() - started))
+            try:
+                self.logs[name][0].wait(max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self._crun("kill", name, "KILL", check=False)
+                self.events.append(("killed", name))
+            ends.append((name, self.ended(name)))
         self.running = []
         return ends
 

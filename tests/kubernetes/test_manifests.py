@@ -3,10 +3,14 @@
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
 from pod import MANIFESTS, ROOT, documents, with_sidecar
+
+sys.path.insert(0, str(ROOT / "packaging"))
+from version import Table  # noqa: E402
 
 EXAMPLE, DAEMON_SET = "example/application.yaml", "node/daemonset.yaml"
 # Volumes that `restricted` allows.
@@ -79,12 +83,12 @@ def test_the_manifests_fit_the_schemas():
 
 
 @pytest.mark.parametrize("name", ["example/configmap.yaml", "node/configmap.yaml"])
-def test_the_configurations_are_correct(name, tmp_path):
-    build = next((path for path in (ROOT / "build").glob("*/bin/ratelimitd")), None)
-    if build is None:
-        pytest.skip("no build of the daemon")
-    (tmp_path / "ratelimitd.yaml").write_text(documents(name)[0]["data"]["ratelimitd.yaml"])
-    done = subprocess.run([build, "--check-config", "-c", tmp_path / "ratelimitd.yaml"], capture_output=True, text=True)
+def test_the_configurations_are_correct(name, image):
+    file = image.rootfs / "tmp/ratelimitd.yaml"
+    file.write_text(documents(name)[0]["data"]["ratelimitd.yaml"])
+    done = subprocess.run(["chroot", image.rootfs, "/usr/bin/ratelimitd", "--check-config", "-c", "/tmp/ratelimitd.yaml"],
+                          capture_output=True, text=True)
+    file.unlink()
     assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
 
 
@@ -98,7 +102,7 @@ def test_kustomize_merges_the_component_as_the_pod_test_does():
     deployment = next(document for document in rendered if document["kind"] == "Deployment")
     ours = with_sidecar(documents(EXAMPLE)[0])
     for container in ours["spec"]["template"]["spec"]["initContainers"]:
-        container["image"] += ":0.1.0"
+        container["image"] += f":{Table().values['version']}"
     assert deployment == ours
 
 

@@ -76,22 +76,6 @@ static void a_request_id_needs_one_place(void **state)
     assert_string_equal(heard.error, "");
 }
 
-static void a_client_that_goes_leaves_nothing(void **state)
-{
-    (void)state;
-    client_ask(&client, 1, "check_all", 1, "[[ss[ss", 2, 2, "login", "a", 2, "api", "b");
-    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
-    client_close(&client);
-    server_fixture_ticks(&fixture, 10);
-    fixture.engine.scripted.decision = (struct decision){.limit = 10, .retry_after_ms = 1000};
-    scripted_end(&fixture.engine.scripted, 0, OP_DECIDED);
-    assert_int_equal(scripted_held(&fixture.engine.scripted, 0)->kind, OP_REFUND);
-    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
-    assert_int_equal(engine_n_live(fixture.engine.engine), 0);
-    assert_int_equal(engine_counters.split_refunds, 1);
-    client_open(&client, &fixture);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -100,7 +84,6 @@ int main(void)
         TEST(it_is_answered_as_one),
         TEST(a_failure_answer_says_so),
         TEST(a_request_id_needs_one_place),
-        TEST(a_client_that_goes_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include "fakes/served_store.h"
 #include "redis/counters.h"
 
-enum { KEPT_MS = 60000, FLOOD = 1000 };
+enum { KEPT_MS = 60000 };
 
 /* The store, with denials kept for longer than a test lasts, and a limit of 2. */
 static void open_store(void)
@@ -48,19 +48,6 @@ static void is_denied_here(const char *key)
     assert_int_equal(ask->op.source, SOURCE_DENY_CACHE);
     assert_false(ask->member.decision.allowed);
     assert_in_range(ask->member.decision.retry_after_ms, 1, INT64_C(3600000) * 1000);
-}
-
-static void a_flood_on_a_used_up_key_does_not_reach_redis(void **state)
-{
-    (void)state;
-    open_store();
-    use_up("k");
-    uint64_t before = redis_counters.redis_batches;
-    for (int i = 0; i < FLOOD; i++) is_denied_here("k");
-    store_fixture_settle();
-    assert_int_equal(redis_counters.redis_batches, before);
-    assert_int_equal(redis_counters.denied_from_cache, FLOOD);
-    assert_true(check_now("other")->member.decision.allowed);
 }
 
 /* Also for what overtakes it, and for what is asked while it is on its way. */
@@ -206,7 +193,6 @@ int main(void)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        SERVED(a_flood_on_a_used_up_key_does_not_reach_redis),
         SERVED(what_gives_units_back_is_seen_by_every_later_check),
         SERVED(a_refund_that_is_withdrawn_or_lost_ends),
         SERVED(entries_go_with_the_connection),

@@ -40,47 +40,60 @@ static void a_smaller_check_asks_redis(void **state)
     (void)check(limit, "k", 5, SOURCE_DENY_CACHE);
 }
 
-static void as_many_as_fit_count_as_one(void **state)
+/* Else it would be answered with the numbers from before that check. */
+static void behind_a_check_that_may_be_admitted_redis_is_asked(void **state)
 {
     (void)state;
-    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 10, LONG_WAIT_S * S);
+    const struct limit *limit = limit_of("p", ALGO_BUCKET, 10, S);
     (void)check(limit, "k", 8, SOURCE_REDIS);
     (void)check(limit, "k", 5, SOURCE_REDIS);
-    struct question some = question(limit, "k", OP_CHECK, 1);
-    some.op.at_most = 5;
-    ask(&some);
-    assert_false(some.is_cached);
-    assert_int_equal(some.member.decision.granted, 2);
-
-    some = question(limit, "k", OP_CHECK, 1);
-    some.op.at_most = 5;
-    ask(&some);
-    assert_false(some.is_cached || some.member.decision.allowed);
-    some = question(limit, "k", OP_CHECK, 1);
-    some.op.at_most = 3;
-    ask(&some);
-    assert_true(some.is_cached);
-    (void)check(limit, "k", 1, SOURCE_DENY_CACHE);
+    for (int i = 0; i < 2; i++) {
+        struct question first = question(limit, "k", OP_CHECK, i == 0 ? 2 : 5),
+                        behind = question(limit, "k", OP_CHECK, 7);
+        (void)check(limit, "k", 7, SOURCE_DENY_CACHE);
+        submit(&first); /* it costs less than the check that was denied; or as much, and enough has come back */
+        assert_false(first.is_cached);
+        submit(&behind);
+        assert_false(behind.is_cached);
+        (void)check(limit, "k", 5, SOURCE_REDIS);
+        pass(300 * MS);
+    }
 }
 
-static void a_longer_wait_asks_redis(void **state)
+/* Overrides give the keys of a counter different limits, and a check may wait. */
+static void of_two_denials_in_one_call_the_one_that_answers_more_checks_is_kept(void **state)
 {
     (void)state;
-    struct limit *limit = (struct limit *)limit_of("p", ALGO_LEAKY_BUCKET, 10, 10 * S);
+    struct limit *small = (struct limit *)limit_of("p", ALGO_FIXED_WINDOW, 5, 86400 * S);
+    struct limit *waits = (struct limit *)limit_of("w", ALGO_LEAKY_BUCKET, 10, 10 * S);
+    const struct limit *large = overridden(small, 20);
     struct diag diag = {0};
-    limit->max_wait_us = 3 * S; /* three units */
-    assert_int_equal(policy_prepare_limit(limit, NULL, &diag), 0);
-    for (int i = 0; i < 11; i++) (void)check(limit, "k", 1, SOURCE_REDIS);
+    waits->max_wait_us = 3 * S;
+    assert_int_equal(policy_prepare_limit(waits, NULL, &diag), 0);
+    const struct {
+        const struct limit *limit;
+        int64_t cost, max_wait_us;
+        const struct limit *limit_of_more;
+        int64_t cost_of_more, wait_of_more;
+    } pairs[] = {{small, 5, 0, small, 1, 0}, {small, 1, 0, large, 1, 0}, {waits, 1, 0, waits, 1, 3 * S}};
+    for (size_t i = 0; i < 3; i++) {
+        for (int is_later = 0; is_later <= 1; is_later++) {
+            struct question less = question(pairs[i].limit, "k", OP_CHECK, pairs[i].cost);
+            struct question more = question(pairs[i].limit_of_more, "k", OP_CHECK, pairs[i].cost_of_more), again = more;
+            less.member.max_wait_us = pairs[i].max_wait_us;
+            more.member.max_wait_us = again.member.max_wait_us = pairs[i].wait_of_more;
+            while (deny_cache_clear(&cache), check(pairs[i].limit_of_more, "k", 1, SOURCE_REDIS).allowed) continue;
+            deny_cache_clear(&cache);
 
-    struct question q = question(limit, "k", OP_CHECK, 1);
-    q.member.max_wait_us = 0;
-    ask(&q);
-    assert_false(q.member.decision.allowed);
-    q = question(limit, "k", OP_CHECK, 1);
-    q.member.max_wait_us = 0;
-    ask(&q);
-    assert_true(q.is_cached);
-    assert_true(check(limit, "k", 1, SOURCE_REDIS).allowed);
+            struct question *both[] = {is_later ? &less : &more, is_later ? &more : &less};
+            for (int k = 0; k < 2; k++) submit(both[k]);
+            for (int k = 0; k < 2; k++) send(both[k]);
+            for (int k = 0; k < 2; k++) execute(both[k]);
+            for (int k = 0; k < 2; k++) reply(both[k]);
+            submit(&again);
+            assert_true(again.is_cached);
+        }
+    }
 }
 
 static void a_denial_ends_when_enough_has_come_back(void **state)
@@ -271,27 +284,6 @@ static void a_denial_by_the_smaller_limit_of_a_shared_counter_does_not_answer_th
     }
 }
 
-/* It once answered them until it was too old, although the large limit had some available again. */
-static void a_logs_denial_by_one_limit_denies_nothing_by_another_one(void **state)
-{
-    (void)state;
-    const struct limit *small = limit_of("p", ALGO_SLIDING_LOG, 2, S), *large = overridden(small, 8);
-    for (int i = 0; i < 8; i++) {
-        (void)check(large, "k", 1, SOURCE_REDIS);
-        pass(10 * MS);
-    }
-    assert_int_equal(check(small, "k", 1, SOURCE_REDIS).retry_after_ms, 980);
-    assert_int_equal(check(small, "k", 1, SOURCE_DENY_CACHE).retry_after_ms, 980);
-    pass(930 * MS);
-    (void)check(small, "k", 1, SOURCE_DENY_CACHE);
-    assert_true(check(large, "k", 1, SOURCE_REDIS).allowed);
-
-    /* Both pass when one is left, but until then more and more remain for the large one. */
-    assert_int_equal(check(small, "k", 1, SOURCE_REDIS).remaining, 0);
-    assert_int_equal(check(large, "k", 7, SOURCE_REDIS).remaining, 1);
-    (void)check(small, "k", 1, SOURCE_DENY_CACHE);
-}
-
 /* ---- what removes it ---- */
 
 static void whatever_gives_units_back_removes_the_entry(void **state)
@@ -326,24 +318,6 @@ static void an_admission_removes_an_older_denial(void **state)
     reply(&one);
     assert_true(one.member.decision.allowed);
     assert_int_equal(check(limit, "k", 5, SOURCE_REDIS).remaining, 1);
-}
-
-/* The denial is older than the refund, and its reply comes after it. */
-static void a_denial_from_before_a_refund_is_not_kept(void **state)
-{
-    (void)state;
-    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, LONG_WAIT_S * S);
-    (void)check(limit, "k", 1, SOURCE_REDIS);
-    struct question denied = question(limit, "k", OP_CHECK, 1), refund = question(limit, "k", OP_REFUND, 1);
-    submit(&denied);
-    send(&denied);
-    execute(&denied);
-    submit(&refund);
-    send(&refund);
-    execute(&refund);
-    reply(&denied);
-    reply(&refund);
-    assert_true(check(limit, "k", 1, SOURCE_REDIS).allowed);
 }
 
 /* A check of another connection, submitted behind the refund, is sent before it. */
@@ -468,8 +442,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_equal_or_larger_check_is_denied_without_asking, setup, teardown),
         cmocka_unit_test_setup_teardown(a_smaller_check_asks_redis, setup, teardown),
-        cmocka_unit_test_setup_teardown(as_many_as_fit_count_as_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_longer_wait_asks_redis, setup, teardown),
+        cmocka_unit_test_setup_teardown(behind_a_check_that_may_be_admitted_redis_is_asked, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_two_denials_in_one_call_the_one_that_answers_more_checks_is_kept, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_denial_ends_when_enough_has_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_denial_counts_from_before_its_call_was_written, setup, teardown),
         cmocka_unit_test_setup_teardown(redis_is_asked_again_after_max_age, setup, teardown),
@@ -480,10 +455,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_entry_belongs_to_a_policy_and_a_version_of_it, setup, teardown),
         cmocka_unit_test_setup_teardown(
             a_denial_by_the_smaller_limit_of_a_shared_counter_does_not_answer_the_larger_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_logs_denial_by_one_limit_denies_nothing_by_another_one, setup, teardown),
         cmocka_unit_test_setup_teardown(whatever_gives_units_back_removes_the_entry, setup, teardown),
         cmocka_unit_test_setup_teardown(an_admission_removes_an_older_denial, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_denial_from_before_a_refund_is_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_denial_that_overtook_a_refund_is_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(a_refund_that_came_to_nothing_ends_too, setup, teardown),
         cmocka_unit_test_setup_teardown(everything_goes_with_the_connection_and_at_a_reload, setup, teardown),

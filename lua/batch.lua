@@ -89,7 +89,9 @@ if #K == 0 and #ARGV > 2 then
     K, S, odd = ARGV, ARGV[#ARGV], {} -- by the place of a key: -1, -2 or -3 in place of a state
     why = function(refusal) -- which of them; none: another error
         if find(refusal.err, 'WRONGTYPE', 1, true) then return -1 end
-        if find(refusal.err, 'non local key', 1, true) or find(refusal.err, 'slot not served', 1, true) then return -2 end
+        for _, words in ipairs({'non local key', 'slot not served', 'READONLY'}) do -- the last: of a replica that was a master
+            if find(refusal.err, words, 1, true) then return -2 end
+        end
         if find(refusal.err, 'access at least one of the keys', 1, true) or find(refusal.err, 'permissions to access', 1, true) then
             return -3
         end

@@ -23,6 +23,7 @@
 #include "policy/setting.h"
 
 enum topology { TOPOLOGY_SINGLE, TOPOLOGY_SENTINEL, TOPOLOGY_CLUSTER };
+enum redis_calls { REDIS_CALLS_AUTO, REDIS_CALLS_SLOT }; /* keys of a call to a node of a cluster */
 
 /* What could follow if the file were longer, as one that was cut off. What is in brackets has its own end. */
 enum file_end { END_ANYWHERE, END_IN_ACCESS, END_IN_RULES /* or in access.default */ };

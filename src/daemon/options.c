@@ -31,6 +31,7 @@ struct redis_options options_redis(const struct config *config, uint64_t random_
         .sentinel_tls = config->sentinel_tls,
         .database = (int)config->store_redis_database,
         .batch_max_keys = (uint32_t)config->store_redis_batch_max_keys,
+        .by_slot = config->store_redis_calls == REDIS_CALLS_SLOT,
         .merge = config->store_redis_merge,
         .deny_max_keys = (uint64_t)config->store_redis_deny_cache_max_keys,
         .deny_max_age_ms = (uint32_t)config->store_redis_deny_cache_max_age_ms,

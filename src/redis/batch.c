@@ -57,7 +57,7 @@ void batch_clear(struct batch *batch)
     CHECK(batch->n_ops == 0);
     batch->n_script_ops = batch->n_members = batch->n_keys = batch->n_limits = batch->n_op_keys = batch->weight = 0;
     batch->n_integers = batch->keys_len = 0;
-    batch->has_loaded = false;
+    batch->has_loaded = batch->is_undeclared = false;
     memset(batch->table, 0, sizeof batch->table);
     batch->packed = false;
 }
@@ -67,6 +67,13 @@ void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge)
     CHECK(max_keys >= 1 && max_keys <= BATCH_KEYS_MAX);
     batch->max_keys = max_keys;
     batch->merge = merge;
+}
+
+void batch_set_undeclared(struct batch *batch)
+{
+    CHECK(batch->n_keys >= 2);
+    batch->is_undeclared = true;
+    batch->packed = false;
 }
 
 size_t batch_n_ops(const struct batch *batch)
@@ -108,6 +115,16 @@ void batch_take_ops(struct batch *batch, struct list *to)
 {
     list_append(to, &batch->ops);
     batch->n_ops = 0;
+}
+
+void batch_take_ended(struct batch *batch, enum op_outcome outcome, struct list *to)
+{
+    LIST_FOREACH (it, &batch->ops) {
+        if (LIST_ITEM(it, struct op, link)->outcome != outcome) continue;
+        list_remove(it);
+        list_push_back(to, it);
+        batch->n_ops--;
+    }
 }
 
 /* ---- what an op asks of the script ---- */

@@ -37,6 +37,9 @@ struct batch *batch_new(const struct store_key_scheme *scheme, uint32_t max_keys
 void batch_free(struct batch *batch);
 void batch_clear(struct batch *batch); /* must hold no ops */
 void batch_set_merge(struct batch *batch, uint32_t max_keys, bool merge);
+/* Its keys, two at least, lie in several hash slots of one node: they go as arguments, not declared as KEYS. The ops on
+ * those that are not there, or that the user may not read, end with OP_AWAY or OP_BARRED. Until batch_clear(). */
+void batch_set_undeclared(struct batch *batch);
 
 /* How much work the op is for Redis: 1 is an element of a log, BATCH_WEIGHT_MAX (a millisecond or so) the most. A plain
  * check is 1, too: it takes some 32 times as long, but the number of keys bounds these. Kept in op->weight. */
@@ -70,10 +73,10 @@ size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t 
                   const struct slice **ret_args);
 
 /*
- * Give every op its answer from the n integers of the reply to the last batch_args(): op->outcome is OP_DECIDED, or
+ * Give every op its answer from the n integers of the reply to the last batch_args(): op->outcome is OP_DECIDED,
  * OP_STORE_ERROR if one of the op's keys holds a foreign type (nothing was charged then, and the other ops are
- * fine). 0; 1 when the script began too late: nothing was done, no op has an answer; -1 when the integers make no sense
- * (no op has an answer then either). Counts redis_bad_values.
+ * fine), or that of batch_set_undeclared(). 0; 1 when the script began too late: nothing was done, no op has an answer;
+ * -1 when the integers make no sense (no op has an answer then either). Counts redis_bad_values.
  */
 int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t nonce);
 
@@ -82,6 +85,8 @@ int64_t batch_now_us(const struct batch *batch);
 
 /* Take the ops out, in order, onto `to` (for done, or for a resend). */
 void batch_take_ops(struct batch *batch, struct list *to);
+/* Those with this outcome. */
+void batch_take_ended(struct batch *batch, enum op_outcome outcome, struct list *to);
 
 /* The script's text and lower-case SHA1, embedded at build time. */
 extern const char batch_script[];

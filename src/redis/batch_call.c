@@ -38,8 +38,8 @@ void batch_call_begin(struct batch_call *call, const struct redis_options *optio
     batch_set_merge(call->batch, options->batch_max_keys, options->merge); /* they may have changed */
     call->nonce = nonce;
     call->is_doubtful = call->is_sent = call->is_asking = false;
-    call->is_asking_refused = call->is_cut_off = false;
-    call->n_keys = 0;
+    call->is_asking_refused = call->is_cut_off = call->is_alone = false;
+    call->n_keys = call->n_slots = 0;
     call->policy = NULL;
     call->last_deadline_us = call->longest_us = call->until_us = 0;
 }

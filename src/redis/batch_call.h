@@ -34,11 +34,13 @@ struct batch_call {
     const struct clock *clock;
     struct batch *batch; /* owned */
     uint32_t nonce;
-    uint16_t hash_slot;                 /* of a cluster: all its ops' */
-    bool is_asking;                     /* of a cluster: ASKING goes before it */
+    uint16_t n_slots;                   /* of a cluster: its ops' hash slots; else 0 */
+    uint16_t slots[BATCH_KEYS_MAX];     /* these */
+    bool is_alone;                      /* of a cluster: it has one op, whose hash slot is moving */
+    bool is_asking;                     /* and ASKING goes before it */
     bool is_asking_refused, is_cut_off; /* ASKING was refused; it was sent, and the call was not */
     struct redis_call asking;
-    size_t n_keys;            /* of a cluster: that count in its node's window */
+    size_t n_keys;            /* of a cluster, once it is sent: that count in its node's window */
     int64_t longest_us;       /* of its ops, from submit to deadline */
     int64_t last_deadline_us; /* of its ops; CLOCK_MONOTONIC, as the next two */
     int64_t sent_us;

@@ -456,7 +456,8 @@ size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t 
     put_packet(&packing, n_mget, nonce, wall_us, latest_us);
     CHECK((size_t)(packing.to - start) + PUT_SLACK <= most);
 
-    batch->args[0] = (struct slice){(const uint8_t *)batch->numkeys, decimal_put(batch->numkeys, n_keys)};
+    batch->args[0] =
+        (struct slice){(const uint8_t *)batch->numkeys, decimal_put(batch->numkeys, batch->is_undeclared ? 0 : n_keys)};
     batch->args[1 + n_keys] = (struct slice){packet, (size_t)(packing.to - packet)};
     if (batch->resets) batch->n_integers = batch->n_keys; /* one of each key, however many name it */
     CHECK(batch->resets || packing.reply_at == batch->n_integers);

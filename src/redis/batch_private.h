@@ -106,8 +106,9 @@ struct script_op {
     /* Set by the reply: */
     struct batch_seen seen; /* of KIND_CHECK */
     bool is_foreign;
-    bool is_checked;     /* the state of a KIND_CHECK; what our own charges make of it is not */
-    bool is_implausible; /* it says of a state what no script leaves */
+    enum op_outcome undone; /* OP_AWAY or OP_BARRED: the script has left it out; else OP_DECIDED */
+    bool is_checked;        /* the state of a KIND_CHECK; what our own charges make of it is not */
+    bool is_implausible;    /* it says of a state what no script leaves */
 };
 
 struct batch {
@@ -119,8 +120,9 @@ struct batch {
 
     struct list ops;
     size_t n_ops;
-    bool resets;     /* all of them, else none */
-    bool has_loaded; /* some key is loaded */
+    bool resets;        /* all of them, else none */
+    bool is_undeclared; /* its keys */
+    bool has_loaded;    /* some key is loaded */
     uint32_t weight;
     size_t n_integers; /* of the reply, but for the last three */
 

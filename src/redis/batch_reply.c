@@ -11,10 +11,14 @@
 #include "redis/batch_private.h"
 #include "redis/counters.h"
 
+/* In place of a state; the last two only if keys are not declared. */
 enum {
     FOREIGN = -1,
-    TOO_LATE = -2,
+    AWAY = -2,
+    BARRED = -3,
 };
+
+enum { TOO_LATE = -2 };
 
 #define REPLY_MAX (EXACT_MAX + 1) /* of the script's integers: 2^53 is exact, too */
 
@@ -39,6 +43,7 @@ struct replay {
     struct view *views; /* by limit; of whichever state is looked at */
     uint64_t foreign;   /* of each key a bit: it has a foreign type */
     uint64_t removed;   /* of each key a bit: this is answered */
+    int64_t least;      /* of FOREIGN, AWAY and BARRED what it may have */
 };
 
 static bool in_range(int64_t value, int64_t least, int64_t most)
@@ -71,23 +76,29 @@ static uint64_t key_bit(uint32_t key)
 
 /* The functions that take or read return 0, or -1 if the integers make no sense. */
 
+/* What is no state. */
+static void note_missing(struct replay *replay, struct script_op *asked, uint16_t i, int64_t used)
+{
+    asked->is_foreign = true;
+    if (used == FOREIGN) replay->foreign |= key_bit(asked->op->members[i].batch_key);
+    if (used == BARRED) asked->undone = OP_BARRED;
+    if (used == AWAY && asked->undone == OP_DECIDED) asked->undone = OP_AWAY;
+}
+
 /* Every state that a reply reports enters here. check_plausible() examines it once its time is known. */
 static int take_state(struct replay *replay, struct script_op *asked, uint16_t i, struct batch_seen *seen)
 {
     *seen = (struct batch_seen){0};
-    if (take_int(replay, FOREIGN, REPLY_MAX, &seen->used) < 0) return -1;
+    if (take_int(replay, replay->least, REPLY_MAX, &seen->used) < 0) return -1;
     if (limit_ops(asked->op->members[i].limit)->has_extra && take_int(replay, 0, REPLY_MAX, &seen->extra) < 0)
         return -1;
-    if (seen->used == FOREIGN) {
-        asked->is_foreign = true;
-        replay->foreign |= key_bit(asked->op->members[i].batch_key);
-    }
+    if (seen->used < 0) note_missing(replay, asked, i, seen->used);
     return 0;
 }
 
 static void check_plausible(struct replay *replay, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
 {
-    if (seen->used == FOREIGN) return;
+    if (seen->used < 0) return;
     const struct view *view = view_seen(replay, asked, i, seen);
     if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
 }
@@ -157,10 +168,8 @@ static int read_tuple(struct replay *replay, struct script_op *asked, struct tup
     const struct op *op = asked->op;
     if (asked->kind == KIND_RELEASE || asked->kind == KIND_RENEW) {
         for (uint16_t i = 0; i < op->n_members; i++) {
-            if (take_int(replay, FOREIGN, 1, &tuple->seen[i].used) < 0) return -1;
-            if (tuple->seen[i].used != FOREIGN) continue;
-            asked->is_foreign = true;
-            replay->foreign |= key_bit(asked->op->members[i].batch_key);
+            if (take_int(replay, replay->least, 1, &tuple->seen[i].used) < 0) return -1;
+            if (tuple->seen[i].used < 0) note_missing(replay, asked, i, tuple->seen[i].used);
         }
         return 0;
     }
@@ -189,7 +198,7 @@ static int read_reply(struct replay *replay)
     const struct batch *batch = replay->batch;
     for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
         int64_t removed = replay->reply[batch->keys[i].keys_index - 1];
-        if (!in_range(removed, FOREIGN, 1)) return -1;
+        if (!in_range(removed, replay->least, 1)) return -1;
         if (removed == FOREIGN) replay->foreign |= key_bit(i);
     }
     if (batch->resets) return 0;
@@ -199,6 +208,7 @@ static int read_reply(struct replay *replay)
         struct script_op *asked = &batch->script_ops[i];
         replay->at = replay->reply + asked->reply_at;
         asked->is_foreign = asked->is_checked = asked->is_implausible = false;
+        asked->undone = OP_DECIDED;
         bool is_plain = asked->kind == KIND_CHECK;
         if ((is_plain ? read_plain_check(replay, asked) : read_tuple(replay, asked, &tuple)) < 0) return -1;
     }
@@ -358,9 +368,12 @@ static void answer_reset(struct replay *replay, struct op *op)
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         uint64_t bit = key_bit(member->batch_key);
-        member->is_foreign = (replay->foreign & bit) != 0;
-        if (member->is_foreign) op->outcome = OP_STORE_ERROR;
-        member->removed = replay->reply[batch->keys[member->batch_key].keys_index - 1] == 1 && !(replay->removed & bit);
+        int64_t removed = replay->reply[batch->keys[member->batch_key].keys_index - 1];
+        member->is_foreign = removed == FOREIGN;
+        if (removed == FOREIGN && op->outcome == OP_DECIDED) op->outcome = OP_STORE_ERROR;
+        if (removed == AWAY && op->outcome != OP_BARRED) op->outcome = OP_AWAY;
+        if (removed == BARRED) op->outcome = OP_BARRED;
+        member->removed = removed == 1 && !(replay->removed & bit);
         replay->removed |= bit;
     }
 }
@@ -378,7 +391,11 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
     }
 
     struct view views[BATCH_KEYS_MAX];
-    struct replay replay = {.batch = batch, .reply = reply, .now_us = now_us, .views = views};
+    struct replay replay = {.batch = batch,
+                            .reply = reply,
+                            .now_us = now_us,
+                            .views = views,
+                            .least = batch->is_undeclared ? BARRED : FOREIGN};
     for (uint32_t i = 0; i < batch->n_limits; i++)
         limit_at(&views[i], batch->limits[i].limit, &batch->limits[i].constants, now_us);
     if (read_reply(&replay) < 0) return -1;
@@ -398,6 +415,11 @@ int batch_replay(struct batch *batch, const int64_t *reply, size_t n, uint32_t n
         }
 
         struct script_op *asked = &batch->script_ops[op->batch_op];
+        if (asked->undone != OP_DECIDED) {
+            op->outcome = asked->undone;
+            op->is_doubtful = false;
+            continue;
+        }
         answer_op(&replay, asked, op);
         if (asked->is_implausible) op->outcome = OP_STORE_ERROR;
         op->is_doubtful = op->outcome == OP_STORE_ERROR && !asked->is_foreign;

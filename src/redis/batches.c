@@ -21,7 +21,6 @@ enum {
     IDLE_MAX = 64,                      /* batches kept for later; about 16 KiB each */
     LATE_US = 1000000,                  /* how long after the latest deadline of its ops a batch may still begin */
     ERRORS_PER_SECOND = 20,             /* that are logged */
-    TAKEN_AT_ONCE = 256,                /* of the ops of a hash slot that wait */
 };
 
 /* ---- one call ---- */
@@ -118,6 +117,10 @@ static void send_call(struct batch_call *call)
     int64_t usual_us = batches->clock->mono_us + usual_deadline_us(batches);
     int64_t until_us = (call->last_deadline_us > usual_us ? call->last_deadline_us : usual_us) + LATE_US;
 
+    for (uint16_t i = 0; i < call->n_slots; i++) batches->slots->of[call->slots[i]].open = NULL;
+    if (call->n_slots > 1) batch_set_undeclared(call->batch);
+    call->n_keys = batch_n_keys(call->batch);
+    batches->n_keys += call->n_keys;
     const struct slice *of_batch;
     size_t n = 0;
     if (batch_n_ops(call->batch) > 0) /* else nothing was put in */
@@ -152,7 +155,7 @@ static void send_call(struct batch_call *call)
     call->until_us = until_us;
     call->sent_us = batches->clock->mono_us;
     list_push_back(&batches->in_flight, &call->link);
-    if (batches->slots != NULL) batches->slots->of[call->hash_slot].n_calls++;
+    for (uint16_t i = 0; i < call->n_slots; i++) batches->slots->of[call->slots[i]].n_calls++;
     redis_counters.redis_inflight++;
     redis_counters.redis_batches++;
     redis_counters.redis_batch_keys += batch_n_keys(call->batch);
@@ -226,29 +229,72 @@ static bool is_over(const struct redis_batches *batches, const struct op *op)
     return op->deadline_us > 0 && op->deadline_us <= batches->clock->mono_us;
 }
 
+/* In a cluster: its hash slot is moving, so it goes in a call of its own. */
+static bool is_alone(const struct redis_batches *batches, const struct op *op)
+{
+    return op->is_asking || batches->slots->of[op->hash_slot].alone_until_us > batches->clock->mono_us;
+}
+
+/* In a cluster: may the op's hash slot be in the call with those of the ops inside? */
+static bool may_share_slots(const struct batch_call *call, const struct op *op)
+{
+    const struct redis_batches *batches = call->batches;
+    if (call->n_slots == 0) return true;
+    if (call->is_alone || is_alone(batches, op)) return false;
+    if (op->hash_slot == call->slots[0]) return true;
+    return batches->reach.of == REACH_NODE &&
+           op->kind != OP_RESET; /* of several keys, it could find one and not another */
+}
+
 /* batch_call_add(), and from then on it is known where the op is done. */
 static enum batch_status put(struct batch_call *call, struct op *op)
 {
-    op->server = call->batches->options->server;
-    return batch_call_add(call, op);
+    struct redis_batches *batches = call->batches;
+    op->server = batches->options->server;
+    enum batch_status status = batch_call_add(call, op);
+    if (status != BATCH_ADDED || batches->slots == NULL) return status;
+
+    struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
+    if (call->n_slots == 0) {
+        call->is_alone = is_alone(batches, op);
+        call->is_asking = op->is_asking;
+    }
+    if (slot->open != call) {
+        CHECK(call->n_slots < BATCH_KEYS_MAX);
+        slot->open = call;
+        call->slots[call->n_slots++] = op->hash_slot;
+    }
+    return status;
 }
 
 /* Adds waiting ops, as many as fit, each client's in their order: if the next one goes with nothing inside, the client
  * waits for the next batch. */
 static void fill_call(struct redis_batches *batches, struct batch_call *call)
 {
+    struct cluster_slot *const slots = batches->slots != NULL ? batches->slots->of : NULL;
     size_t n_ops = 0, n_passed = 0;
     bool is_full = false;
     for (struct op *op; !is_full && (op = op_queue_next(&batches->waiting)) != NULL;) {
+        struct cluster_slot *slot = slots != NULL ? &slots[op->hash_slot] : NULL;
+        if (slot != NULL && !slot->is_held && !may_share_slots(call, op)) {
+            op_queue_pass(&batches->waiting, op);
+            is_full = ++n_passed == PASSED_MAX;
+            continue;
+        }
+
         op_queue_take(&batches->waiting, op);
         if (is_over(batches, op)) {
             end_op(batches, op, OP_EXPIRED); /* its client waits no longer, and it was not sent */
             continue;
         }
+        if (slot != NULL && slot->is_held) {
+            cluster_slots_add(slot, op);
+            continue;
+        }
 
         enum batch_status status = put(call, op);
         if (status == BATCH_ADDED) {
-            is_full = ++n_ops == CALL_OPS_MAX;
+            is_full = ++n_ops == CALL_OPS_MAX || call->is_alone;
         } else if (status == BATCH_NO_MEMORY || n_ops == 0) {
             end_op(batches, op, OP_OVERLOAD); /* no memory for it, or it fits no batch at all */
         } else {
@@ -332,104 +378,16 @@ bool redis_batches_withdraw(struct redis_batches *batches, struct op *op)
     return true;
 }
 
-/* ---- in a cluster: each call of one hash slot ---- */
-
-static struct cluster_slot *slot_of(const struct batch_call *call)
-{
-    return &call->batches->slots->of[call->hash_slot];
-}
-
-/* The call is complete. */
-static void close_call(struct batch_call *call)
-{
-    list_remove(&call->link);
-    slot_of(call)->open = NULL;
-    bool is_alone = call->is_asking || slot_of(call)->alone_until_us > call->clock->mono_us;
-    if (call->batches->options->merge && !is_alone) fill_by_merging(call->batches, call);
-    send_call(call);
-}
-
-/* NULL without memory. */
-static struct batch_call *open_call(struct redis_batches *batches, const struct op *op, struct list *open)
-{
-    struct batch_call *call = begin_call(batches);
-    if (call == NULL) return NULL;
-    call->hash_slot = op->hash_slot;
-    call->is_asking = op->is_asking;
-    slot_of(call)->open = call;
-    list_push_back(open, &call->link);
-    return call;
-}
-
-static enum batch_status add_to_call(struct batch_call *call, struct op *op)
-{
-    if (batch_n_ops(call->batch) >= CALL_OPS_MAX) return BATCH_FULL;
-    enum batch_status status = put(call, op);
-    call->batches->n_keys += batch_n_keys(call->batch) - call->n_keys;
-    call->n_keys = batch_n_keys(call->batch);
-    return status;
-}
-
-/* It waits again while the open call of its hash slot is closed, so that no check goes with that which is behind it. */
-static void wait_for_next_call(struct redis_batches *batches, struct op *op)
-{
-    struct batch_call *call = batches->slots->of[op->hash_slot].open;
-    wait_again(batches, op);
-    close_call(call);
-}
-
-/* Into the open call of its hash slot, or into a new one. */
-static void add_op(struct redis_batches *batches, struct op *op, struct list *open)
-{
-    struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
-    bool is_alone = op->is_asking || slot->alone_until_us > batches->clock->mono_us;
-    if (slot->open != NULL && is_alone) {
-        wait_for_next_call(batches, op);
-        return;
-    }
-    if (slot->open == NULL) open_call(batches, op, open);
-
-    enum batch_status status = slot->open != NULL ? add_to_call(slot->open, op) : BATCH_NO_MEMORY;
-    bool is_full = (status == BATCH_FULL || status == BATCH_CLASHES) && batch_n_ops(slot->open->batch) > 0;
-    if (is_full) {
-        wait_for_next_call(batches, op);
-        return;
-    }
-    if (status != BATCH_ADDED) end_op(batches, op, OP_OVERLOAD); /* no memory, or it fits no batch */
-    if (slot->open != NULL && is_alone) close_call(slot->open);
-}
-
-static void send_by_slot(struct redis_batches *batches)
-{
-    struct list open;
-    list_init(&open);
-    for (struct op *op; has_space(batches) && (op = op_queue_next(&batches->waiting)) != NULL;) {
-        struct cluster_slot *slot = &batches->slots->of[op->hash_slot];
-        op_queue_take(&batches->waiting, op);
-        if (is_over(batches, op))
-            end_op(batches, op, OP_EXPIRED);
-        else if (slot->is_held)
-            cluster_slots_add(slot, op);
-        else
-            add_op(batches, op, &open);
-    }
-    while (!list_empty(&open)) close_call(LIST_ITEM(open.next, struct batch_call, link));
-}
-
 void redis_batches_send(struct redis_batches *batches)
 {
     if (batches->phase != BATCHES_SENDING || !redis_link_is_ready(batches->link)) return;
-    if (batches->slots != NULL) {
-        send_by_slot(batches);
-        return;
-    }
 
     while (batches->waiting.n > 0 && has_space(batches)) {
         struct batch_call *call = begin_call(batches);
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill_call(batches, call);
-        if (batches->options->merge && batches->waiting.n > 0) fill_by_merging(batches, call);
+        if (batches->options->merge && batches->waiting.n > 0 && !call->is_alone) fill_by_merging(batches, call);
         send_call(call);
     }
 }
@@ -495,6 +453,7 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
         else
             list_push_back(&batches->refused, it);
     }
+    if (batches->slots != NULL) batches->slots->must_sweep = true; /* some may be of a held one */
 
     redis_counters.redis_errors += remedy == REMEDY_RELOAD && n_ended > 0;
     if (batches->phase == BATCHES_SENDING) batches->phase = BATCHES_HOLDING;
@@ -503,10 +462,10 @@ static void call_refused(struct batch_call *call, enum redis_remedy remedy)
 }
 
 /* What is held, was to go before the call, and has a client and key of its ops, may not run any more. */
-static void end_overtaken_held(const struct batch_call *call)
+static void end_overtaken_held(const struct batch_call *call, uint16_t hash_slot)
 {
     struct redis_batches *batches = call->batches;
-    struct cluster_slot *slot = slot_of(call);
+    struct cluster_slot *slot = &batches->slots->of[hash_slot];
     if (!slot->is_held || list_empty(&slot->ops)) return;
 
     uint64_t newest = 0;
@@ -532,7 +491,7 @@ static void end_overtaken_held(const struct batch_call *call)
 static void end_overtaken(struct batch_call *call)
 {
     struct redis_batches *batches = call->batches;
-    if (batches->slots != NULL) end_overtaken_held(call);
+    for (uint16_t i = 0; i < call->n_slots; i++) end_overtaken_held(call, call->slots[i]);
     if (list_empty(&batches->refused)) return;
 
     struct batch_call_asked asked;
@@ -571,7 +530,7 @@ static bool is_redirected(struct batch_call *call, struct slice error)
 
     struct list ops;
     list_init(&ops);
-    uint16_t hash_slot = call->hash_slot;
+    uint16_t hash_slot = call->slots[0];
     bool is_asking_refused = call->is_asking_refused;
     redis_counters.redis_try_again += is_try_again;
     redis_counters.redis_redirects += !is_try_again;
@@ -592,7 +551,8 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
 {
     struct redis_batches *batches = call->batches;
     struct slice text = redis_reader_text(reply);
-    if (batches->slots != NULL && is_redirected(call, text)) return;
+    bool is_undeclared = call->n_slots > 1;
+    if (call->n_slots == 1 && is_redirected(call, text)) return;
     if (log_is_written(LOG_LEVEL_DEBUG)) {
         static struct log_site errors = {.most = ERRORS_PER_SECOND};
         char printable[REDIS_TEXT_MAX];
@@ -607,6 +567,16 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
         call_refused(call, remedy);
         return;
     }
+
+    /* Redis writes where the script was when it ran into an error; what came before it began, or from its first look at
+     * the keys, has no such words: nothing was done. */
+    bool is_inside = memmem(text.data, text.len, "user_script", 11) != NULL;
+    if (is_undeclared && error == REDIS_ERROR_OTHER && !is_inside) {
+        redis_reach_refused(batches, reply->text);
+        call_refused(call, REMEDY_KEEP);
+        return;
+    }
+    if (is_undeclared && error == REDIS_ERROR_NOPERM_INSIDE) redis_reach_refused(batches, reply->text);
 
     redis_counters.redis_errors++;
     bool is_moved = batches->slots == NULL && strncmp(reply->text, "MOVED ", 6) == 0;
@@ -637,6 +607,17 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
 static int64_t missed_us(const struct batch_call *call)
 {
     return batch_call_missed_us(call, (int64_t)call->batches->options->breaker_late_ms * 1000);
+}
+
+/* The user may not read a key of each. For people: of the last one's policy. */
+static void end_barred(struct redis_batches *batches, struct list *ops)
+{
+    const struct op *last = LIST_ITEM(ops->prev, struct op, link);
+    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s", last->members[0].limit->policy->name);
+    snprintf(batches->last_error, sizeof batches->last_error, "NOPERM: the user may not read one of the keys");
+    batches->last_error_us = batches->clock->mono_us;
+    redis_counters.redis_errors++;
+    end_all(batches, ops);
 }
 
 static void on_value_reply(struct batch_call *call, const struct redis_reader *reply)
@@ -670,7 +651,14 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
         return;
     }
 
-    end_overtaken(call);
+    struct list away, barred;
+    list_init(&away);
+    list_init(&barred);
+    if (call->n_slots > 1) {
+        batch_take_ended(call->batch, OP_AWAY, &away);
+        batch_take_ended(call->batch, OP_BARRED, &barred);
+    }
+    if (batch_n_ops(call->batch) > 0) end_overtaken(call);
     bool has_written = batches->breaker->n_errors > 0 && batch_has_written(call->batch);
     redis_breaker_answered(batches->breaker, late_us, sent_us, now_us, has_written);
     if (late_us > 0) redis_breaker_took(batches->breaker, now_us - sent_us);
@@ -678,6 +666,9 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
     release_call(call, &ops);
+    if (!list_empty(&barred)) end_barred(batches, &barred);
+    if (!list_empty(&away)) batches->events.on_away(batches, &away);
+    if (list_empty(&ops)) return;
     if (is_doubtful) doubtful_policies_remove(&batches->doubtful, LIST_ITEM(ops.next, struct op, link));
     batches->events.on_answers(batches->events.arg, &ops, sent_us);
 }
@@ -686,10 +677,11 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
 {
     struct batch_call *call = CONTAINER_OF(redis_call, struct batch_call, redis_call);
     struct redis_batches *batches = call->batches;
-    uint16_t hash_slot = call->hash_slot;
+    uint16_t n_slots = call->n_slots, slots[BATCH_KEYS_MAX]; /* the call may be another's soon */
+    memcpy(slots, call->slots, n_slots * sizeof slots[0]);
     list_remove(&call->link);
     redis_counters.redis_inflight--;
-    if (batches->slots != NULL) batches->slots->of[hash_slot].n_calls--;
+    for (uint16_t i = 0; i < n_slots; i++) batches->slots->of[slots[i]].n_calls--;
     if (reply == NULL) {
         int64_t late_us = missed_us(call), sent_us = call->sent_us;
         call_end(call, OP_DOWN);
@@ -702,7 +694,8 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
             on_value_reply(call, reply);
         go_on_when_drained(batches);
     }
-    if (batches->slots != NULL) batches->events.on_call_over(batches, hash_slot);
+    for (uint16_t i = 0; i < n_slots; i++)
+        if (batches->slots->of[slots[i]].is_held) batches->events.on_call_over(batches, slots[i]);
 }
 
 /* ---- what waits here for a hash slot ---- */
@@ -716,21 +709,16 @@ void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, 
     end_all(batches, ops);
 }
 
-void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, struct list *to)
+void redis_batches_take_slots(struct redis_batches *batches, const bool *is_wanted, struct list *to)
 {
-    CHECK(batches->slots != NULL && hash_slot < HASH_SLOTS);
     LIST_FOREACH (it, &batches->refused) {
-        if (LIST_ITEM(it, struct op, link)->hash_slot != hash_slot) continue;
+        struct op *op = LIST_ITEM(it, struct op, link);
+        if (!is_wanted[op->hash_slot]) continue;
+        op->n_tries += op->n_tries < UINT8_MAX; /* it was sent once, which end_overtaken_held() has to know */
         list_remove(it);
         list_push_back(to, it);
     }
-    struct op *ops[TAKEN_AT_ONCE];
-    for (size_t n; (n = op_queue_list_slot(&batches->waiting, hash_slot, ops, TAKEN_AT_ONCE)) > 0;) {
-        for (size_t i = 0; i < n; i++) {
-            op_queue_take(&batches->waiting, ops[i]);
-            list_push_back(to, &ops[i]->link);
-        }
-    }
+    op_queue_take_slots(&batches->waiting, is_wanted, to);
 }
 
 void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_waiting)
@@ -803,6 +791,7 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
     };
     batches->canary = batch_new(&(struct store_key_scheme){options->key_prefix, options->n_shards},
                                 options->batch_max_keys, options->merge);
+    redis_reach_forget(batches);
     if (batches->canary != NULL) return 0;
     op_queue_fini(&batches->waiting);
     return -1;
@@ -811,6 +800,7 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
 void redis_batches_fini(struct redis_batches *batches)
 {
     CHECK(list_empty(&batches->in_flight) && list_empty(&batches->refused));
+    redis_counters.redis_by_slot -= batches->reach.of == REACH_SLOT;
     for (struct list *it; (it = list_pop_front(&batches->idle)) != NULL;)
         batch_call_free(LIST_ITEM(it, struct batch_call, link));
     batch_free(batches->canary);

@@ -31,9 +31,10 @@
  * answer "not decided" is not charged much later. The server's clock is known from its last reply, the first of which
  * is the handshake's; before that, or if another node of the cluster has the handshake's key, it counts as the host's.
  *
- * In a cluster (redis/cluster.h) the keys of a call lie in one hash slot: the ops, in the same order, go into the open
- * call of their slot, and all open calls are sent at the end; a call of ops that go with ASKING has one op. What a node
- * refuses because it does not have the slot is the cluster's (on_redirect).
+ * In a cluster (redis/cluster.h) a call may have keys of all hash slots of its node, if that takes keys which are not
+ * declared (redis/reach.h); else those of one. Of several slots, the script looks at each key before it writes: ops
+ * whose keys are not there leave the call before it counts as run (on_away), so does what the user may not read. An op
+ * of a slot that moves goes alone, its keys declared, so that the node itself redirects it (on_redirect).
  *
  * New settings of the server itself (a reload) are moved to without losing anything: ops wait until what is in flight
  * has been answered and the new connection is ready; only if that fails do they end.
@@ -46,6 +47,7 @@
 #include "redis/cluster_slots.h"
 #include "redis/link.h"
 #include "redis/op_queue.h"
+#include "redis/reach.h"
 #include "redis/window.h"
 
 /* Where ops come back to. */
@@ -56,7 +58,10 @@ struct redis_batches_events {
     /* Redis did not answer it. `done` may not run from within: hiredis may be taking the connection down. */
     void (*on_end)(void *arg, struct op *op, enum op_outcome outcome);
 
-    /* Of a cluster's node, else NULL. MOVED, ASK or TRYAGAIN, in `error`, to a call of these ops, which were not
+    /* Of a cluster's node, else NULL. Of a call to several hash slots: these ops were not executed, for some key of
+     * each is not there any more. It takes them. */
+    void (*on_away)(struct redis_batches *batches, struct list *ops);
+    /* MOVED, ASK or TRYAGAIN, in `error`, to a call of these ops, which were not
      * executed. It takes them. */
     void (*on_redirect)(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
                         struct list *ops);
@@ -89,6 +94,7 @@ struct redis_batches {
     uint32_t n_idle;
     struct redis_window window; /* how many n_calls, or batches of n_keys, may be now */
     enum redis_batches_phase phase;
+    struct redis_reach reach;          /* of a cluster's node: of each call */
     struct doubtful_policies doubtful; /* whose ops go in batches of their own */
     int64_t server_ahead_us;           /* the server's clock less CLOCK_MONOTONIC, as its last reply had it */
     int64_t wall_ahead_us;             /* the same less the host's clock at the middle of the round trip */
@@ -98,7 +104,8 @@ struct redis_batches {
     uint32_t canary_nonce;
     char canary_key[STORE_OWN_KEY_MAX];
     struct slice canary_args[3]; /* numkeys, the key and the packet */
-    int32_t shard; /* of a cluster's node: the first one that it has, for keys of our own; -1 = it has none */
+    /* Of a cluster's node: the first shard that it has, for keys of our own, and one of another hash slot; -1 = none */
+    int32_t shard, other_shard;
     uint32_t last_nonce;
 
     char last_error[REDIS_TEXT_MAX]; /* of the ops that ended last with OP_STORE_ERROR; "" = there were none */
@@ -117,8 +124,8 @@ void redis_batches_prepare(struct op *op, int64_t now_us);           /* it begin
 int redis_batches_add(struct redis_batches *batches, struct op *op); /* 0, or -1: too much waits, or no memory */
 /* Of an op that another node, or this one, did not execute: its second, third ... time. 0, or -1 without memory. */
 int redis_batches_add_again(struct redis_batches *batches, struct op *op);
-/* What waits here for this hash slot, to the end of `to`, in any order. */
-void redis_batches_take_slot(struct redis_batches *batches, uint16_t hash_slot, struct list *to);
+/* What waits here for the hash slots that are wanted, to the end of `to`, in any order. */
+void redis_batches_take_slots(struct redis_batches *batches, const bool *is_wanted, struct list *to);
 /* True at each hash slot of which ops wait here. */
 void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_waiting);
 /* All of these end with OP_STORE_ERROR; for people, `text`. */

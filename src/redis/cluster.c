@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "redis/cluster_watch.h"
+#include "redis/counters.h"
 #include "store/store_key.h"
 
 enum {
@@ -19,6 +20,8 @@ enum {
     WANTED_US = 60 * 1000000, /* a node that only redirects name is kept for this time */
     DEAD_US = 1000000,        /* and one that cannot be reached for this time, */
     OWNER_US = 1000000,       /* or that still has hash slots */
+    LEARN_US = 500000,        /* until all nodes know what one of them has said of a hash slot */
+    RELEASED_MAX = 4096,      /* ops of slots that go on in one tick, and those of one slot */
     KEY_SPACE = 65536 + KEY_HEAD_MAX,
     STATUS_SIZE = 768,
 };
@@ -81,18 +84,41 @@ static void send_on(struct redis_cluster *cluster, struct redis_node *node, stru
     if (can != SUBMIT_PENDING) end_op(cluster, op, submit_outcome(can));
 }
 
-/* Its ops go on once nothing of it is on its way, and its time has come. */
-static void release_if_drained(struct redis_cluster *cluster, struct cluster_slot *slot)
+/* All ops of held slots that wait at a node wait with their slots from now on: one pass, however many are held. */
+static void sweep_held(struct redis_cluster *cluster)
 {
-    if (slot->n_calls > 0 || cluster->clock->mono_us < slot->held_until_us) return;
+    if (!cluster->slots->must_sweep) return;
+    cluster->slots->must_sweep = false;
+
+    bool is_held[HASH_SLOTS] = {false};
     struct list ops;
     list_init(&ops);
-    uint16_t number = cluster_slots_number(cluster->slots, slot);
+    LIST_FOREACH (it, &cluster->slots->held)
+        is_held[cluster_slots_number(cluster->slots, LIST_ITEM(it, struct cluster_slot, link))] = true;
     LIST_FOREACH (it, &cluster->nodes)
-        redis_batches_take_slot(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches, number, &ops);
+        redis_batches_take_slots(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches, is_held, &ops);
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        cluster_slots_add(&cluster->slots->of[op->hash_slot], op);
+    }
+}
+
+static bool is_drained(const struct redis_cluster *cluster, const struct cluster_slot *slot)
+{
+    return slot->n_calls == 0 && cluster->clock->mono_us >= slot->held_until_us;
+}
+
+/* Nothing of it is on its way, and its time has come: its ops go on. Returns their number. */
+static size_t release(struct redis_cluster *cluster, struct cluster_slot *slot)
+{
+    struct list ops;
+    list_init(&ops);
+    sweep_held(cluster);
     cluster_slots_release(cluster->slots, slot, &ops);
     if (slot->new_owner != NULL) slot->owner = slot->new_owner;
-    for (struct list *it; (it = list_pop_front(&ops)) != NULL;) {
+
+    size_t n = 0;
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL; n++) {
         struct op *op = LIST_ITEM(it, struct op, link);
         bool is_back = op->is_asking && op->n_hops > 0;
         if (is_back && op->n_tries < TRIES_MAX) { /* it was not sent where the redirect named, and was no hop */
@@ -102,18 +128,25 @@ static void release_if_drained(struct redis_cluster *cluster, struct cluster_slo
         op->is_asking = false;
         send_on(cluster, slot->owner, op);
     }
+    return n;
 }
 
 static void on_time(uv_timer_t *timer);
 
+/* All that may go on, but no more ops in a tick than that: the others with the next one. */
 static void release_all(struct redis_cluster *cluster)
 {
     int64_t now_us = cluster->clock->mono_us, first_us = INT64_MAX;
+    size_t n_released = 0;
     LIST_FOREACH (it, &cluster->slots->held) {
         struct cluster_slot *slot = LIST_ITEM(it, struct cluster_slot, link);
-        release_if_drained(cluster, slot);
-        if (slot->is_held && slot->held_until_us > now_us && slot->held_until_us < first_us)
-            first_us = slot->held_until_us;
+        if (is_drained(cluster, slot) && n_released < RELEASED_MAX) {
+            n_released += release(cluster, slot);
+            continue;
+        }
+        int64_t next_us = is_drained(cluster, slot) ? now_us : slot->held_until_us;
+        bool has_time = next_us > now_us || is_drained(cluster, slot); /* else it goes on with the end of a call */
+        if (has_time && next_us < first_us) first_us = next_us;
     }
     if (first_us < INT64_MAX) uv_timer_start(&cluster->timer, on_time, (uint64_t)(first_us - now_us) / 1000 + 1, 0);
 }
@@ -134,7 +167,7 @@ static void on_call_over(struct redis_batches *batches, uint16_t hash_slot)
 {
     struct redis_cluster *cluster = cluster_of(batches);
     struct cluster_slot *slot = &cluster->slots->of[hash_slot];
-    if (slot->is_held && !cluster->is_closing) release_if_drained(cluster, slot);
+    if (slot->is_held && !cluster->is_closing && is_drained(cluster, slot)) release(cluster, slot);
 }
 
 /* ---- nodes ---- */
@@ -174,6 +207,7 @@ static void on_attempt(void *arg)
 
 static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
                         struct list *ops);
+static void on_away(struct redis_batches *batches, struct list *ops);
 
 /* NULL without memory. */
 static struct redis_node *add_node(struct redis_cluster *cluster, const char *address)
@@ -184,6 +218,7 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
         .batches = {.arg = cluster->events.batches.arg,
                     .on_answers = cluster->events.batches.on_answers,
                     .on_end = cluster->events.batches.on_end,
+                    .on_away = on_away,
                     .on_redirect = on_redirect,
                     .on_call_over = on_call_over,
                     .on_doubt = on_doubt},
@@ -196,7 +231,7 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
         mem_free(node);
         return NULL;
     }
-    node->batches.shard = -1;
+    node->batches.shard = node->batches.other_shard = -1;
     list_push_back(&cluster->nodes, &node->link_of_nodes);
     cluster->n_nodes++;
     cluster->n_open++;
@@ -302,6 +337,7 @@ static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, 
     } else {
         cluster_slots_hold(cluster->slots, slot, 0);
         slot->new_owner = node;
+        slot->moved_us = cluster->clock->mono_us;
     }
     for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
@@ -318,6 +354,34 @@ static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, 
             send_on(cluster, node, op);
     }
     if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "MOVED: sent from node to node three times");
+}
+
+/* Each goes on alone, its keys declared, once no call of its hash slot is on its way: the node itself redirects it. */
+static void on_away(struct redis_batches *batches, struct list *ops)
+{
+    struct redis_cluster *cluster = cluster_of(batches);
+    struct list ended;
+    list_init(&ended);
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
+        struct op *op = LIST_ITEM(it, struct op, link);
+        struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
+        redis_counters.redis_away++;
+        op->sent = false;
+        if (cluster->is_closing) {
+            end_op(cluster, op, OP_DOWN);
+            continue;
+        }
+        if (op->n_tries == TRIES_MAX) {
+            list_push_back(&ended, it);
+            continue;
+        }
+        op->n_tries++;
+        cluster_slots_hold(cluster->slots, slot, 0);
+        slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
+        cluster_slots_add(slot, op);
+    }
+    if (!cluster->is_closing) cluster_watch_ask(cluster->watch);
+    if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "the keys are on their way for too long");
 }
 
 static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
@@ -359,28 +423,42 @@ static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struc
 
 /* ---- maps ---- */
 
-/* has_waiting: ops of it, at any node. */
-static void set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, struct redis_node *node,
-                      bool has_waiting)
+/* As the map says that was asked for at that time. has_waiting: ops of it, at any node. True if that changes who has
+ * it, or a node has said otherwise since. */
+static bool set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, struct redis_node *node,
+                      bool has_waiting, int64_t asked_us)
 {
-    if (slot->is_held) {
-        if (slot->new_owner == NULL && node != slot->owner) slot->new_owner = node;
-    } else if (slot->owner != node) {
-        if (node == NULL || (slot->n_calls == 0 && !has_waiting)) {
-            slot->owner = node;
-        } else { /* its owner, or the one that it had before it had none, has some of it */
-            cluster_slots_hold(cluster->slots, slot, 0);
-            slot->new_owner = node;
-        }
+    bool is_known = slot->is_held && slot->new_owner != NULL;
+    bool is_other = node != (is_known ? slot->new_owner : slot->owner);
+    if (is_other && slot->moved_us > 0 && asked_us < slot->moved_us + LEARN_US) return true;
+
+    if (is_other || slot->moved_us > 0) slot->alone_until_us = 0; /* it has moved, and is known to have */
+    slot->moved_us = 0;
+    if (!is_other || is_known) return is_other;
+    if (!slot->is_held && (node == NULL || (slot->n_calls == 0 && !has_waiting))) {
+        slot->owner = node;
+        return true;
     }
+    /* its owner, or the one that it had before it had none, has some of it */
+    cluster_slots_hold(cluster->slots, slot, 0);
+    slot->new_owner = node;
+    return true;
 }
 
 static void find_buckets(struct redis_cluster *cluster)
 {
-    LIST_FOREACH (it, &cluster->nodes) LIST_ITEM(it, struct redis_node, link_of_nodes)->batches.shard = -1;
+    LIST_FOREACH (it, &cluster->nodes) {
+        struct redis_batches *batches = &LIST_ITEM(it, struct redis_node, link_of_nodes)->batches;
+        batches->shard = batches->other_shard = -1;
+    }
     for (uint32_t i = 0; i < cluster->options->n_shards; i++) {
         struct redis_node *node = cluster->slots->of[cluster->slot_of_shard[i]].owner;
-        if (node != NULL && node->batches.shard < 0) node->batches.shard = (int32_t)i;
+        if (node == NULL) continue;
+        struct redis_batches *batches = &node->batches;
+        if (batches->shard < 0)
+            batches->shard = (int32_t)i;
+        else if (batches->other_shard < 0 && cluster->slot_of_shard[i] != cluster->slot_of_shard[batches->shard])
+            batches->other_shard = (int32_t)i;
     }
 }
 
@@ -412,13 +490,18 @@ static void on_map(void *arg, const struct cluster_map *map)
     bool has_waiting[HASH_SLOTS] = {false};
     LIST_FOREACH (it, &cluster->nodes)
         redis_batches_mark_slots(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches, has_waiting);
+    int64_t asked_us = cluster_watch_asked_us(cluster->watch);
+    bool has_changed = false, was_first = !cluster->has_map;
     cluster->has_map = true;
     for (size_t i = 0; i < HASH_SLOTS; i++) {
         uint16_t owner = map->owner[i];
-        set_owner(cluster, &cluster->slots->of[i], owner != CLUSTER_NONE ? nodes[owner] : NULL, has_waiting[i]);
+        struct redis_node *node = owner != CLUSTER_NONE ? nodes[owner] : NULL;
+        has_changed |= set_owner(cluster, &cluster->slots->of[i], node, has_waiting[i], asked_us);
     }
+    if (has_changed && !was_first) cluster_watch_ask(cluster->watch); /* slots are moving: there may be more */
     release_all(cluster);
     find_buckets(cluster);
+    LIST_FOREACH (it, &cluster->nodes) redis_reach_ask(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches);
 
     cluster->n_leaving = 0;
     LIST_FOREACH (it, &cluster->nodes)

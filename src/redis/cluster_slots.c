@@ -27,6 +27,7 @@ void cluster_slots_hold(struct cluster_slots *slots, struct cluster_slot *slot, 
         list_init(&slot->ops);
         list_push_back(&slots->held, &slot->link);
         slots->n_held++;
+        slots->must_sweep = true;
     }
     if (until_us > slot->held_until_us) slot->held_until_us = until_us;
 }

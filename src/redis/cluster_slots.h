@@ -17,19 +17,21 @@ struct redis_node;
 struct cluster_slot {
     struct redis_node *owner;     /* NULL = none; not owned, as the next two */
     struct redis_node *new_owner; /* is_held: it has it from then on; NULL: it stays where it is */
-    struct batch_call *open;      /* while calls are filled: the one for this hash slot; else NULL */
+    struct batch_call *open;      /* while a call is filled: that one, if it has an op of this hash slot; else NULL */
     uint32_t n_calls;             /* on their way, to any node */
     bool is_held;
     struct list link;       /* is_held: in `held` */
     struct list ops;        /* is_held: they wait */
     int64_t held_until_us;  /* is_held: no sooner; CLOCK_MONOTONIC, as the next one */
     int64_t alone_until_us; /* until then each op goes in a call of its own */
+    int64_t moved_us;       /* when a node named another owner, and no map has confirmed it yet; 0 = that is over */
 };
 
 struct cluster_slots {
     struct cluster_slot of[HASH_SLOTS]; /* pages are touched only when used */
     struct list held;                   /* oldest first */
     size_t n_held;
+    bool must_sweep; /* ops of held slots may wait at the nodes: cluster.c takes them before it releases any */
 };
 
 struct cluster_slots *cluster_slots_new(void); /* NULL without memory */

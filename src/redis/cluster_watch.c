@@ -235,6 +235,11 @@ void cluster_watch_doubt(struct cluster_watch *watch)
     cluster_watch_ask(watch);
 }
 
+int64_t cluster_watch_asked_us(const struct cluster_watch *watch)
+{
+    return watch->round.began_us;
+}
+
 void cluster_watch_options_changed(struct cluster_watch *watch)
 {
     watch->has_map = false; /* its nodes may be another cluster's */

@@ -28,9 +28,10 @@ struct cluster_watch_events {
 /* NULL without memory. `clock` and `options` outlive it. Begins in the next tick. */
 struct cluster_watch *cluster_watch_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                         const struct cluster_watch_events *events);
-void cluster_watch_ask(struct cluster_watch *watch);             /* soon; many are one */
-void cluster_watch_doubt(struct cluster_watch *watch);           /* the same: a node of the map does not serve */
-void cluster_watch_options_changed(struct cluster_watch *watch); /* other servers, or another password */
+void cluster_watch_ask(struct cluster_watch *watch);               /* soon; many are one */
+void cluster_watch_doubt(struct cluster_watch *watch);             /* the same: a node of the map does not serve */
+int64_t cluster_watch_asked_us(const struct cluster_watch *watch); /* when the last map was; CLOCK_MONOTONIC */
+void cluster_watch_options_changed(struct cluster_watch *watch);   /* other servers, or another password */
 
 /* Why the n-th address of the settings, from 0, was passed over the last time, any bytes; "" = it was not. NULL: no
  * n-th. */

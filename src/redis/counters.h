@@ -23,6 +23,8 @@
     GAUGE(breaker_open, "1 while it is open and checks get their failure answer at once")                              \
     COUNTER(redis_redirects, "calls that a node of a cluster sent on to another one (MOVED, ASK)")                     \
     COUNTER(redis_try_again, "calls that a node of a cluster could not run while their keys were moving (TRYAGAIN)")   \
+    COUNTER(redis_away, "checks that waited because their keys had left the node that their call was sent to")         \
+    GAUGE(redis_by_slot, "masters of a cluster to which each call holds the keys of one hash slot only")               \
     GAUGE(redis_up, "ready connections to Redis: 1 or 0; in a cluster as many as nodes that are ready")                \
     GAUGE(redis_nodes, "servers that are known: 1; in a cluster its masters")                                          \
     GAUGE(redis_sentinels, "Sentinels in store.redis.addresses")                                                       \

@@ -39,6 +39,7 @@ static const struct {
     {"max number of clients", REDIS_ERROR_CLIENTS},
     {"can't run this command", REDIS_ERROR_NOPERM_INSIDE},
     {"ACL failure in script", REDIS_ERROR_NOPERM_INSIDE},
+    {"can't access at least one of the keys", REDIS_ERROR_NOPERM_INSIDE}, /* 7.0 */
     {"Client sent AUTH, but no password is set", REDIS_ERROR_AUTH},
     {"AUTH <password> called without any password configured", REDIS_ERROR_AUTH},
     {"invalid password", REDIS_ERROR_AUTH},
@@ -49,6 +50,8 @@ static const struct {
     {"-MISCONF ", REDIS_ERROR_REFUSED},
     {"-MASTERDOWN ", REDIS_ERROR_REFUSED},
     {"-NOPERM ", REDIS_ERROR_NOPERM_INSIDE},
+    {"cluster is down", REDIS_ERROR_REFUSED},
+    {"non local key", REDIS_ERROR_REFUSED}, /* to keys that it has: a Valkey 9 after a command on keys of two slots */
     {"Error running script", REDIS_ERROR_OTHER},
     {"unknown command", REDIS_ERROR_UNKNOWN_COMMAND},
 };
@@ -171,6 +174,9 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
     if (!is_fine(handshake, "HELLO", reply)) return;
 
     const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");
+    const char *server = redis_reader_field(reply, "server"), *version = redis_reader_field(reply, "version");
+    if (server != NULL && version != NULL)
+        snprintf(handshake->server, sizeof handshake->server, "%s %s", server, version);
     bool is_node = mode != NULL && strcmp(mode, "cluster") == 0;
     if (is_node && !handshake->is_cluster)
         end_handshake(
@@ -308,6 +314,7 @@ int redis_handshake_start(struct redis_handshake *handshake, const struct redis_
 {
     const struct redis_script *script = handshake->script;
     handshake->is_over = handshake->is_answered = false;
+    handshake->server[0] = '\0';
     handshake->is_cluster = options->is_cluster;
     handshake->authenticates = has_credentials(options);
     if (handshake->authenticates) {

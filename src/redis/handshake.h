@@ -73,6 +73,7 @@ struct redis_handshake {
     bool is_answered;                  /* something has been: it is connected */
     bool is_replica;                   /* this server has reported it */
     bool is_over;
+    char server[32]; /* its name and version, as HELLO has them; "" = it says neither */
     struct redis_call hello, setname, select, load, canary;
     /* Once, unless the connection is lost before: NULL = good, else what was wrong (valid during the call). */
     void (*on_over)(struct redis_handshake *handshake, const char *fault, enum redis_remedy remedy);

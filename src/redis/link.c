@@ -395,6 +395,11 @@ const char *redis_link_status(const struct redis_link *link)
     return link->failure[0] != '\0' ? link->failure : "connecting";
 }
 
+const char *redis_link_server(const struct redis_link *link)
+{
+    return link->handshake.server;
+}
+
 int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n)
 {
     if (link->state != READY || redis_conn_send(&link->conn, call, args, n) < 0) return -1;

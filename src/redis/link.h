@@ -36,6 +36,8 @@ void redis_link_move(struct redis_link *link);
 
 bool redis_link_is_ready(const struct redis_link *link);
 const char *redis_link_status(const struct redis_link *link); /* "ready", or what went wrong last */
+/* What the ready server says that it is: "redis 7.2.4", "valkey 9.0.1"; "" = it does not say. */
+const char *redis_link_server(const struct redis_link *link);
 
 /* As redis_sentinel_text(); "" without Sentinels. */
 void redis_link_sentinels(const struct redis_link *link, char *out, size_t size);

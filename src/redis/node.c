@@ -126,6 +126,7 @@ static void on_ready(void *arg)
     struct redis_node *node = arg;
     node->proven_us = node->clock->mono_us;
     redis_batches_on_ready(&node->batches);
+    redis_reach_ask(&node->batches);
     if (node->was_up) redis_batches_restart_window(&node->batches);
     node->was_up = true;
     set_up(node, true);
@@ -138,6 +139,7 @@ static void on_down(void *arg)
     struct redis_node *node = arg;
     set_up(node, false);
     uv_timer_stop(&node->probe_timer);
+    redis_reach_forget(&node->batches);
     node->events.on_down(node->events.arg);
     redis_batches_on_down(&node->batches);
 }
@@ -289,6 +291,7 @@ const char *redis_node_breaker_text(struct redis_node *node)
 
 void redis_node_options_changed(struct redis_node *node, bool is_other_server)
 {
+    redis_reach_options_changed(&node->batches);
     bool was_open = redis_breaker_is_open(&node->breaker);
     redis_breaker_set(&node->breaker, node->options->breaker_errors, node->options->breaker_late);
     if (was_open && (is_other_server || !redis_breaker_is_open(&node->breaker))) close_breaker(node);

@@ -229,24 +229,6 @@ bool op_queue_has_others(const struct op_queue *queue, const struct op *op)
     return find_client(queue, op->client)->n_others > 0;
 }
 
-size_t op_queue_list_slot(const struct op_queue *queue, uint16_t hash_slot, struct op **ret_ops, size_t max)
-{
-    const struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done, &queue->passed};
-    size_t n = 0;
-    for (size_t i = 0; i < N_OF(lists) && queue->n > 0; i++) {
-        LIST_FOREACH (link, lists[i]) {
-            const struct list *ops = &LIST_ITEM(link, struct client, link)->ops;
-            LIST_FOREACH (it, ops) {
-                struct op *op = LIST_ITEM(it, struct op, link);
-                if (op->hash_slot != hash_slot) continue;
-                if (n == max) return n;
-                ret_ops[n++] = op;
-            }
-        }
-    }
-    return n;
-}
-
 void op_queue_mark_slots(const struct op_queue *queue, bool *has_ops)
 {
     const struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done, &queue->passed};
@@ -306,6 +288,17 @@ static __attribute__((noinline)) void end_turn(struct op_queue *queue, struct cl
     if (queue->by_number.n > 0) forget_everyone(queue);
 }
 
+/* The client's, which keeps its place. */
+static inline void take_out(struct op_queue *queue, struct client *client, struct op *op)
+{
+    list_remove(&op->link);
+    list_remove(&op->same_key);
+    client->n_others -= !op_is_single_check(op);
+    op->is_queued = false;
+    queue->next = NULL;
+    queue->n--;
+}
+
 void op_queue_take(struct op_queue *queue, struct op *op)
 {
     CHECK(queue->n > 0);
@@ -313,12 +306,30 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     struct client *client = is_next ? queue->served : find_client(queue, op->client);
     CHECK(client != NULL);
 
-    list_remove(&op->link);
-    list_remove(&op->same_key);
-    client->n_others -= !op_is_single_check(op);
-    op->is_queued = false;
-    queue->next = NULL;
+    take_out(queue, client, op);
     if (is_next) charge(queue, client, op);
-    queue->n--;
     if (list_empty(&client->ops)) end_turn(queue, client);
+}
+
+__attribute__((noinline)) void op_queue_take_slots(struct op_queue *queue, const bool *is_wanted, struct list *to)
+{
+    struct list *const lists[] = {&queue->fresh, &queue->ring, &queue->done, &queue->passed};
+    if (queue->n == 0) return;
+    for (size_t i = 0; i < N_OF(lists); i++) {
+        LIST_FOREACH (link, lists[i]) {
+            struct client *client = LIST_ITEM(link, struct client, link);
+            bool had_ops = !list_empty(&client->ops);
+            LIST_FOREACH (it, &client->ops) {
+                struct op *op = LIST_ITEM(it, struct op, link);
+                if (!is_wanted[op->hash_slot]) continue;
+                take_out(queue, client, op);
+                list_push_back(to, &op->link);
+            }
+            if (had_ops && list_empty(&client->ops) && queue->n > 0) end_turn(queue, client); /* else all end below */
+        }
+    }
+    if (queue->n == 0) {
+        queue->n_fresh = 0;
+        forget_everyone(queue);
+    }
 }

@@ -68,11 +68,11 @@ void op_queue_resume(struct op_queue *queue);
 struct list *op_queue_checks_of(const struct op_queue *queue, uint64_t hash);
 /* Has the op's client ops that wait and are not among these? One of them may ask for the same key before it. */
 bool op_queue_has_others(const struct op_queue *queue, const struct op *op);
-/* Some ops of a hash slot, each client's in their order, at most `max`. Returns their number. O(n). */
-size_t op_queue_list_slot(const struct op_queue *queue, uint16_t hash_slot, struct op **ret_ops, size_t max);
 /* True at each hash slot that an op has. O(n). */
 void op_queue_mark_slots(const struct op_queue *queue, bool *has_ops);
 /* Take out an op that waits; the one of op_queue_next() counts to its client's share. */
 void op_queue_take(struct op_queue *queue, struct op *op);
+/* Those whose hash slot is wanted, to the end of `to`, each client's in their order. O(n). */
+void op_queue_take_slots(struct op_queue *queue, const bool *is_wanted, struct list *to);
 
 #endif

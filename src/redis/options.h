@@ -27,6 +27,7 @@ struct redis_options {
     int database;
     uint32_t server;          /* the store's: store_server() */
     uint32_t batch_max_keys;  /* unique keys in one EVALSHA, 1 to 64 */
+    bool by_slot;             /* of a cluster: each call has the keys of one hash slot */
     bool merge;               /* equal checks of one key in one batch become one */
     uint64_t deny_max_keys;   /* denials kept; 0 = none */
     uint32_t deny_max_age_ms; /* and for how long */

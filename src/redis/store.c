@@ -488,6 +488,18 @@ const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n
     return redis->foreign;
 }
 
+const char *redis_store_by_slot(struct redis_store *redis, const char **ret_address)
+{
+    LIST_FOREACH (it, redis->nodes) {
+        struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
+        if (!node->batches.reach.is_news) continue;
+        node->batches.reach.is_news = false;
+        *ret_address = node->address;
+        return node->batches.reach.text;
+    }
+    return NULL;
+}
+
 void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size)
 {
     out[0] = '\0';

@@ -72,6 +72,10 @@ struct redis_refusal redis_store_refusal(const struct redis_store *redis);
 enum { REDIS_FOREIGN_MAX = 512 };
 const char *redis_store_foreign(const struct redis_store *redis, uint64_t *ret_n);
 
+/* Of a cluster: a master that takes only calls with the keys of one hash slot, and that was not returned before; its
+ * words, any bytes. NULL: there is none. Both valid until the next call. */
+const char *redis_store_by_slot(struct redis_store *redis, const char **ret_address);
+
 /* As redis_sentinel_text(); "" without Sentinels. */
 void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size);
 /* Why the n-th Sentinel, from 0, was passed over the last time, any bytes; "" = it was not. NULL: there is no n-th. */

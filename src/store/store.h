@@ -53,6 +53,9 @@ enum op_outcome {
     OP_BREAKER,     /* the store has stopped asking a server in trouble: it is certainly not done */
     OP_OVERLOAD,    /* a cap towards the store, or memory: it is certainly not done */
     OP_STORE_ERROR, /* an error reply, or one that makes no sense */
+    /* batch.c's own, of a call to several hash slots: nothing was done, for some key of the op */
+    OP_AWAY,   /* is not there any more */
+    OP_BARRED, /* is none that the user may read */
 };
 
 enum submit {

@@ -1,9 +1,10 @@
 """cluster.py: three masters of a Redis Cluster against one server, and how long a failover takes.
 
-    ./dev bench cluster [--rounds N] [--seconds S] [loads] [failover]     both parts, or the named one
+    ./dev bench cluster [--rounds N] [--seconds S] [--sides "NAME;NAME"] [loads] [failover]     both parts, or the named one
 
-loads: one server and three masters, each plain and with TLS, all over TCP on this host, in every round in shuffled order. Redis'
-processor time is the sum over the masters. A host with few cores shows what a cluster costs, not how far it scales.
+loads: one server, and one, three and six masters with calls by node and by slot, some with TLS, all over TCP on this host, in every
+round in shuffled order. Redis' processor time is the sum over the masters; "worth" is how many single servers the masters are, by that
+time: masters x (one server's us a check / theirs). A host with few cores shows what a cluster costs, not how far it scales.
 failover: a master of three with a replica each is killed (SIGKILL), or its replica takes over by CLUSTER FAILOVER, at 200 and at
 20 000 checks a second. "Exact again" is from the fault until the last check that Redis did not decide. "Allowed less counted": checks
 that Redis has allowed, less what it counts in the end. What was lost with the master makes it larger, and checks that were answered without
@@ -13,6 +14,7 @@ Redis and charged there all the same make it smaller.
 import argparse
 import json
 import random
+import statistics
 import subprocess
 import tempfile
 import time
@@ -32,11 +34,13 @@ caps: {max_connections: 20000}
 defaults: {deadline: 5s, on_failure: error}
 policies:
   open: {algorithm: token_bucket, limit: 10000000, window: 10d}
+  window: {algorithm: fixed_window, limit: 10000000, window: 10d}
 """ + "".join(f"  {tenant}: {{algorithm: token_bucket, limit: 10000000, window: 10d}}\n" for tenant in TENANTS)
 LOADS = (
     Loads("uniform 64x16", 64, 16),
     Loads("uniform 1x1", 1, 1),
     Loads("Zipf 0.99 64x16", 64, 16, zipf=0.99),
+    Loads("fixed window 64x16", 64, 16, ["window"]),
     Loads(f"a policy for each of {N_TENANTS} tenants, 64x16", 64, 16, TENANTS, keys=10000),
 )
 
@@ -67,27 +71,38 @@ def is_ready(daemon, n_masters):
 # ---- throughput and cost ----------------------------------------------------------------------------------------------
 
 
-def start_sides(processes, folder):
+def start_sides(processes, folder, wanted):
     authority = Authority(Path(folder))
     certificate, key = authority.issue("server", "IP:127.0.0.1")
     certificates = ["--tls-cert-file", str(certificate), "--tls-key-file", str(key), "--tls-ca-cert-file",
                     str(authority.certificate), "--tls-auth-clients", "no"]
-    single_port = free_port()
-    single = Redis("redis", tcp=True, arguments=["--tls-port", str(single_port), *certificates])
-    processes.append(single)
-    plain = Cluster("redis", n_replicas=0)
-    processes.append(plain)
-    secure = Cluster("redis", n_replicas=0, tls=certificates, tls_cli=("--tls", "--cacert", authority.certificate))
-    processes.append(secure)
+    secure_port = free_port()
+    tls, by_slot = {"tls": f"{{ca_file: {authority.certificate}}}"}, {"calls": "slot"}
 
-    tls = {"tls": f"{{ca_file: {authority.certificate}}}"}
-    sides = []
-    for name, servers, addresses, topology, more in (
-            ("one server", [single], [single.address], None, {}),
-            ("three masters", plain.nodes, [node.address for node in plain.nodes], "cluster", {}),
-            ("TLS, one server", [single], [f"127.0.0.1:{single_port}"], None, tls),
-            ("TLS, three masters", secure.nodes, [node.address for node in secure.nodes], "cluster", tls)):
-        daemon = start_daemon(addresses, topology=topology, options=more)
+    def single():
+        return Redis("redis", tcp=True, arguments=["--tls-port", str(secure_port), *certificates])
+
+    def masters(n, **options):
+        return lambda: Cluster("redis", n_masters=n, n_replicas=0, **options)
+
+    plain = {"one server": single, "1 master": masters(1), "3 masters": masters(3), "6 masters": masters(6),
+             "TLS, 3 masters": masters(3, tls=certificates, tls_cli=("--tls", "--cacert", authority.certificate))}
+    sides, started = [], {}
+    for name, of, more in (("one server", "one server", {}),
+                           ("1 master", "1 master", {}), ("1 master, by slot", "1 master", by_slot),
+                           ("3 masters", "3 masters", {}), ("3 masters, by slot", "3 masters", by_slot),
+                           ("6 masters", "6 masters", {}), ("6 masters, by slot", "6 masters", by_slot),
+                           ("TLS, one server", "one server", tls),
+                           ("TLS, 3 masters", "TLS, 3 masters", tls), ("TLS, 3 masters, by slot", "TLS, 3 masters", {**tls, **by_slot})):
+        if wanted and sides and name not in wanted:
+            continue
+        if of not in started:
+            started[of] = plain[of]()
+            processes.append(started[of])
+        is_one = of == "one server"
+        servers = [started[of]] if is_one else started[of].nodes
+        addresses = [f"127.0.0.1:{secure_port}"] if is_one and more else [server.address for server in servers]
+        daemon = start_daemon(addresses, topology=None if is_one else "cluster", options=more)
         processes.append(daemon)
         sides.append(Side(name, [is_ready(daemon, len(servers))], servers))
     return sides
@@ -97,11 +112,16 @@ def loads_part(options):
     processes = []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            sides = start_sides(processes, folder)
+            sides = start_sides(processes, folder, options.sides)
             print(f"\nmedians of {options.rounds} paired rounds of {options.seconds} s; CxD = C connections, D checks under way on each")
-            head(("load", "side"))
+            head(("load", "side"), ("worth",))
             for loads in LOADS:
-                print_rows([loads.name], sides, compare(sides, loads, options.rounds, options.seconds))
+                found = compare(sides, loads, options.rounds, options.seconds)
+                single = found[sides[0].name]
+                worth = {side.name: len(side.servers) * statistics.median(one["redis_us"] / mine["redis_us"]
+                                                                          for one, mine in zip(single, found[side.name]))
+                         for side in sides}
+                print_rows([loads.name], sides, found, worth)
         finally:
             for process in reversed(processes):
                 process.close()
@@ -183,6 +203,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1, help="per side and round")
+    parser.add_argument("--sides", type=lambda text: text.split(";"), metavar="NAME;NAME", help="of loads, next to the one server")
     parser.add_argument("parts", metavar="PART", nargs="*", help="loads, failover")
     options = parser.parse_intermixed_args()
     unknown = set(options.parts) - set(PARTS)

@@ -92,12 +92,13 @@ def value(figure):
     return f"{figure:.0f}" if figure >= 100 else f"{figure:.2f}" if figure >= 0.1 else f"{figure:.5f}" if figure else "0"
 
 
-def head(first):
-    print(f"\n| {' | '.join(first)} | {' | '.join(COLUMNS)} | rate, paired |\n|{'---|' * (len(first) + len(COLUMNS) + 1)}")
+def head(first, last=()):
+    names = [*first, *COLUMNS, "rate, paired", *last]
+    print(f"\n| {' | '.join(names)} |\n|{'---|' * len(names)}")
 
 
-def print_rows(first, sides, found):
-    """A row for each side; "rate, paired" is the median of the rounds' ratios to the first side."""
+def print_rows(first, sides, found, last=None):
+    """last: by side, a figure for one more column. A row for each side; "rate, paired" is the median of the rounds' ratios to the first side."""
     for side in sides:
         rounds = found[side.name]
         for one in rounds:
@@ -107,4 +108,5 @@ def print_rows(first, sides, found):
             known = [one[figure] for one in rounds if one[figure] is not None]
             cells.append(value(statistics.median(known) if known else None))
         ratio = statistics.median(mine["per_second"] / theirs["per_second"] for mine, theirs in zip(rounds, found[sides[0].name]))
-        print(f"| {' | '.join([*first, side.name])} | {' | '.join(cells)} | {ratio:.2f} |", flush=True)
+        more = [f"{last[side.name]:.2f}"] if last else []
+        print(f"| {' | '.join([*first, side.name, *cells, f'{ratio:.2f}', *more])} |", flush=True)

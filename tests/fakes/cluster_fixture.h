@@ -26,7 +26,9 @@ enum { N_NODES = 3, CALLS_MAX = 256, KEY_MAX = 96 };
 struct call {
     struct fake_client *client;
     unsigned nonce, n_keys;
-    uint16_t hash_slot;
+    uint16_t hash_slot; /* of the first key; of all if they are declared */
+    uint16_t slots[BATCH_KEYS_MAX];
+    bool is_undeclared;
     bool is_asking;
     bool is_answered;
 };
@@ -43,6 +45,11 @@ struct node {
     size_t n_calls, n_asking;
     bool was_asking; /* by the last command */
     size_t n_wanted;
+    /* Of calls whose keys are not declared: an error of such a canary, and of such a batch; keys of these hash slots
+     * are not there, or not permitted. */
+    size_t n_canaries;
+    const char *canary_error, *batch_error;
+    int away_slot, barred_slot; /* -1 = none */
 };
 
 static struct node nodes[N_NODES];
@@ -50,9 +57,16 @@ static unsigned n_told; /* maps */
 
 static inline void answer(struct call *call)
 {
-    char text[512];
+    char text[1024];
     size_t at = 0;
-    for (unsigned i = 0; i < call->n_keys; i++) at += (size_t)snprintf(text + at, sizeof text - at, ":0\r\n");
+    const struct node *node = fake_of(call->client)->arg;
+    for (unsigned i = 0; i < call->n_keys; i++) {
+        int used = !call->is_undeclared                  ? 0
+                   : call->slots[i] == node->barred_slot ? -3
+                   : call->slots[i] == node->away_slot   ? -2
+                                                         : 0;
+        at += (size_t)snprintf(text + at, sizeof text - at, ":%d\r\n", used);
+    }
     call->is_answered = true;
     fake_reply(call->client, "*%u\r\n%s:1700000000000000\r\n:0\r\n:%u\r\n", call->n_keys + 3, text, call->nonce);
 }
@@ -75,8 +89,13 @@ static inline void on_evalsha(struct fake_redis *fake, struct fake_client *clien
     unsigned nonce = fake_batch_nonce(args, n);
     bool is_asking = node->was_asking;
     node->was_asking = false;
+    bool is_undeclared = slice_is(args[2], "0");
     if (fake_is_canary(args)) {
-        fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
+        node->n_canaries += is_undeclared;
+        if (is_undeclared && node->canary_error != NULL)
+            fake_reply(client, "-%s\r\n", node->canary_error);
+        else
+            fake_reply(client, "*3\r\n:1700000000000000\r\n:0\r\n:%u\r\n", nonce);
         return;
     }
 
@@ -86,8 +105,16 @@ static inline void on_evalsha(struct fake_redis *fake, struct fake_client *clien
                           .nonce = nonce,
                           .n_keys = (unsigned)(n - 4),
                           .hash_slot = hash_slot_of(args[3].data, args[3].len),
+                          .is_undeclared = is_undeclared,
                           .is_asking = is_asking};
-    for (size_t i = 3; i < n - 1; i++) assert_int_equal(hash_slot_of(args[i].data, args[i].len), call->hash_slot);
+    for (size_t i = 3; i < n - 1; i++) {
+        call->slots[i - 3] = hash_slot_of(args[i].data, args[i].len);
+        if (!is_undeclared) assert_int_equal(call->slots[i - 3], call->hash_slot);
+    }
+    if (is_undeclared && node->batch_error != NULL) {
+        refuse(call, node->batch_error);
+        return;
+    }
     if (node->manner == WELL) answer(call);
     if (node->manner == MOVED_ON) redirect(call, "MOVED", node->to);
     if (node->manner == TRIES_AGAIN) refuse(call, "TRYAGAIN Multiple keys request during rehashing of slot");
@@ -136,12 +163,14 @@ static inline int setup(void **state)
 {
     (void)store_fixture_setup(state);
     store_fixture->options.is_cluster = true;
+    store_fixture->options.by_slot = true;
     store_fixture->limit = store_fixture_limit("window", ALGO_FIXED_WINDOW, 10);
     memset(nodes, 0, sizeof nodes);
     for (int i = 0; i < N_NODES; i++) {
         fake_redis_init_tcp(&nodes[i].fake, &store_fixture->patient.loop, batch_script_sha1, on_evalsha);
         nodes[i].fake.arg = &nodes[i];
         nodes[i].fake.on_other = on_other;
+        nodes[i].away_slot = nodes[i].barred_slot = -1;
     }
     set_map(0, HASH_SLOTS, 0);
     return 0;

@@ -73,6 +73,11 @@ void fake_hang_up(struct fake_client *client)
     uv_close(&client->socket.handle, on_client_closed);
 }
 
+struct fake_redis *fake_of(const struct fake_client *client)
+{
+    return client->fake;
+}
+
 unsigned fake_nonce(const struct slice *args, size_t n)
 {
     char text[24] = "";

@@ -53,6 +53,8 @@ void fake_reply(struct fake_client *client, const char *format, ...) __attribute
 void fake_reply_bytes(struct fake_client *client, const void *bytes, size_t len);
 void fake_hang_up(struct fake_client *client); /* after the bytes that were sent */
 
+struct fake_redis *fake_of(const struct fake_client *client); /* the server that it is a client of */
+
 /* The nonce of a call: its last argument, in decimal (link_fixture.h) ... */
 unsigned fake_nonce(const struct slice *args, size_t n);
 /* ... or the first four bytes of a batch's packet, little-endian (batch.h). */

@@ -104,7 +104,8 @@ class PlayedNode:
             self.canaries.append(key_slot(words[3]))
             return self.canary_says
         if name == b"EVALSHA":
-            keys = words[3:3 + int(words[2])]
+            n = int(words[2])
+            keys = words[3:3 + n] if n > 0 else words[3:-1]  # those of several hash slots are not declared
             self.calls.append(keys)
             if self.says is not None:
                 return self.says(key_slot(keys[0]))

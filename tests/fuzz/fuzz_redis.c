@@ -177,6 +177,7 @@ static void replay_numbers(struct asked *batch, const uint8_t *data, size_t size
     for (size_t i = 0; i < n; i++) integers[i] = number(&data, end);
     if (control != NULL && *control >= 64) integers[n - 3] = NOW_US;
     integers[n - 1] = NONCE;
+    batch->batch->is_undeclared = control != NULL && *control % 2 == 1; /* keys may be away then */
     replay(batch, integers, n);
 }
 

@@ -277,6 +277,56 @@ static void a_reply_that_makes_no_sense_touches_nothing(void **state)
     assert_int_equal(batch_replay(fixture->batch, fine, 7, NONCE), 0);
 }
 
+static void ops_whose_keys_are_away_or_barred_end_alone(void **state)
+{
+    struct fixture *fixture = *state;
+    check(fixture, 0, fixture->bucket, "k", 1);
+    check(fixture, 1, fixture->window, "k", 1);
+    check(fixture, 2, fixture->log, "k", 1);
+    const int64_t reply[] = {-2, -3, 0, 0, 0, now_us, 0, NONCE};
+    pack(fixture);
+    assert_true(slice_is(fixture->args[0], "3"));
+    assert_int_equal(batch_replay(fixture->batch, reply, N_OF(reply), NONCE), -1); /* declared keys are never so */
+
+    batch_set_undeclared(fixture->batch);
+    pack(fixture);
+    assert_true(slice_is(fixture->args[0], "0"));
+    assert_int_equal(batch_replay(fixture->batch, reply, N_OF(reply), NONCE), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_AWAY);
+    assert_int_equal(fixture->ops[1].outcome, OP_BARRED);
+    assert_int_equal(fixture->ops[2].outcome, OP_DECIDED);
+
+    struct list away;
+    list_init(&away);
+    batch_take_ended(fixture->batch, OP_AWAY, &away);
+    assert_ptr_equal(list_pop_front(&away), &fixture->ops[0].link);
+    assert_true(list_empty(&away));
+    assert_int_equal(batch_n_ops(fixture->batch), 2);
+
+    const int64_t below[] = {-4, 0, 0, 0, 0, now_us, 0, NONCE};
+    assert_int_equal(batch_replay(fixture->batch, below, N_OF(below), NONCE), -1);
+    empty(fixture);
+    check(fixture, 0, fixture->bucket, "k", 1);
+    check(fixture, 1, fixture->window, "k", 1);
+    pack(fixture);
+    assert_true(slice_is(fixture->args[0], "2")); /* the next batch begins declared */
+}
+
+static void resets_that_are_not_declared_say_of_each_key_where_it_is(void **state)
+{
+    struct fixture *fixture = *state;
+    assert_int_equal(add(fixture, 0, fixture->bucket, "k", OP_RESET, 0), 0);
+    assert_int_equal(add(fixture, 1, fixture->window, "k", OP_RESET, 0), 0);
+    assert_int_equal(add(fixture, 2, fixture->log, "k", OP_RESET, 0), 0);
+    batch_set_undeclared(fixture->batch);
+    pack(fixture);
+    const int64_t reply[] = {-2, 1, -3, now_us, 0, NONCE};
+    assert_int_equal(batch_replay(fixture->batch, reply, N_OF(reply), NONCE), 0);
+    assert_int_equal(fixture->ops[0].outcome, OP_AWAY);
+    assert_int_equal(fixture->ops[1].outcome, OP_DECIDED);
+    assert_int_equal(fixture->ops[2].outcome, OP_BARRED);
+}
+
 static void a_reset_is_a_batch_of_its_own(void **state)
 {
     struct fixture *fixture = *state;
@@ -501,6 +551,8 @@ int main(void)
         TEST(a_batch_has_no_more_bad_values_than_keys),
         TEST(a_state_that_no_script_leaves_fails_the_ops_of_its_key_only),
         TEST(a_reply_that_makes_no_sense_touches_nothing),
+        TEST(ops_whose_keys_are_away_or_barred_end_alone),
+        TEST(resets_that_are_not_declared_say_of_each_key_where_it_is),
         TEST(a_reset_is_a_batch_of_its_own),
         TEST(a_full_batch_takes_known_keys_only),
         TEST(a_batch_that_is_full_by_its_reply_takes_every_check_that_would_merge),

@@ -347,12 +347,12 @@ static void run_many(const struct limit_spec *limit, int64_t drift)
     shared_store_fini(&store);
 }
 
-static void run_seeds(int64_t drift)
+static void run_seeds(uint64_t n, int64_t drift)
 {
     const char *only = getenv("RL_LEASE_SEED");
     n_admitted = n_violations = 0;
     n_bucket_returned = 0;
-    for (uint64_t i = 0; i < N_SEEDS; i++) {
+    for (uint64_t i = 0; i < n; i++) {
         seed = only != NULL ? strtoull(only, NULL, 10) : i + 1;
         for (size_t k = 0; k < sizeof limits / sizeof limits[0]; k++) {
             uint64_t before = n_violations;
@@ -367,7 +367,7 @@ static void run_seeds(int64_t drift)
 static void what_several_daemons_admit_is_never_above_the_limit(void **state)
 {
     (void)state;
-    run_seeds(1);
+    run_seeds(N_SEEDS, 1);
     assert_true(n_decided_by_lease > n_admitted / 10);
     fprintf(stderr, "%" PRId64 " units of buckets were given back\n", n_bucket_returned);
     assert_true(n_bucket_returned > 1000 && n_returned > (uint64_t)n_bucket_returned);
@@ -376,9 +376,9 @@ static void what_several_daemons_admit_is_never_above_the_limit(void **state)
 static void the_exact_limiter_objects_if_the_stores_clock_runs_away(void **state)
 {
     (void)state;
-    run_seeds(6);
+    run_seeds(N_SEEDS / 3, 6);
     fprintf(stderr, "%lu violations of %lu\n", n_violations, n_admitted);
-    assert_true(n_violations > 100);
+    assert_true(n_violations > 50);
 }
 
 int main(void)

@@ -576,22 +576,6 @@ static void what_a_later_lease_counts_on_is_not_given_back(void **state)
                      400 + BUSY); /* a store that takes back all: this finds the difference */
 }
 
-static void a_buckets_units_go_back_after_other_checks_from_here(void **state)
-{
-    struct answer answers[3] = {0};
-    (void)state;
-    begin(&slow, ON_FAILURE_DENY);
-    ask_often(BUSY);
-    for (int i = 0; i < 3; i++) submit(daemon, &answers[i], OP_CHECK, 1); /* the first one asks */
-    exchange();
-    submit(daemon, &answers[0], OP_CHECK, 1); /* by lease */
-    pass(SECOND_US);
-    exchange();
-    assert_int_equal(left_in_store(), LIMIT - BUSY - 3 - 1);
-    assert_int_equal(engine_counters.leases_returned, BUSY - 1);
-    end();
-}
-
 static void a_peek_a_refund_and_a_large_check_find_a_buckets_units_free(void **state)
 {
     static const struct {
@@ -753,7 +737,6 @@ int main(void)
         cmocka_unit_test(a_buckets_units_are_used_only_until_they_have_drained),
         cmocka_unit_test(a_lease_grows_until_it_outlasts_what_its_bucket_drains),
         cmocka_unit_test(what_a_later_lease_counts_on_is_not_given_back),
-        cmocka_unit_test(a_buckets_units_go_back_after_other_checks_from_here),
         cmocka_unit_test(a_peek_a_refund_and_a_large_check_find_a_buckets_units_free),
         cmocka_unit_test(a_buckets_lease_is_kept_over_a_peek_if_others_are_charged_too),
         cmocka_unit_test(of_a_unit_that_has_drained_in_part_nothing_goes_back),

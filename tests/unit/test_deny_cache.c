@@ -25,21 +25,6 @@ static void an_equal_or_larger_check_is_denied_without_asking(void **state)
     (void)check(limit, "other", 5, SOURCE_REDIS);
 }
 
-/* The prototype denied the 2 as well. */
-static void a_smaller_check_asks_redis(void **state)
-{
-    (void)state;
-    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 10, LONG_WAIT_S * S);
-    (void)check(limit, "k", 8, SOURCE_REDIS);
-    (void)check(limit, "k", 5, SOURCE_REDIS);
-    (void)check(limit, "k", 5, SOURCE_DENY_CACHE);
-    assert_true(check(limit, "k", 2, SOURCE_REDIS).allowed);
-    assert_int_equal(check(limit, "k", 5, SOURCE_REDIS).remaining, 0);
-    (void)check(limit, "k", 1, SOURCE_REDIS);
-    (void)check(limit, "k", 1, SOURCE_DENY_CACHE);
-    (void)check(limit, "k", 5, SOURCE_DENY_CACHE);
-}
-
 /* Else it would be answered with the numbers from before that check. */
 static void behind_a_check_that_may_be_admitted_redis_is_asked(void **state)
 {
@@ -441,7 +426,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_equal_or_larger_check_is_denied_without_asking, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_smaller_check_asks_redis, setup, teardown),
         cmocka_unit_test_setup_teardown(behind_a_check_that_may_be_admitted_redis_is_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_denials_in_one_call_the_one_that_answers_more_checks_is_kept, setup,
                                         teardown),

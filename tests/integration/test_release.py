@@ -8,6 +8,7 @@ import pytest
 from harness import ROOT
 
 sys.path.insert(0, str(ROOT / "packaging"))
+import debs  # noqa: E402
 import release  # noqa: E402
 import version  # noqa: E402
 
@@ -141,6 +142,15 @@ def test_a_file_that_differs_when_it_is_built_elsewhere_is_named(tmp_path):
     (tmp_path / "one/only.deb").write_text("")
     found = release.differences(release.digests(tmp_path / "one"), release.digests(tmp_path / "other"))
     assert [line.partition(":")[0] for line in found] == ["folder.deb", "only.deb"] and "is missing" in found[1]
+
+
+def test_a_tarball_that_is_not_the_one_of_the_table_is_refused(tmp_path):
+    part = next(part for part in version.Table().static if part["name"] == "hiredis")
+    tarball = tmp_path / part["where"]
+    tarball.write_text("something else")
+    with pytest.raises(SystemExit, match=f"{tarball} has the SHA-256 [0-9a-f]*; packaging/versions has {part['sha256']}"):
+        debs.write_component(tmp_path / "component.tar.gz", part, tmp_path)
+    assert not (tmp_path / "component.tar.gz").exists()
 
 
 BUILD_TWICE = """import pathlib, sys, release

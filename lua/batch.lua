@@ -23,14 +23,14 @@
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
 --     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record>
---     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next> <I7 step>
---     <I7 cost; SETTLE: debt>; with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
+--     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next; of RESERVE and what
+--     follows, which go alone, 1: a check takes one of it, so no units of a reservation> <I7 step> <I7 cost; SETTLE: debt>; with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
 --       CHECK_ALL  nothing more: `count` times the costs, or as often as they fit; 0 = a peek
 --       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation
 --       SETTLE     <c8 id> <I7 units> <I7 when charged, us> <I7 end, ms>: end a reservation; `cost` was used
---       REFUND     <c8> <I7 level> <I7 when charged, us; 0 = now> <I7 0>: give back `cost` units. With `cost` 0 each limit has
---                  its own, above, and behind this <I7 what drains from its `used` in a us>: take back a charge as if it had
+--       REFUND     <c8> <I7 level> <I7 when charged, us; 0 = now> <I7 0>: give back each limit's `cost`. With `cost` 0 of the
+--                  op behind this <I7 what drains from its `used` in a us>: take back a charge as if it had
 --                  not been, so not what has drained since then; with a level, that of then: whole units, and only if
 --                  nothing but what drains has changed it
 --       SWEEP      <c8> <I7 0> <I7 0> <I7 0>: give back what has ended
@@ -377,20 +377,20 @@ for _ = 1, n_ops do
                         settled = 3
                     end
                 elseif kind == REFUND then
-                    own, own_made = drains and 1 or cost, (drains or made > 0) and made or now
+                    own, own_made = 1, (drains or made > 0) and made or now
                 end
                 for j = 1, members do backs[j] = 0 end
                 for e = 1, intact and #ended + 1 or 0 do
-                    local units, charged_at = own, own_made
+                    local from, charged_at = own, own_made
                     if e <= #ended then
-                        units = 0 -- a tombstone
-                        if #ended[e] == 22 then units, charged_at = unp('<I7I7', ended[e], 9) end
+                        from = 0 -- a tombstone
+                        if #ended[e] == 22 then from, charged_at = unp('<I7I7', ended[e], 9) end
                     end
-                    for j = 1, units > 0 and members or 0 do
+                    for j = 1, from > 0 and members or 0 do
                         local i, gives, level = at[j], 0, 0
-                        local used = useds[i]
+                        local used, units = useds[i], strides[j] == 0 and from or 0
                         local drain = drains and e > #ended and drains[j]
-                        if drain then units = costs[j] end
+                        if kind == REFUND and e > #ended then units = costs[j] end
                         if logs[i] then
                             local algo, key, extra, more = logs[i], K[i], extras[i], mores[i]
                             if not counts[i] or used <= capacities[i] then -- else denied units are among those that count
@@ -532,7 +532,7 @@ for _ = 1, n_ops do
                 end
                 admitted = intact and units > 0 and units or 0
                 for j = 1, members do
-                    costs[j] = 1
+                    costs[j] = strides[j] == 0 and 1 or 0
                     if backs[j] > most then most = backs[j] end
                 end
                 reply[n_reply + 1], reply[n_reply + 2] = settled, most

@@ -17,7 +17,7 @@ static struct check *new_candidate_check(struct candidates *candidates, const st
 {
     const struct plan *plan = one->plan->candidate;
     bool fits = fair_cap_allows(&candidates->out, candidates->max, check->op.client) &&
-                policy_cost_fault(plan->policy, one->cost) == NULL;
+                policy_cost_fault(plan->policy, one->cost) == NULL && (check->at_most == 0 || !plan->takes_one);
     struct check *candidate = fits ? check_pool_take(candidates->pool) : NULL;
     if (candidate == NULL) return NULL;
 

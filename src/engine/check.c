@@ -277,6 +277,21 @@ static void add_op_members(struct check *check, struct check *one)
     one->n_limits = (uint8_t)(op->n_members - first);
 }
 
+/* Of some limits a check takes one, whatever it costs. A refund of the policy gives back units alone; one of such a
+ * limit by its name those of its own. */
+static void set_costs(const struct check *check, const struct check *one, struct op_member *members)
+{
+    bool is_refund = check->op.kind == OP_REFUND;
+    for (uint8_t i = 0; i < one->n_limits; i++) {
+        const struct limit *limit = members[i].limit;
+        bool is_named = check->only != NULL || limit->name[0] == '\0'; /* the only one goes by the policy's name */
+        if (!is_refund)
+            members[i].cost = limit_cost(limit, one->cost);
+        else if (limit_takes_one(limit) && !is_named)
+            members[i].cost = 0;
+    }
+}
+
 /* For a plan with shared limits: sets the id that each counter goes by, and the parts that all ids have in common, in
  * `bytes`. */
 static void set_ids(const struct check *one, struct op_member *members, uint8_t *bytes)
@@ -336,6 +351,7 @@ static uint8_t *seal_one(struct check *check, struct check *one, size_t n_more)
     if (asks_nothing) return bytes;
 
     add_op_members(check, one);
+    if (plan->takes_one) set_costs(check, one, check->op.members + first);
     if (plan->shares) set_ids(one, check->op.members + first, bytes);
     if (check->n_all > 1) merge_shared(check, one, first);
     return bytes + n_ids;
@@ -470,7 +486,23 @@ static void combine_limits(struct check *one, const struct op_member *members)
     struct decision decisions[POLICY_LIMITS_MAX];
     bool is_all = one->first->n_all > 1;
     for (uint8_t i = 0; i < one->n_limits; i++) decisions[i] = members[is_all ? one->member_index[i] : i].decision;
-    decision_combine(&one->decision, decisions, one->n_limits);
+    if (one->plan->takes_one && one->first->op.kind != OP_ACQUIRE)
+        decision_combine_units(&one->decision, decisions, one->n_limits);
+    else
+        decision_combine(&one->decision, decisions, one->n_limits);
+}
+
+/* Of an admitted check of whose limits some take one: its units, not what such a limit was charged. A record remembers
+ * what each limit was charged. */
+static int64_t granted_units(const struct check *one, const struct op_member *members)
+{
+    int64_t most = one->plan->takes_units ? 0 : one->cost;
+    bool is_all = one->first->n_all > 1;
+    for (uint8_t i = 0; i < one->n_limits; i++) {
+        int64_t granted = members[is_all ? one->member_index[i] : i].decision.granted;
+        if (granted > most) most = granted;
+    }
+    return most;
 }
 
 void check_take_answer(struct check *check, const struct op *op, enum source source)
@@ -501,7 +533,10 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
             decision->bound_by = NULL;
         }
 
-        if (check->is_merged && one->n_limits > 0 && decision->granted > 0) decision->granted = one->cost; /* no sum */
+        if (check->is_merged && one->n_limits > 0 && decision->granted > 0)
+            decision->granted = one->cost; /* no sum */
+        else if (one->plan->takes_one && one->n_limits > 0 && decision->granted > 0)
+            decision->granted = granted_units(one, members);
         decision->policy_version = one->plan->policy->version;
         decision->source = source;
         decision->reason = REASON_NONE;

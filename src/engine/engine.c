@@ -354,9 +354,11 @@ static __attribute__((noinline)) void submit_special(struct engine *engine, stru
         const struct {
             uint64_t n;
             int64_t at_us;
-        } seed = {++engine->n_reserved, engine->clock->mono_us}; /* no other daemon draws this id either */
-        check->reservation = (struct op_reservation){
-            .id = hash_keyed(&seed, sizeof seed), .units = check->cost, .ttl_ms = check->reservation.ttl_ms};
+        } seed = {++engine->n_reserved, engine->clock->mono_us};       /* no other daemon draws this id either */
+        bool has_units = check->plan->takes_units || check->cost == 0; /* else the one that each limit takes */
+        check->reservation = (struct op_reservation){.id = hash_keyed(&seed, sizeof seed),
+                                                     .units = has_units ? check->cost : 1,
+                                                     .ttl_ms = check->reservation.ttl_ms};
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
     /* No limit decides these; the pool keeps the last check's decision. */

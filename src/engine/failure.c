@@ -70,10 +70,13 @@ static void answer_fixed(struct check *check, enum source source, enum reason re
 {
     CHECK_FOREACH (one, check) {
         bool allowed = source == SOURCE_ALLOW || one->cost == 0;
+        int64_t limit = plan_capacity(one->plan);
+        for (uint16_t i = 0; check->op.kind == OP_ACQUIRE && i < one->plan->n_limits; i++) /* of all: it takes one */
+            if (one->plan->limits[i].full < limit) limit = one->plan->limits[i].full;
 
         one->decision = (struct decision){
             .allowed = allowed,
-            .limit = plan_capacity(one->plan),
+            .limit = limit,
             .retry_after_ms = allowed ? 0 : DENY_RETRY_MS,
             .granted = allowed ? check_asked(one) : 0,
             .source = source,

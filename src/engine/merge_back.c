@@ -166,7 +166,7 @@ void merge_back_add(struct merge_back *merge_back, const struct check *check, ui
         int64_t units = one->decision.granted;
         for (uint16_t i = 0; one->plan->merges_back && units > 0 && i < one->n_limits; i++) {
             const struct wanted wanted = wanted_of(check, one, i, n_daemons);
-            change(merge_back, &wanted, units);
+            change(merge_back, &wanted, limit_cost(&one->plan->limits[i], units));
         }
     }
 }
@@ -175,7 +175,7 @@ void merge_back_settled(struct merge_back *merge_back, const struct check *check
 {
     for (uint16_t i = 0; check->plan->merges_back && i < check->n_limits; i++) {
         const struct wanted wanted = wanted_of(check, check, i, n_daemons);
-        change(merge_back, &wanted, units);
+        if (!limit_takes_one(&check->plan->limits[i])) change(merge_back, &wanted, units);
     }
 }
 

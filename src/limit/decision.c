@@ -40,6 +40,15 @@ static bool waits_longer(int64_t a, int64_t b)
     return a == RETRY_NEVER || a > b;
 }
 
+/* What an answer has of one limit. */
+static void speak_of(struct decision *all, const struct decision *one)
+{
+    all->limit = one->limit;
+    all->of = one->of;
+    all->window_ms = one->window_ms;
+    all->of_reset_ms = one->of_reset_ms;
+}
+
 void decision_combine(struct decision *ret, const struct decision *members, size_t n)
 {
     CHECK(n >= 1);
@@ -57,14 +66,10 @@ void decision_combine(struct decision *ret, const struct decision *members, size
         all.near |= one->near;
     }
 
-    const struct decision *spoken = binding != NULL ? binding : least;
     all.allowed = binding == NULL;
-    all.limit = spoken->limit;
     all.remaining = least->remaining;
-    all.of = spoken->of;
-    all.window_ms = spoken->window_ms;
-    all.of_reset_ms = spoken->of_reset_ms;
     all.bound_by = NULL;
+    speak_of(&all, binding != NULL ? binding : least);
 
     if (binding != NULL) {
         all.reset_after_ms = binding->reset_after_ms;
@@ -74,4 +79,18 @@ void decision_combine(struct decision *ret, const struct decision *members, size
         all.delay_ms = 0;
     }
     *ret = all;
+}
+
+void decision_combine_units(struct decision *ret, const struct decision *members, size_t n)
+{
+    const struct decision *least = NULL;
+    decision_combine(ret, members, n);
+    for (size_t i = 0; i < n; i++) {
+        bool is_silent = members[i].remaining > 0 && limit_takes_one(members[i].of);
+        if (!is_silent && (least == NULL || members[i].remaining < least->remaining)) least = &members[i];
+    }
+    if (least == NULL) return; /* none counts units */
+
+    ret->remaining = least->remaining;
+    if (ret->allowed) speak_of(ret, least);
 }

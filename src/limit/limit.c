@@ -89,6 +89,8 @@ int limit_prepare(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, "lease",
                             "is not for limits with count_denied, whose denials are charged in Redis; leave "
                             "one of them out");
+    if (limit->lease_us > 0 && limit->counts_checks)
+        return diag_invalid(diag, "counts", "must be units with lease, which takes units ahead; leave one of them out");
     if (ops->configure(limit, diag) != 0) return -1;
     if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
         return diag_invalid(diag, "limit", "must be 0 to %" PRId64, LIMIT_MAX);

@@ -84,6 +84,7 @@ struct limit {
     int64_t burst;             /* buckets: capacity; else 0 */
     int64_t max_wait_us;       /* leaky_bucket: admitted with a delay up to this; else 0 */
     bool count_denied;         /* denied requests are charged too */
+    bool counts_checks;        /* `counts: checks`: a check takes one unit, whatever it costs; see limit_takes_one() */
     bool phase;                /* aligned fixed windows: each key's begin at a time of their own */
     bool shared;               /* its counters belong to some parts of the key only, which other keys may share */
     key_parts parts;           /* if shared: which, of the policy's format */
@@ -105,6 +106,19 @@ struct limit {
     uint16_t key_head_len;
     uint16_t epoch; /* 0; of a copy that a failure table is asked by: its policy's (failure.h) */
 };
+
+/* Does a check take one unit of it at most, a slot or a unit of `counts: checks`? Then nothing of it comes back with
+ * the units that a reservation gives back. */
+static inline bool limit_takes_one(const struct limit *limit)
+{
+    return limit->counts_checks || limit->algo == ALGO_CONCURRENCY;
+}
+
+/* What a check of `cost` units is charged there. */
+static inline int64_t limit_cost(const struct limit *limit, int64_t cost)
+{
+    return cost > 1 && limit_takes_one(limit) ? 1 : cost;
+}
 
 /* A state in memory: what the script keeps in a Redis value. Zeroed = fresh. */
 struct state {
@@ -400,5 +414,9 @@ static inline int64_t div_up(int64_t a, int64_t b)
  * the first member's.
  */
 void decision_combine(struct decision *ret, const struct decision *members, size_t n);
+/* The same of a check that costs units of some of these limits, and one of others: its `remaining` is the largest cost
+ * that would be admitted, so a limit of which a check takes one says nothing about it, unless it is used up or no limit
+ * counts units. */
+void decision_combine_units(struct decision *ret, const struct decision *members, size_t n);
 
 #endif

@@ -292,6 +292,7 @@ static uint32_t limit_fingerprint(const struct limit *limit)
 {
     uint64_t hash = hash_parts(hash_numbers(HASH_STABLE_START, limit), limit);
     if (limit->phase) hash = hash_text(hash, "|phase");
+    if (limit->counts_checks) hash = hash_text(hash, "|checks");
     uint32_t folded = (uint32_t)(hash ^ hash >> 32);
     return folded != 0 ? folded : 1;
 }
@@ -359,6 +360,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
         .shadow = policy->shadow,
         .reserves = !policy->is_candidate, /* which is charged by checks alone */
         .has_slots = policy->base != NULL && policy->base->plan.has_slots,
+        .takes_one = policy->base != NULL && policy->base->plan.takes_one,
         .shares = format != NULL && shard_parts != key_format_all(format),
         .n_joined = format != NULL && key_format_is_joined(format, shard_parts),
         .shard_parts = shard_parts,
@@ -373,7 +375,11 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
     for (uint16_t i = 0; i < plan->n_limits; i++) {
         const struct limit *limit = &limits[i];
         if (limit->limit == 0 && plan->zero_limit == NULL) plan->zero_limit = limit;
-        if (plan->least == NULL || limit->full < plan->least->full) plan->least = limit;
+        bool is_first = plan->least == NULL || (limit_takes_one(plan->least) && !limit_takes_one(limit));
+        bool is_other = plan->least != NULL && limit_takes_one(limit) && !limit_takes_one(plan->least);
+        if (is_first || (!is_other && limit->full < plan->least->full)) plan->least = limit;
+        plan->takes_one |= limit_takes_one(limit);
+        plan->takes_units |= !limit_takes_one(limit);
         if (limit->max_cost < plan->max_cost) plan->max_cost = limit->max_cost;
         plan->has_slots |= limit->algo == ALGO_CONCURRENCY;
         plan->merges_back |= limit->merge_back;
@@ -387,7 +393,8 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
     plan->merges_back &= plan->reserves && plan->on_failure == ON_FAILURE_LOCAL;
     if (plan->zero_limit != NULL) plan->decider = DENIED_ALWAYS;
     bool leases = plan->n_limits == 1 && limits[0].lease_us > 0;
-    plan->is_plain = plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL && !leases;
+    plan->is_plain =
+        plan->decider == DECIDED_BY_LIMITS && enforces && plan->candidate == NULL && !leases && !plan->takes_one;
 }
 
 /* For a policy, its variants and its candidate. */
@@ -459,11 +466,11 @@ const char *policy_cost_fault(const struct policy *policy, int64_t cost)
     if (cost > EXACT_MAX) return "cost: must not be above 2^53 - 1";
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         const struct limit *limit = &policy->limits[i];
+        if (limit_takes_one(limit)) continue;
         if (limit_ops(limit)->is_compat && cost > 1) return "cost: a compat policy takes only 0 and 1";
 
-        if (cost <= limit->max_cost || cost > limit->full) continue;
-        if (limit->algo == ALGO_CONCURRENCY) return "cost: a concurrency limit takes only 0 and 1";
-        return "cost: one check may charge a sliding_log at most 1000";
+        if (cost > limit->max_cost && cost <= limit->full)
+            return "cost: one check may charge a sliding_log at most 1000";
     }
     return NULL;
 }

@@ -119,6 +119,8 @@ struct plan {
     bool shadow;           /* evaluated and counted, and never denies */
     bool reserves;         /* units can be reserved: every limit can give them back */
     bool has_slots;        /* a limit is of slots, to be acquired and released; an override's: its policy's */
+    bool takes_one;        /* some limit takes one unit of a check, whatever its cost; an override's: its policy's */
+    bool takes_units;      /* some limit takes as many as it costs */
     bool merges_back;      /* what `local` admits is charged in the store afterwards */
     bool owns_state;       /* some counter belongs to the whole key */
     bool shares;           /* some limit is shared */
@@ -127,9 +129,10 @@ struct plan {
     enum on_failure on_failure;     /* what is answered without the store: `allow` if nothing is enforced */
     uint32_t deadline_ms;           /* UINT32_MAX if ALLOWED_ALWAYS */
     const struct limit *zero_limit; /* DENIED_ALWAYS: the first limit of 0; else NULL */
-    const struct limit *least;      /* the limit with the smallest capacity, of several the first; NULL: no limits */
-    int64_t max_cost;               /* no check may charge all limits more at once */
-    const struct plan *candidate;   /* that of its candidate; NULL = none */
+    const struct limit *least;    /* the limit with the smallest capacity, of those that count units if there is one, of
+                                     several the first; NULL: no limits */
+    int64_t max_cost;             /* no check may charge all limits more at once */
+    const struct plan *candidate; /* that of its candidate; NULL = none */
 };
 
 struct policy {

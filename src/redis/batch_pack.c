@@ -326,7 +326,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
     bool is_undone = asked->kind == KIND_REFUND && reservation != NULL;
     int64_t cost = 0;
     if (asked->kind == KIND_SETTLE) cost = reservation->actual;
-    if (asked->kind == KIND_REFUND && !is_undone) cost = op->members[0].cost;
+    if (asked->kind == KIND_REFUND && !is_undone) cost = 1;
     put_op(packing, asked->kind == KIND_CHECK ? KIND_CHECK_ALL : asked->kind, 0, 0, n, asked->count, (uint64_t)cost);
 
     uint8_t *to = put(packing->to, op->n_members, 1);
@@ -336,9 +336,15 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         struct view view; /* for its step, which no time changes */
         limit_at(&view, key->member->limit, &batch->limits[key->limit_no].constants, 0);
         uint64_t each = cost_of(key->member->limit, op->members[i].cost);
+        bool is_merge = asked->kind == KIND_SETTLE && reservation->is_merge;
+        uint8_t stride = strides[i];
         if (asked->kind == KIND_SETTLE) each = (uint64_t)reservation_debt(reservation, key->member->limit);
-        if (asked->kind == KIND_REFUND) each = is_undone ? (uint64_t)op->members[i].cost : 0;
-        to = put(put(put(put(to, key->keys_index, 2), strides[i], 1), (uint64_t)view.step, 7), each, 7);
+        if (asked->kind == KIND_REFUND) each = (uint64_t)op->members[i].cost;
+        if (asked->kind >= KIND_RESERVE && limit_takes_one(key->member->limit) && !is_merge) {
+            stride = 1;                                                  /* these go alone */
+            if (asked->kind == KIND_SETTLE) each = (uint64_t)COST_NEVER; /* it bounds nothing */
+        }
+        to = put(put(put(put(to, key->keys_index, 2), stride, 1), (uint64_t)view.step, 7), each, 7);
     }
     if (asked->record > 0) to = put(put(to, op->record_ms, 6), op_version(op), 4);
 

@@ -269,17 +269,20 @@ static void answer_settle(struct replay *replay, const struct script_op *asked, 
 {
     struct op_reservation *reservation = op->reservation;
     int64_t held = tuple->settled == SETTLED_NOW ? reservation->units : 0, units = 0;
-    bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED;
+    bool is_charged = tuple->settled == SETTLED_NOW || tuple->settled == SETTLED_ENDED, is_held = false;
     if (is_charged && reservation->actual > held) units = reservation->actual - held;
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct view *view = view_seen(replay, asked, i, &tuple->seen[i]);
+        if (!reservation_holds(reservation, view->limit)) continue;
         int64_t fits = limit_fits_used(view, reservation_debt(reservation, view->limit));
         if (units > fits) units = fits;
+        is_held = true;
     }
+    if (!is_held) units = 0;
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct view *view = view_seen(replay, asked, i, &tuple->seen[i]);
-        if (units > 0) limit_charge(view, units);
+        if (units > 0 && reservation_holds(reservation, view->limit)) limit_charge(view, units);
         limit_answer(view, 0, &op->members[i].decision);
     }
 
@@ -299,7 +302,9 @@ static void answer_reserve(const struct replay *replay, const struct tuple *tupl
     if (!reservation->is_known) return;
 
     reservation->id = (uint64_t)tuple->id_high << 32 | (uint64_t)tuple->id_low;
-    reservation->units = tuple->seen[0].units;
+    reservation->units = 0;
+    for (uint16_t i = 0; i < op->n_members; i++)
+        if (tuple->seen[i].units > reservation->units) reservation->units = tuple->seen[i].units;
     reservation->made_us = tuple->again_us;
     reservation->ttl_ms = tuple->ttl_ms;
 }

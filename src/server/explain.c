@@ -96,8 +96,9 @@ static void add_free(struct why *why, const struct check *check, const struct op
     struct shown shown; /* before the check */
     const struct view *view = view_of(&shown, check, member, why->share);
     int64_t is_free = limit_remaining(view);
-    add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, view->limit->full,
-        has_slots(member->limit) ? "slots" : "units", check->cost);
+    const char *things = has_slots(member->limit) ? "slots" : member->limit->counts_checks ? "checks" : "units";
+    add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, view->limit->full, things,
+        limit_cost(member->limit, check->cost));
 }
 
 /* The denying member that waits longest, and how many deny; NULL if none does. */
@@ -131,7 +132,7 @@ static void add_denied(struct why *why, const struct check *check, const struct 
     add(why, "%s by ", denied_word(check->plan->policy));
     add_limit(why, limit);
 
-    if (check->cost > limit->full) {
+    if (limit_cost(limit, check->cost) > limit->full) {
         add(why,
             ": it never has more than %" PRId64 " units, and this check needs %" PRId64
             ". No waiting helps; ask for less.",
@@ -149,13 +150,13 @@ static void add_denied(struct why *why, const struct check *check, const struct 
     if (n_deny > 1) add(why, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
 }
 
-/* By the limit that leaves least. */
+/* By the limit that leaves least: of those that count units, if there is one and no other is used up. */
 static void add_allowed(struct why *why, const struct check *check)
 {
     const struct op *op = &check->op;
     const struct op_member *tightest = &op->members[0];
     for (uint16_t i = 1; i < op->n_members; i++)
-        if (op->members[i].decision.remaining < tightest->decision.remaining) tightest = &op->members[i];
+        if (op->members[i].limit == check->decision.of) tightest = &op->members[i];
 
     char time[UNITS_TEXT_MAX];
     int64_t delay_ms = check->decision.delay_ms;

@@ -479,6 +479,10 @@ static int read_check_options(struct params *params, unsigned known, const char 
     }
     if (ret->at_most > 0 && seen & 1U << OPTION_COST)
         return params_fail(params, ERROR_BAD_REQUEST, "at_most: stands in place of cost; leave one of the two out");
+    if (ret->at_most > 0 && ret->plan->takes_one)
+        return params_fail(
+            params, ERROR_UNSUPPORTED,
+            "at_most: the policy has a limit with counts: checks, which no number of units fits; write cost");
     return 0;
 }
 

@@ -118,7 +118,8 @@ static bool take_ended(struct memory_store *memory, const struct op *op, size_t 
         reservation_list_remove(entry->reserved, 0);
         struct view view;
         for (size_t i = from; i < end && !reservation.settled; i++)
-            memory_give_back(memory, &op->members[i], reservation.units, reservation.made_us, &view);
+            if (!limit_takes_one(op->members[i].limit))
+                memory_give_back(memory, &op->members[i], reservation.units, reservation.made_us, &view);
     }
     if (n_taken > 0) memory_update_reservations(memory, entry);
     return n_taken > 0;
@@ -249,15 +250,21 @@ static int make_all_space(struct memory_store *memory, const struct op *op)
 int64_t memory_charge_used(struct memory_store *memory, const struct op *op, int64_t units)
 {
     struct open_limit *all = memory->opened;
+    bool is_held = false;
     save_clamped(memory, op);
     for (size_t i = 0; i < op->n_members; i++) {
+        if (!reservation_holds(op->reservation, all[i].view.limit)) continue;
         int64_t fits = limit_fits_used(&all[i].view, reservation_debt(op->reservation, all[i].view.limit));
         if (fits < units) units = fits;
+        is_held = true;
     }
+    if (!is_held) units = 0;
 
-    for (size_t i = 0; i < op->n_members; i++) all[i].units = units;
+    for (size_t i = 0; i < op->n_members; i++)
+        all[i].units = reservation_holds(op->reservation, all[i].view.limit) ? units : 0;
     if (make_all_space(memory, op) < 0) return -1;
-    for (size_t i = 0; i < op->n_members && units > 0; i++) {
+    for (size_t i = 0; i < op->n_members; i++) {
+        if (all[i].units == 0) continue;
         limit_charge(&all[i].view, units);
         save_state(memory, &all[i].view, all[i].entry);
     }
@@ -312,7 +319,9 @@ static void answer_known(struct memory_store *memory, struct op *op, const struc
         struct op_reservation *reservation = op->reservation;
         reservation->held = reservation->is_known = true;
         reservation->id = record->reservation_id;
-        reservation->units = record->members[0].units;
+        reservation->units = 0;
+        for (size_t i = 0; i < record->n_members; i++)
+            if (record->members[i].units > reservation->units) reservation->units = record->members[i].units;
         reservation->made_us = record->at_us;
         reservation->ttl_ms = record->reservation_ttl_ms;
     }

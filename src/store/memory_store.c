@@ -199,6 +199,7 @@ static int settle_in(struct memory_store *memory, struct op *op, struct memory_e
         for (size_t i = 0; i < op->n_members; i++) {
             struct view view;
             int64_t unused = held - reservation->actual;
+            if (!reservation_holds(reservation, op->members[i].limit)) continue;
             int64_t back = memory_give_back(memory, &op->members[i], unused, found->made_us, &view);
             if (back > reservation->refunded) reservation->refunded = back;
         }

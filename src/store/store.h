@@ -88,7 +88,7 @@ enum {
  */
 struct op_reservation {
     uint64_t id;     /* chosen by the engine, at random */
-    int64_t units;   /* what was charged */
+    int64_t units;   /* what was charged to the limits that count units; without any, 1 */
     int64_t made_us; /* the store's now when it was charged: result of OP_RESERVE, and what OP_SETTLE brings back */
     int64_t ttl_ms;  /* it ends this time after it was made */
     int64_t level;   /* OP_REFUND: limit_undo()'s; 0 = none */
@@ -101,8 +101,14 @@ struct op_reservation {
                          settled before */
     bool ended;       /* OP_SETTLE: no such reservation was there any more: its units are back already */
     int64_t refunded; /* OP_SETTLE: of that, the most that any limit had to give back */
-    int64_t charged;  /* OP_SETTLE: to every limit */
+    int64_t charged;  /* OP_SETTLE: to every limit that counts units */
 };
+
+/* Does it hold units of this limit? Of a limit that takes one of a check nothing comes back. */
+static inline bool reservation_holds(const struct op_reservation *reservation, const struct limit *limit)
+{
+    return reservation->is_merge || !limit_takes_one(limit);
+}
 
 /* By how many units an OP_SETTLE may lift the charges of a limit above its capacity. */
 static inline int64_t reservation_debt(const struct op_reservation *reservation, const struct limit *limit)

@@ -52,6 +52,7 @@ def limit_settings(policy):
     text += f", burst: {policy.burst}" if policy.burst else ""
     text += ", count_denied: true" if policy.count_denied else ""
     text += f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
+    text += ", counts: checks" if policy.counts_checks else ""
     return text + (f", by: [{', '.join(policy.by)}]" if policy.by is not None else "")
 
 
@@ -102,7 +103,7 @@ def steps_of(trace):
             yield now, kind, [(trace.name, key, cost)], {} if max_wait_us is None else {"max_wait_ms": max_wait_us // 1000}
         elif isinstance(trace, SlotTrace):
             kind, name, key, what = step
-            yield now, kind, [(name, key, min(what, 1) if kind == "peek" else 1)], {"slot": what}
+            yield now, kind, [(name, key, what if kind == "peek" else 1)], {"slot": what}
         elif isinstance(trace, StepsTrace):
             kind, asked, request = step
             yield now, kind, asked, {"request_id": str(request)} if request else {}
@@ -142,18 +143,22 @@ def decision(whole, granted, bound_by):
             whole["own_reset"]]
 
 
-def members_of(trace, asked, answers):
+def members_of(trace, asked, answers, by_units=True):
     """Each policy's answer, combined from its limits: (combined answer, the limit that bound it, granted units)."""
     policies, at = policies_of(trace), 0
     for name, _, units in asked:
         limits = policies[name]
         own, at = answers[at:at + len(limits)], at + len(limits)
-        whole = combine(own)
+        whole = combine(own, by_units)
         percent = warn_at(trace, name)
         whole["near"] = percent > 0 and any((a["limit"] - a["remaining"]) * 100 > percent * a["limit"] for a in own)
         whole["of"] = name if len(limits) == 1 else f"{name}/{limits[whole['of']][0]}"
         bound = None if whole["bound_by"] is None or len(limits) == 1 else whole["of"]
-        yield whole, bound, own[0].get("granted", units)
+        granted = max(a.get("granted", units) for a in own)
+        if granted == 0 or not all(a["takes_one"] for a in own):
+            units = granted
+        units = max(units, granted)
+        yield whole, bound, units
 
 
 def result_of_all(trace, asked, answers):
@@ -184,7 +189,7 @@ def result(trace, kind, asked, answers):
         asked = [(name, key, 0)]
         more = {"charged": charged} if beyond else {"refunded": refunded}
         more |= {"ended": True} if ended else {}
-    (whole, bound, granted), = members_of(trace, asked, answers)
+    (whole, bound, granted), = members_of(trace, asked, answers, by_units=kind != "acquire")
     if kind == "refund":
         more = {"refunded": max(a["refunded"] for a in answers)}
     if kind in GIVES and whole["allowed"]:

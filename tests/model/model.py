@@ -39,7 +39,17 @@ class Policy:
     merge_back: bool = False  # merges may
     phase_head: str = ""  # fixed_window with a phase only: the beginning of its keys in Redis, after the shard tag
     phase_us: int = 0  # and the phase of one key, computed from it
+    counts_checks: bool = False  # a check takes one unit, whatever it costs
     by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
+
+
+def takes_one(policy: Policy) -> bool:
+    """Does a check take one of it at most, and nothing of that come back with the units of a reservation?"""
+    return policy.counts_checks or policy.algorithm == "concurrency"
+
+
+def cost_at(policy: Policy, cost: int) -> int:
+    return min(cost, 1) if takes_one(policy) else cost
 
 
 def least(holds, low: int, high: int) -> int:
@@ -153,7 +163,7 @@ class Algorithm:
 
     def decide(self, now: int, cost: int, admitted: bool | None = None) -> dict:
         """`admitted`: the decision of all limits together, if there are several."""
-        own = dict(quota=self.policy.limit, window=ms(self.length(now)))
+        own = dict(quota=self.policy.limit, window=ms(self.length(now)), takes_one=takes_one(self.policy))
         if self.policy.limit == 0:
             denied = cost > 0
             return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0, delay=0, **own,
@@ -591,6 +601,7 @@ class Model:
         self.keys = {}
 
     def step(self, now: int, key, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
+        cost = cost_at(self.policy, cost)
         if key not in self.keys:
             self.keys[key] = ALGORITHMS[self.policy.algorithm](of_key(self.policy, key))
         algorithm = self.keys[key]
@@ -604,18 +615,21 @@ def longest_first(answer):
 SPOKEN_OF = ("limit", "quota", "window", "own_reset")  # come from one limit, `of`
 
 
-def combine(answers: list) -> dict:
-    """Combines the answers of several limits, with the index of the limit that bound it, and of the one that it describes."""
+def combine(answers: list, by_units: bool = True) -> dict:
+    """Combines the answers of several limits, with the index of the limit that bound it, and of the one that it describes.
+    `by_units`: `remaining` is the largest cost that is admitted, so that a limit of which a check takes one counts only if nothing
+    of it is left, or if all are such limits."""
+    of_units = [i for i, a in enumerate(answers) if not by_units or not a.get("takes_one") or a["remaining"] == 0]
+    least = min(of_units or range(len(answers)), key=lambda i: answers[i]["remaining"])
     whole = {
         "allowed": all(a["allowed"] for a in answers),
-        "remaining": min(a["remaining"] for a in answers),
+        "remaining": answers[least]["remaining"],
         "retry": min(answers, key=longest_first)["retry"],
         "delay": 0,
         "bound_by": None,
     }
     denying = [i for i, a in enumerate(answers) if not a["allowed"]]
     if not denying:
-        least = min(range(len(answers)), key=lambda i: answers[i]["remaining"])
         return whole | {"of": least, "reset": max(a["reset"] for a in answers), "delay": max(a["delay"] for a in answers),
                         **{name: answers[least][name] for name in SPOKEN_OF}}
     bound = min(denying, key=lambda i: longest_first(answers[i]))
@@ -682,6 +696,7 @@ class Several:
         states = self.states_of(members)
         if kind == "reset":
             return [state.step(now, kind, 0) for state in states]
+        members = [(name, policy, key, cost_at(policy, cost)) for name, policy, key, cost in members]
         times, copies = [now - now % state.tick for state in states], []
         for state, at in zip(states, times):
             seen = copy.copy(state)
@@ -714,4 +729,4 @@ class Slots(Several):
         if kind == "renew":
             return [state.renew(now) for state in slotted]
         answers = self.step(now, "check" if kind == "acquire" else kind, [(*limit, cost) for limit in limits])
-        return [{**answer, "cost": cost} for answer in answers]
+        return [{**answer, "cost": cost_at(policy, cost)} for answer, (_, policy, _) in zip(answers, limits)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import calendars
 import traces
-from model import Several, SlidingLog, least, of_key
+from model import Several, SlidingLog, least, of_key, takes_one
 from schedule import asked_line, policy_lines
 
 GRACE_MS = 60_000
@@ -62,7 +62,8 @@ class Reserving(Several):
                 for limit, policy in self.policies[name]]
 
     def give_back(self, now, name, key, units, made):
-        return max(give_back(state, now, units, made) for state in self.states_of(self.members(name, key, 0)))
+        states = [state for state in self.states_of(self.members(name, key, 0)) if not takes_one(state.policy)]
+        return max((give_back(state, now, units, made) for state in states), default=0)
 
     def add(self, name, key, reservation):
         self.reservations[name, key].append(reservation)
@@ -78,6 +79,9 @@ class Reserving(Several):
     def charge_used(self, now, name, key, units, is_merge=False):
         """Charge as many of the units as fit into every limit, or its debt. Returns their number."""
         states = self.states_of(self.members(name, key, 0))
+        if not is_merge:
+            states = [state for state in states if not takes_one(state.policy)]
+        units = units if states else 0
         seen = [(state.later(at := now - now % state.tick), at) for state in states]
 
         def fit(n):  # a debt adds the whole capacity once more
@@ -168,7 +172,8 @@ class ReservingTrace(traces.SeveralTrace):
                 continue
             answers.append(model.step(now, "check" if kind in ("all", "reserve") else kind, self.members(kind, asked)))
             if kind == "reserve":
-                made[more[0]] = Reservation(more[0], cost, now, now // 1000 + more[1])
+                has_units = any(not takes_one(p) for _, p in self.policy[name])
+                made[more[0]] = Reservation(more[0], cost if has_units else min(cost, 1), now, now // 1000 + more[1])
                 if all(answer["allowed"] for answer in answers[-1]):
                     model.add(name, key, made[more[0]])
         return answers
@@ -202,7 +207,8 @@ def random_policies(rng, seed, merging):
         if seed % 4 == 3:
             formats[f"reserving-{seed}-{i}"] = "{t}:{u}"
             limits = [dataclasses.replace(p, by=rng.choice((None, (), ("t",)))) for p in limits]
-        policies[f"reserving-{seed}-{i}"] = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+        named = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
+        policies[f"reserving-{seed}-{i}"] = traces.some_count_checks(random.Random(f"counts {seed} {i}"), named)
     return policies, formats
 
 

@@ -37,6 +37,7 @@ def settings(policy):
 def policy_lines(name, limits, more=""):
     yield f"policy {name} {len(limits)}{more}"
     yield from (f"limit {limit} {p.algorithm} {settings(p)}" + (f" by={','.join(p.by)}" if p.by is not None else "")
+                + (" counts=checks" if p.counts_checks else "")
                 for limit, p in limits)
 
 

@@ -42,7 +42,6 @@ class SlotTrace(Schedule):
                 if not all(self.step(model, now, "renew", *held[slot], slot)):
                     del held[slot]
             last = now
-            what = min(what, 1) if kind == "peek" else what  # a larger peek is not allowed
             answers.append(None if kind == "renew" else self.step(model, now, kind, name, key, what))
             if kind == "acquire" and all(answer["allowed"] for answer in answers[-1]):
                 held[what] = name, key
@@ -59,9 +58,9 @@ class SlotTrace(Schedule):
             return f"removed {int(any(a['removed'] for a in answers))}"
         if kind in ("release", "renew"):
             return f"found {int(all(answers))}"
-        whole = combine(answers)
+        whole = combine(answers, by_units=kind != "acquire")
         bound = "-" if whole["bound_by"] is None or len(answers) == 1 else f"l{whole['bound_by']}"
-        granted = answers[0]["cost"] if whole["allowed"] else 0
+        granted = max(answer["cost"] for answer in answers) if whole["allowed"] else 0
         return f"{answer_text(whole, granted)} {bound}"
 
 

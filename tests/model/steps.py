@@ -4,9 +4,9 @@ keys."""
 import dataclasses
 import random
 
-from model import Several, combine, answer_text
+from model import Several, combine, answer_text, cost_at, takes_one
 from schedule import Schedule, asked_line, policy_lines
-from traces import NATIVE, START_US, earliest, random_cost, random_policy, random_step_us
+from traces import NATIVE, START_US, earliest, random_cost, random_policy, random_step_us, some_count_checks
 
 KINDS = ("check", "most", "refund", "all", "peek", "reset")
 WEIGHTS = (40, 20, 15, 15, 8, 2)
@@ -39,6 +39,8 @@ class StepsTrace(Schedule):
         if kind == "reset":
             return model.step(now, kind, members)
         if kind == "refund":
+            # The policy's name is of units, and of the only limit.
+            members = [(*limit, 0 if takes_one(limit[1]) and not limit[0].endswith("/-") else n) for *limit, n in members]
             return [a | {"granted": 0} for a in model.refund(now, members)]
 
         def decide():
@@ -48,7 +50,7 @@ class StepsTrace(Schedule):
                 some = [(*member[:3], n) for member in members]
             answers = model.step(now, "peek" if kind == "peek" else "check", some)
             admitted = all(a["allowed"] for a in answers)
-            return [a | {"granted": cost if admitted else 0} for a, (*_, cost) in zip(answers, some)]
+            return [a | {"granted": cost_at(policy, cost) if admitted else 0} for a, (_, policy, _, cost) in zip(answers, some)]
 
         if not request or kind == "peek":
             return decide()
@@ -59,11 +61,12 @@ class StepsTrace(Schedule):
         if kind == "reset":
             return f"removed {int(any(a['removed'] for a in answers))}"
         limits = [(name, limit) for name, _, _ in asked for limit, _ in self.policy[name]]
-        whole, bound = combine(answers), "-"
+        whole, bound = combine(answers, by_units=kind != "all"), "-"
         if whole["bound_by"] is not None and (len(limits) > 1 or kind == "all"):
             name, limit = limits[whole["bound_by"]]
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
-        text = f"{answer_text(whole, answers[0]['granted'] if whole['allowed'] else 0)} {bound}"
+        granted = answers[0]["granted"] if kind == "all" else max(a["granted"] for a in answers)
+        text = f"{answer_text(whole, granted if whole['allowed'] else 0)} {bound}"
         if kind == "refund":
             text += f" refunded {max(a['refunded'] for a in answers)}"
         if kind == "all":
@@ -95,13 +98,19 @@ def make(seed, n_steps=60, backwards=True, name="steps"):
     rng = random.Random(f"{name} {seed}")
     policies = {f"{name}-{seed}-{i}": random_limits(rng, rng.choice((1000, 1_000_000, 10_000_000)))
                 for i in range(rng.randint(1, 3))}
+    counting = random.Random(f"counts {seed}")
+    policies = {each: some_count_checks(counting, limits) for each, limits in policies.items()}
     every = [p for limits in policies.values() for _, p in limits]
     now, ticks, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:
         n = min(left, rng.choice((1, 2, 3, 8, 12)))
         kinds = rng.choices(KINDS, WEIGHTS, k=n)
-        ticks.append((now, [(kind, random_asked(rng, policies, kind),
-                             rng.choice((0, 0, 1, 2, 3)) if kind in ("check", "most", "all") else 0) for kind in kinds]))
+        kinds = [(kind, random_asked(rng, policies, kind)) for kind in kinds]
+        # No number of units fits a limit that counts checks.
+        kinds = [("check" if kind == "most" and any(takes_one(p) for _, p in policies[asked[0][0]]) else kind, asked)
+                 for kind, asked in kinds]
+        ticks.append((now, [(kind, asked, rng.choice((0, 0, 1, 2, 3)) if kind in ("check", "most", "all") else 0)
+                            for kind, asked in kinds]))
         now = max(earliest(every, ticks), now + random_step_us(rng, rng.choice(every), backwards, now))
         left -= n
     return StepsTrace(seed, policies, rng.choice((1, 1000, 5000, 60_000)), ticks)

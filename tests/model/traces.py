@@ -9,7 +9,7 @@ import random
 import re
 
 import calendars
-from model import ALGORITHMS, Model, Policy, Several, combine, of_key, answer_text
+from model import ALGORITHMS, Model, Policy, Several, combine, cost_at, of_key, answer_text
 from schedule import Schedule, asked_line, override_lines, policy_lines, settings
 
 START_US = 4_000_000_000_000_000  # in the future, so that no key has expired
@@ -74,6 +74,12 @@ def random_policy(rng, algorithm):
     if algorithm == "leaky_bucket":
         max_wait = rng.choice((0, 1, 1000, window // limit, window, 3 * window, rng.randint(0, 2 * window)))
     return Policy(algorithm, limit, window, burst, algorithm in COUNTS_DENIED and rng.random() < 0.3, max_wait)
+
+
+def some_count_checks(rng, limits):
+    """The same limits, some of which count checks; rarely the only one does."""
+    often = 0.4 if len(limits) > 1 else 0.1
+    return [(name, dataclasses.replace(p, counts_checks=True) if rng.random() < often else p) for name, p in limits]
 
 
 def random_step_us(rng, policy, backwards, now):
@@ -188,15 +194,17 @@ class SeveralTrace(Schedule):
     def line(self, kind, members, answers):
         if kind == "reset":
             return f"removed {int(any(a['removed'] for a in answers))}"
-        whole, bound = combine(answers), "-"
+        whole, bound = combine(answers, by_units=kind != "all"), "-"
         if whole["bound_by"] is not None:
             name, limit = members[whole["bound_by"]][0].split("/")
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
         if len(members) == 1 and kind != "all":
             bound = "-"
-        text = f"{answer_text(whole, members[0][3] if whole['allowed'] else 0)} {bound}"
+        costs = [cost_at(policy, cost) for _, policy, _, cost in members]
+        granted = costs[0] if kind == "all" else max(costs)
+        text = f"{answer_text(whole, granted if whole['allowed'] else 0)} {bound}"
         if kind == "all":
-            for answer, (*_, cost) in zip(answers, members):
+            for answer, cost in zip(answers, costs):
                 text += f" | {answer_text(answer, cost if whole['allowed'] else 0)}"
         return text
 
@@ -293,6 +301,8 @@ def make_several(seed, n_steps=60, backwards=True):
             if p.algorithm == "fixed_window" and seed % 3 == 2:
                 head = f"fw1:several-{seed}-{i}{'' if n == 1 else '/' + limit}:"
                 named[j] = limit, dataclasses.replace(p, phase_head=head)
+    counting = random.Random(f"counts {seed}")
+    policies = {name: some_count_checks(counting, limits) for name, limits in policies.items()}
     every = [p for limits in policies.values() for _, p in limits]
     now, ticks, left = START_US + rng.randint(0, 20_000_000), [], n_steps
     while left > 0:

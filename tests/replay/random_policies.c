@@ -52,6 +52,7 @@ static void fill_limit(struct limit *limit, enum algo algo)
         limit->max_wait_us = ONE_OF(0, 0, 1, 1000, limit->window_us / limit->limit, 3 * limit->window_us);
     if (algo == ALGO_CALENDAR_WINDOW) limit->calendar = random_calendar();
     if (algo == ALGO_FIXED_WINDOW) limit->phase = once_in(4);
+    if (policy_setting_takes(FIELD_COUNTS, limit)) limit->counts_checks = once_in(4);
 }
 
 static void prepare(struct policy *policy, bool debt)

@@ -139,6 +139,15 @@ static bool is_asked(enum op_kind kind, const struct limit *limit)
     return kind != OP_RESET || !limit->shared;
 }
 
+/* A refund of the policy is of units: what other limits took stays. */
+static int64_t cost_at(const struct trace_step *step, const struct limit *limit, int64_t cost)
+{
+    bool is_refund = step->kind == TRACE_REFUND;
+    if (limit_takes_one(limit) && is_refund && limit->name[0] != '\0') return 0;
+    if (!is_refund) cost = limit_cost(limit, cost);
+    return cost <= limit->full && cost > limit->max_cost ? limit->max_cost : cost;
+}
+
 static void add_members(struct trace_step *step, struct asked asked, int64_t cost, int64_t max_wait_us)
 {
     const struct policy *policy = policy_of(asked);
@@ -154,7 +163,7 @@ static void add_members(struct trace_step *step, struct asked asked, int64_t cos
             .shard_id =
                 policy->plan.shares ? key_format_id(policy->format, &split, policy->plan.shard_parts, NULL) : none,
             .reservations_key = policy->plan.reserves ? key : none,
-            .cost = cost <= limit->full && cost > limit->max_cost ? limit->max_cost : cost,
+            .cost = cost_at(step, limit, cost),
             .max_wait_us = limit_max_wait(limit, max_wait_us),
         };
     }

@@ -10,7 +10,7 @@
  * Standard input, fields separated by spaces:
  *
  *   policy NAME N [KEY_FORMAT|- [debt] [merge_back]]    then N lines:
- *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...]]]
+ *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...] [counts=checks]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
  *   override POLICY KEYS LIMIT|- ...           other numbers for some keys: of each limit of a policy; - = its own.
@@ -179,8 +179,12 @@ static void read_limit(struct limit *limit, char *text)
     limit->count_denied = next_number(&line) != 0;
     limit->max_wait_us = optional_number(&line, 0);
     limit->phase = optional_number(&line, 0) != 0;
-    char *by = strtok_r(NULL, " \n", &line);
-    if (by != NULL) read_by(limit, by);
+    for (char *word; (word = strtok_r(NULL, " \n", &line)) != NULL;) {
+        if (strcmp(word, "counts=checks") == 0)
+            limit->counts_checks = true;
+        else
+            read_by(limit, word);
+    }
     if (policy_prepare_limit(limit, NULL, &diag) != 0) die(diag.text);
 }
 
@@ -286,6 +290,14 @@ static struct step *next_step(enum op_kind kind)
     return step;
 }
 
+/* A refund of the policy is of units: what other limits took stays. */
+static int64_t cost_at(const struct step *step, const struct limit *limit, int64_t cost)
+{
+    if (step->op.kind != OP_REFUND) return limit_cost(limit, cost);
+    bool is_undo = step->op.reservation != NULL, is_named = limit->name[0] == '\0';
+    return is_undo || is_named || !limit_takes_one(limit) ? cost : 0;
+}
+
 static void add_members(struct step *step, const struct policy *policy, const char *key, int64_t cost,
                         int64_t max_wait_us)
 {
@@ -307,7 +319,7 @@ static void add_members(struct step *step, const struct policy *policy, const ch
             .key = limit->shared ? key_format_id(policy->format, &split, limit->parts, id_buffer) : slice_of(kept),
             .shard_id = shard_id,
             .reservations_key = policy->plan.reserves ? slice_of(kept) : (struct slice){NULL, 0},
-            .cost = cost,
+            .cost = cost_at(step, limit, cost),
             .max_wait_us = limit_max_wait(&policy->limits[i], max_wait_us),
         };
     }
@@ -515,7 +527,12 @@ static void print_decision(const struct step *step)
 {
     struct decision members[POLICY_LIMITS_MAX], all;
     for (uint16_t i = 0; i < step->op.n_members; i++) members[i] = step->members[i].decision;
-    decision_combine(&all, members, step->op.n_members);
+    if (step->is_all || step->op.kind == OP_ACQUIRE)
+        decision_combine(&all, members, step->op.n_members);
+    else
+        decision_combine_units(&all, members, step->op.n_members);
+    for (uint16_t i = 1; i < step->op.n_members && !step->is_all; i++) /* not the one that a limit was charged */
+        if (all.granted > 0 && members[i].granted > all.granted) all.granted = members[i].granted;
     print_fields(&all);
     printf(" ");
     print_bound(step, all.bound_by);

@@ -371,6 +371,16 @@ static const struct {
     {POLICY("    algorithm: fixed_window\n    lease: 1h\n" VALID), 4, "policies.p.lease: "},
     {POLICY("    algorithm: fixed_window\n    lease: 1s\n    count_denied: true\n" VALID), 4,
      "policies.p.lease: is not for limits with count_denied"},
+    {POLICY("    algorithm: fixed_window\n    lease: 1s\n    counts: checks\n" VALID), 5,
+     "policies.p.counts: must be units with lease, which takes units ahead; leave one of them out"},
+    {POLICY("    algorithm: fixed_window\n    counts: requests\n" VALID), 4, "policies.p.counts: 'requests' is "},
+    {POLICY("    algorithm: concurrency\n    limit: 1\n    counts: checks\n"), 5,
+     "policies.p.counts: is not a setting of concurrency; leave it out (it belongs to policies without compat, and not "
+     "to "
+     "concurrency"},
+    {POLICY("    compat: first-hit\n    counts: checks\n" VALID), 4,
+     "policies.p.counts: is not a setting of first-hit"},
+    {LIMITS(LIMIT_A) "    counts: checks\n", 5, "policies.p.counts: does not go with limits"},
     {POLICY("    algorithm: sliding_log\n    lease: 1s\n" VALID), 4,
      "policies.p.lease: is not a setting of sliding_log"},
     {POLICY("    algorithm: leaky_bucket\n    lease: 1s\n" VALID), 4,

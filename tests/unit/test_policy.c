@@ -279,6 +279,40 @@ static void several_limits_answer_as_one(void **state)
     policy_free(policy);
 }
 
+static void limits_that_count_checks_say_nothing_about_the_units_that_remain_until_they_are_used_up(void **state)
+{
+    (void)state;
+    struct policy *policy = policy_new("p", 3);
+    policy->limits[0].counts_checks = true;
+    policy->limits[1].algo = ALGO_CONCURRENCY;
+    struct decision all, members[] = {
+                             {.allowed = true, .limit = 60, .remaining = 59, .reset_after_ms = 100},
+                             {.allowed = true, .limit = 5, .remaining = 4, .reset_after_ms = 10},
+                             {.allowed = true, .limit = 100000, .remaining = 90000, .reset_after_ms = 50},
+                         };
+    for (int i = 0; i < 3; i++) members[i].of = &policy->limits[i];
+    decision_combine_units(&all, members, 3);
+    assert_int_equal(all.remaining, 90000);
+    assert_int_equal(all.limit, 100000);
+    assert_ptr_equal(all.of, &policy->limits[2]);
+    assert_int_equal(all.reset_after_ms, 100);
+
+    members[1].remaining = 0;
+    decision_combine_units(&all, members, 3);
+    assert_int_equal(all.remaining, 0);
+    assert_ptr_equal(all.of, &policy->limits[1]);
+
+    members[2].allowed = false;
+    members[1].remaining = 1;
+    decision_combine_units(&all, members, 3);
+    assert_int_equal(all.remaining, 90000);
+    assert_ptr_equal(all.bound_by, &policy->limits[2]);
+
+    decision_combine_units(&all, members, 2);
+    assert_int_equal(all.remaining, 1); /* none counts units: the smallest of all */
+    policy_free(policy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +326,7 @@ int main(void)
         cmocka_unit_test(policies_survive_short_memory),
         cmocka_unit_test(both_names_of_the_bucket_are_one_algorithm),
         cmocka_unit_test(several_limits_answer_as_one),
+        cmocka_unit_test(limits_that_count_checks_say_nothing_about_the_units_that_remain_until_they_are_used_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

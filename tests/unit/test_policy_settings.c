@@ -45,6 +45,7 @@ static const struct {
     [FIELD_START] = {WINDOW, "start: first_hit", WINDOW ", start: first_hit"},
     [FIELD_COUNT_DENIED] = {WINDOW, "count_denied: true", WINDOW ", count_denied: true"},
     [FIELD_LEASE] = {WINDOW, "lease: 7s", WINDOW ", lease: 7s"},
+    [FIELD_COUNTS] = {WINDOW, "counts: checks", WINDOW ", counts: checks"},
     [FIELD_PHASE] = {WINDOW, "phase: true", WINDOW ", phase: true"},
     [FIELD_ON_FAILURE] = {WINDOW, "on_failure: deny", WINDOW ", on_failure: deny"},
     [FIELD_DEADLINE] = {WINDOW, "deadline: 7s", WINDOW ", deadline: 7s"},

@@ -16,6 +16,7 @@ const OTHERS = [
   'start',
   'count_denied',
   'lease',
+  'counts',
   'phase',
   'on_failure',
   'deadline',

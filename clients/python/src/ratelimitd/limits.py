@@ -46,6 +46,7 @@ class InlineSettings(TypedDict, total=False):
     phase: bool
     count_denied: bool
     lease: str
+    counts: str
     timezone: str
     week_start: str
     max_wait: str

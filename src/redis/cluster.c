@@ -431,6 +431,9 @@ static bool set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, 
     bool is_known = slot->is_held && slot->new_owner != NULL;
     bool is_other = node != (is_known ? slot->new_owner : slot->owner);
     if (is_other && slot->moved_us > 0 && asked_us < slot->moved_us + LEARN_US) return true;
+    bool is_first = node == NULL && is_other && !slot->is_nobodys;
+    slot->is_nobodys = node == NULL;
+    if (is_first) return true; /* as in the middle of a failover: only the next map's word counts */
 
     if (is_other || slot->moved_us > 0) slot->alone_until_us = 0; /* it has moved, and is known to have */
     slot->moved_us = 0;

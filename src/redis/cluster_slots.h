@@ -20,6 +20,7 @@ struct cluster_slot {
     struct batch_call *open;      /* while a call is filled: that one, if it has an op of this hash slot; else NULL */
     uint32_t n_calls;             /* on their way, to any node */
     bool is_held;
+    bool is_nobodys;        /* by the last map */
     struct list link;       /* is_held: in `held` */
     struct list ops;        /* is_held: they wait */
     int64_t held_until_us;  /* is_held: no sooner; CLOCK_MONOTONIC, as the next one */

@@ -3,11 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/random.h"
 #include "fakes/one_limit.h"
 #include "redis/batch.h"
 #include "redis/op_queue.h"
@@ -302,6 +304,43 @@ static void without_memory_nothing_is_added(void **state)
     assert_true(list_empty(&op.link));
 }
 
+/* Random clients, each with ops of three hash slots, some of which have had a turn. */
+static void the_ops_of_some_hash_slots_are_taken_in_one_pass_and_the_others_stay(void **state)
+{
+    (void)state;
+    enum { N = 3000, CLIENTS = 40 };
+    static bool is_wanted[16384];
+    uint64_t random = 1, last_of[CLIENTS] = {0};
+    memset(is_wanted, 0, sizeof is_wanted);
+    for (size_t i = 0; i < N; i++) {
+        struct op *op = add(random_below(&random, CLIENTS));
+        op->hash_slot = (uint16_t)(op->client == 0 ? 7 : 7 + random_below(&random, 3)); /* client 0 has no others */
+        op->number = i + 1;
+        if (i % 5 == 0) (void)take();
+    }
+    size_t n_before = suite.queue.n, n_taken = 0;
+
+    struct list taken;
+    list_init(&taken);
+    is_wanted[7] = is_wanted[9] = true;
+    op_queue_take_slots(&suite.queue, is_wanted, &taken);
+    for (struct list *it; (it = list_pop_front(&taken)) != NULL; n_taken++) {
+        const struct op *op = LIST_ITEM(it, struct op, link);
+        assert_true(!op->is_queued && is_wanted[op->hash_slot]);
+        assert_true(op->number > last_of[op->client]);
+        last_of[op->client] = op->number;
+    }
+    assert_int_equal(suite.queue.n, n_before - n_taken);
+    for (struct op *op; (op = take()) != NULL; n_taken++) assert_int_equal(op->hash_slot, 8);
+    assert_int_equal(n_taken, n_before);
+
+    for (size_t i = 0; i < 10; i++) add(i)->hash_slot = 7;
+    op_queue_take_slots(&suite.queue, is_wanted, &taken); /* all */
+    assert_int_equal(suite.queue.n, 0);
+    assert_null(op_queue_next(&suite.queue));
+    op_queue_take_slots(&suite.queue, is_wanted, &taken); /* none */
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -322,6 +361,7 @@ int main(void)
         TEST(an_op_can_be_taken_from_the_middle),
         TEST(thousands_of_parties_come_and_go_without_allocating_for_each),
         TEST(parties_whose_ops_were_never_sent_are_forgotten),
+        TEST(the_ops_of_some_hash_slots_are_taken_in_one_pass_and_the_others_stay),
         TEST(without_memory_nothing_is_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

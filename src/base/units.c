@@ -104,6 +104,24 @@ const char *units_percent(const char *text, int64_t *ret)
     return NULL;
 }
 
+const char *units_date(const char *text, int64_t *ret)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    static const char form[] = "dddd-dd-dd";
+    int64_t number = 0;
+    size_t n = 0;
+    for (; form[n] != '\0' && (form[n] == 'd' ? text[n] >= '0' && text[n] <= '9' : text[n] == form[n]); n++)
+        if (form[n] == 'd') number = number * 10 + (text[n] - '0');
+    if (form[n] != '\0' || text[n] != '\0') return "no date; write year, month and day, e.g. 2026-01-31";
+
+    int64_t year = number / 10000, month = number / 100 % 100, day = number % 100;
+    bool is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    if (year == 0 || month == 0 || month > 12 || day == 0 || day > days[month - 1] + (month == 2 && is_leap))
+        return "no day of the calendar; write one that is, e.g. 2026-01-31";
+    *ret = number;
+    return NULL;
+}
+
 const char *units_mode(const char *text, int64_t *ret)
 {
     int64_t mode = 0;

@@ -19,6 +19,7 @@ const char *units_size(const char *text, int64_t *ret_bytes);
 const char *units_count(const char *text, int64_t *ret);
 const char *units_bool(const char *text, int64_t *ret);    /* 0 or 1 */
 const char *units_percent(const char *text, int64_t *ret); /* "80%" */
+const char *units_date(const char *text, int64_t *ret);    /* "2026-01-31" as 20260131; years 1 to 9999 */
 const char *units_mode(const char *text, int64_t *ret);    /* permission bits in octal: "0660" */
 
 /* The shortest exact form, into `out` (UNITS_TEXT_MAX bytes), which is returned. */

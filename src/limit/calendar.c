@@ -35,6 +35,7 @@ struct calendar {
     char zone_name[CALENDAR_ZONE_MAX + 1];
     enum calendar_unit unit;
     int week_start; /* 0 = monday; of weeks, else 0 */
+    int month, day; /* the first one's: 0 to 11 of years, else 0; 1 to 31 of months and years, else 1 */
     struct calendar_edges edges;
 };
 
@@ -70,24 +71,34 @@ static void month_of_day(int64_t days, int64_t *ret_year, int *ret_month)
     *ret_year = year + era * 400 + (*ret_month < 2);
 }
 
-/* The beginning, in local seconds, of the unit that lies `after` units behind the one around local_s. */
+/* The day on which a month begins, which is the given one since the year 0. */
+static int64_t month_begin(const struct calendar *calendar, int64_t month)
+{
+    int64_t year = floor_div(month, 12), after = floor_div(month + 1, 12);
+    int64_t first = first_of_month(year, (int)(month - 12 * year));
+    int64_t n_days = first_of_month(after, (int)(month + 1 - 12 * after)) - first;
+    return first + (calendar->day < n_days ? calendar->day : n_days) - 1;
+}
+
+/* The beginning, in local seconds, of the day, week, month or year that lies `after` units behind the one around local_s. */
 static int64_t unit_begin(const struct calendar *calendar, int64_t local_s, int after)
 {
     int64_t days = floor_div(local_s, DAY_S), year;
-    int month;
+    int month, n_months = calendar->unit == CALENDAR_YEAR ? 12 : 1;
 
     switch (calendar->unit) {
-    case CALENDAR_HOUR: return (floor_div(local_s, HOUR_S) + after) * HOUR_S;
+    case CALENDAR_HOUR: break; /* see hour_end() */
     case CALENDAR_DAY: return (days + after) * DAY_S;
     case CALENDAR_WEEK:
         days -= calendar->week_start - EPOCH_WEEKDAY; /* now weeks begin at multiples of seven */
         days = (floor_div(days, WEEK_DAYS) + after) * WEEK_DAYS;
         return (days + calendar->week_start - EPOCH_WEEKDAY) * DAY_S;
     case CALENDAR_MONTH:
+    case CALENDAR_YEAR:
         month_of_day(days, &year, &month);
-        month += after;
-        return first_of_month(year + month / 12, month % 12) * DAY_S;
-    case CALENDAR_YEAR: month_of_day(days, &year, &month); return first_of_month(year + after, 0) * DAY_S;
+        int64_t begin = year * 12 + (calendar->unit == CALENDAR_YEAR ? calendar->month : month);
+        if (month_begin(calendar, begin) > days) begin -= n_months;
+        return month_begin(calendar, begin + after * n_months) * DAY_S;
     }
     CHECK(false);
     return 0;
@@ -142,10 +153,38 @@ bool calendar_instant(const struct calendar *calendar, int64_t local_s, int64_t 
     return true;
 }
 
+/* The first instant behind at_s at which the clocks show another hour, or are set back. */
+static int64_t hour_end(const struct calendar *calendar, int64_t at_s)
+{
+    for (;;) {
+        int interval = interval_at(calendar, at_s), offset = offset_in(calendar, interval);
+        int64_t hour = floor_div(at_s + offset, HOUR_S), end_s = (hour + 1) * HOUR_S - offset;
+        if (interval_at(calendar, end_s - 1) == interval) return end_s;
+
+        at_s = next_interval(calendar, at_s, end_s - 1);
+        int changed = offset_in(calendar, interval_at(calendar, at_s));
+        if (changed < offset || floor_div(at_s + changed, HOUR_S) != hour) return at_s;
+    }
+}
+
+static struct calendar_edges hours_around(const struct calendar *calendar, int64_t at_s)
+{
+    int64_t begin_s = at_s - 2 * HOUR_S, end_s = hour_end(calendar, begin_s); /* an hour never takes longer */
+    while (end_s <= at_s) {
+        begin_s = end_s;
+        end_s = hour_end(calendar, begin_s);
+    }
+    return (struct calendar_edges){begin_s, end_s, hour_end(calendar, end_s)};
+}
+
 const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s)
 {
     struct calendar_edges *edges = &calendar->edges;
     if (at_s >= edges->begin_s && at_s < edges->end_s) return edges;
+    if (calendar->unit == CALENDAR_HOUR) {
+        *edges = hours_around(calendar, at_s);
+        return edges;
+    }
 
     int64_t local_s = unit_begin(calendar, at_s + offset_in(calendar, interval_at(calendar, at_s)), 0);
     int64_t begin_s = reached_s(calendar, local_s);
@@ -187,21 +226,22 @@ static GTimeZone *open_zone(const char *name)
     return is_zone ? g_time_zone_new_identifier(path) : NULL;
 }
 
-static struct calendar *find_known(const char *zone_name, enum calendar_unit unit, int week_start)
+static struct calendar *find_known(const struct calendar *like)
 {
     struct calendar *calendar = known;
-    while (calendar != NULL && (calendar->unit != unit || calendar->week_start != week_start ||
-                                strcmp(calendar->zone_name, zone_name) != 0))
+    while (calendar != NULL && (calendar->unit != like->unit || calendar->week_start != like->week_start ||
+                                calendar->month != like->month || calendar->day != like->day ||
+                                strcmp(calendar->zone_name, like->zone_name) != 0))
         calendar = calendar->next;
     return calendar;
 }
 
-int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start, bool may_open, struct calendar **ret)
+/* The one that is like it, or a new one. */
+static int get(const struct calendar *like, bool may_open, struct calendar **ret)
 {
-    if (unit != CALENDAR_WEEK) week_start = 0;
-    CHECK(week_start >= 0 && week_start < WEEK_DAYS);
+    const char *zone_name = like->zone_name;
     pthread_mutex_lock(&known_lock);
-    *ret = find_known(zone_name, unit, week_start);
+    *ret = find_known(like);
     const struct calendar *other = known; /* with the same zone */
     while (other != NULL && strcmp(other->zone_name, zone_name) != 0) other = other->next;
     pthread_mutex_unlock(&known_lock);
@@ -209,19 +249,17 @@ int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start,
 
     bool is_utc = strcmp(zone_name, "UTC") == 0;
     if (!is_utc && other == NULL && !may_open) return CALENDAR_NO_ZONE;
-    struct calendar *calendar = mem_zalloc(sizeof *calendar);
+    struct calendar *calendar = mem_alloc(sizeof *calendar);
     if (calendar == NULL) return CALENDAR_NO_MEMORY;
+    *calendar = *like;
     if (!is_utc) calendar->zone = other != NULL ? g_time_zone_ref(other->zone) : open_zone(zone_name);
     if (!is_utc && calendar->zone == NULL) {
         mem_free(calendar);
         return CALENDAR_NO_ZONE;
     }
-    snprintf(calendar->zone_name, sizeof calendar->zone_name, "%s", zone_name);
-    calendar->unit = unit;
-    calendar->week_start = week_start;
 
     pthread_mutex_lock(&known_lock);
-    *ret = find_known(zone_name, unit, week_start); /* another thread may have been faster */
+    *ret = find_known(like); /* another thread may have been faster */
     if (*ret == NULL) {
         calendar->next = known;
         *ret = known = calendar;
@@ -233,6 +271,24 @@ int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start,
         mem_free(calendar);
     }
     return 0;
+}
+
+int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start, bool may_open, struct calendar **ret)
+{
+    struct calendar like = {.unit = unit, .week_start = unit == CALENDAR_WEEK ? week_start : 0, .day = 1};
+    CHECK(like.week_start >= 0 && like.week_start < WEEK_DAYS);
+    if (strlen(zone_name) > CALENDAR_ZONE_MAX) return CALENDAR_NO_ZONE;
+    snprintf(like.zone_name, sizeof like.zone_name, "%s", zone_name);
+    return get(&like, may_open, ret);
+}
+
+struct calendar *calendar_anchored(const struct calendar *calendar, int month, int day)
+{
+    bool is_year = calendar->unit == CALENDAR_YEAR;
+    struct calendar like = {.unit = calendar->unit, .month = is_year ? month - 1 : 0, .day = day}, *ret = NULL;
+    CHECK((is_year || calendar->unit == CALENDAR_MONTH) && month >= 1 && month <= 12 && day >= 1 && day <= 31);
+    snprintf(like.zone_name, sizeof like.zone_name, "%s", calendar->zone_name);
+    return get(&like, false, &ret) == 0 ? ret : NULL;
 }
 
 enum calendar_unit calendar_unit(const struct calendar *calendar)

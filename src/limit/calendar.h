@@ -5,10 +5,14 @@
  * and ends where the next one begins:
  *
  *   an hour (or a day) that the clocks skip is no window; the one before it ends where they jump;
- *   an hour that they show twice is one window, and lasts as long as it is shown; what has ended
- *   does not begin again when the clocks are set back.
+ *   of hours, one more begins at the instant at which the clocks are set back: an hour that they show twice is two
+ *   windows, half an hour twice is one of 60 and one of 30 minutes;
+ *   a day, week, month or year that has ended does not begin again when the clocks are set back.
  *
  * So windows follow each other without a gap, and none comes twice, whatever the zone does.
+ *
+ * Months and years may begin on another day, that of an anchor. A month without such a day begins on its last one, and
+ * the next one on the anchor's again.
  *
  * Zones come from the system's tzdata (GLib reads it, and aborts if memory is short), only while
  * the configuration is read. Afterwards nothing is allocated, opened, or able to fail: a calendar remembers the edges
@@ -42,6 +46,10 @@ enum { CALENDAR_NO_MEMORY = -1, CALENDAR_NO_ZONE = -2 };
  * the process: there are only so many zones. With may_open false only zones that are open are found, and no library
  * allocates. 0, or one of the above. */
 int calendar_get(const char *zone_name, enum calendar_unit unit, int week_start, bool may_open, struct calendar **ret);
+
+/* The same months or years, each from 00:00 of that day on; of months only `day` (1 to 31) counts, `month` is 1 to 12.
+ * It shares the zone, so no library allocates. NULL without memory. */
+struct calendar *calendar_anchored(const struct calendar *calendar, int month, int day);
 
 /* The edges around `at_s`, which lies in [begin_s, end_s). Valid until the calendar is asked again. */
 const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s);

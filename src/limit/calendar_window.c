@@ -26,6 +26,16 @@ static int configure(struct limit *limit, struct diag *diag)
     if (limit->count_denied)
         return diag_invalid(diag, "count_denied", "is not for calendar_window; leave it out, or use fixed_window");
 
+    enum calendar_unit unit = calendar_unit(limit->calendar);
+    if (limit->anchor != 0) {
+        if (unit != CALENDAR_MONTH && unit != CALENDAR_YEAR)
+            return diag_invalid(diag, "anchor",
+                                "is of no use with this window; leave it out, or write window: month or window: year");
+        limit->calendar = calendar_anchored(limit->calendar, limit->anchor / 100 % 100, limit->anchor % 100);
+        if (limit->calendar == NULL)
+            return diag_invalid(diag, "anchor", "needs memory, which is short; give the daemon more");
+    }
+
     limit->window_us = calendar_longest_s(limit->calendar) * 1000000;
     limit->full = limit->max_cost = limit->limit;
     limit->constants = (struct constants){.calendar = {.limit = limit->limit}}; /* constants() sets the others */

@@ -81,6 +81,7 @@ struct limit {
     int64_t limit;     /* units per window; 0 = deny always, without asking the store */
     int64_t window_us; /* concurrency: slot_ttl; calendar_window: more than any of its windows, by limit_prepare() */
     struct calendar *calendar; /* calendar_window: see calendar.h; else NULL */
+    int32_t anchor;            /* calendar_window: YYYYMMDD; 0 = none */
     int64_t burst;             /* buckets: capacity; else 0 */
     int64_t max_wait_us;       /* leaky_bucket: admitted with a delay up to this; else 0 */
     bool count_denied;         /* denied requests are charged too */

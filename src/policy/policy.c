@@ -262,7 +262,11 @@ static uint64_t hash_numbers(uint64_t hash, const struct limit *limit)
     if (limit->calendar == NULL) return hash;
     hash = hash_piece(hash, slice_of(calendar_unit_name(limit->calendar)));
     hash = hash_piece(hash, slice_of(calendar_zone_name(limit->calendar)));
-    return hash_piece(hash, slice_of(calendar_week_start_name(limit->calendar)));
+    hash = hash_piece(hash, slice_of(calendar_week_start_name(limit->calendar)));
+    if (limit->anchor == 0) return hash;
+    char day[32];
+    snprintf(day, sizeof day, "%02d-%02d", limit->anchor / 100 % 100, limit->anchor % 100);
+    return hash_piece(hash_piece(hash, slice_of("anchor")), slice_of(day));
 }
 
 static uint64_t hash_parts(uint64_t hash, const struct limit *limit)

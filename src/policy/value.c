@@ -69,6 +69,10 @@ const char *value_print(const struct value_type *type, int64_t number, char *out
     case VALUE_SPAN: return units_print_duration(out, number);
     case VALUE_PERCENT: snprintf(out, UNITS_TEXT_MAX, "%" PRId64 "%%", number); return out;
     case VALUE_BOOL: return number != 0 ? "true" : "false";
+    case VALUE_DATE:
+        snprintf(out, UNITS_TEXT_MAX, "%04d-%02d-%02d", (int)(number / 10000), (int)(number / 100 % 100),
+                 (int)(number % 100));
+        return out;
     case VALUE_COUNT:
         if (number == 0 && type->zero_word != NULL) return type->zero_word;
         snprintf(out, UNITS_TEXT_MAX, "%" PRId64, number);
@@ -145,6 +149,7 @@ static const char *read_number(const struct value_type *type, const char *text, 
     case VALUE_UNITS: return units_count(text, ret);
     case VALUE_BOOL: return units_bool(text, ret);
     case VALUE_PERCENT: return units_percent(text, ret);
+    case VALUE_DATE: return units_date(text, ret);
     case VALUE_SPAN:
         wrong = units_duration(text, ret);
         if (wrong != NULL && choice_index(text, CALENDAR_UNITS) >= 0)

@@ -21,6 +21,7 @@ enum value_kind {
     VALUE_SPAN,     /* microseconds */
     VALUE_BOOL,
     VALUE_PERCENT, /* whole ones, as 80% */
+    VALUE_DATE,    /* YYYYMMDD, written with dashes */
     VALUE_CHOICE,  /* the index in choices, from 0 */
     VALUE_WORD,    /* one that needs no quotes; its reader may read it as a CHOICE */
     VALUE_TEXT,
@@ -42,7 +43,7 @@ struct value_type {
 /* The name number `index` of choices. */
 struct slice value_choice(const char *choices, int64_t index);
 
-/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL, PERCENT or CHOICE. False: the fault is recorded, of `path`. */
+/* A COUNT, UNITS, SIZE, MODE, DURATION, SPAN, BOOL, PERCENT, DATE or CHOICE. False: the fault is recorded, of `path`. */
 bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
                  int64_t *ret);
 /* The text of a node, or NULL with the fault recorded (it is a list, a map or empty). Valid as long as the node. */

@@ -25,7 +25,8 @@ enum {
 /* Durations are in whole milliseconds, rounded up, and their names say so. */
 static void pack_value(struct packer *packer, const struct setting_value *value, const struct policy *policy)
 {
-    char name[NAME_SIZE];
+    char name[NAME_SIZE], text[UNITS_TEXT_MAX];
+    const struct value_type type = {.kind = value->kind};
     bool is_span = value->kind == VALUE_SPAN;
     snprintf(name, sizeof name, "%s%s", policy_settings[value->field].name, is_span ? "_ms" : "");
     pack_text(packer, name);
@@ -43,6 +44,7 @@ static void pack_value(struct packer *packer, const struct setting_value *value,
             if (parts & 1U << i) pack_str_of(packer, &format->names[i], 1);
         break;
     }
+    case VALUE_DATE: pack_text(packer, value_print(&type, value->number, text)); break;
     default: pack_int(packer, value->number);
     }
 }

@@ -104,6 +104,57 @@ def test_printed_settings_are_complete(tmp_path):
         assert line + "\n" in done.stdout
 
 
+ANCHORED = """
+defaults: {deadline: 5s}
+inline: {allow: true}
+policies:
+  quota:
+    limits:
+      - {name: month, algorithm: calendar_window, limit: 3, window: month, timezone: Europe/Berlin, anchor: 2026-01-31}
+      - {name: year, algorithm: calendar_window, limit: 9, window: year, anchor: 2024-02-29}
+    overrides: [{key: early, anchor: {month: 1999-12-15}}]
+"""
+
+
+def test_a_month_begins_on_the_anchor_s_day_or_its_last_one(ratelimitd, connect):
+    client = connect(ratelimitd(ANCHORED, arguments=["--test-clock"]))
+    for begins, ends in (("2026-02-27T23:00:00", "2026-03-30T22:00:00"), ("2026-03-30T22:00:00", "2026-04-29T22:00:00"),
+                         ("2026-04-29T22:00:00", "2026-05-30T22:00:00")):
+        client.call("test_clock", us(begins))
+        assert client.check("quota", "bob", 3)["remaining"] == 0
+        client.call("test_clock", us(ends) - 1_000_000)
+        assert client.check("quota", "bob")["retry_after_ms"] == 1000
+    client.call("test_clock", us("2026-05-14T21:59:59"))
+    assert client.check("quota", "early", 3)["reset_after_ms"] > 1000
+    client.call("test_clock", us("2026-05-14T22:00:00"))
+    assert client.check("quota", "early", 3)["allowed"]
+
+
+def test_the_anchor_is_described_and_comes_with_a_request(ratelimitd, connect):
+    client = connect(ratelimitd(ANCHORED))
+    (policy,) = client.call("policies")
+    assert [limit["anchor"] for limit in policy["limits"]] == ["2026-01-31", "2024-02-29"]
+    assert policy["override_list"] == [{"key": "early", "limits": [{"name": "month", "anchor": "1999-12-15"}]}]
+    explained = client.call("explain", "quota", "early")
+    assert [limit["anchor"] for limit in explained["limits"]] == ["1999-12-15", "2024-02-29"]
+    inline = {"algorithm": "calendar_window", "limit": 3, "window": "month", "anchor": "2026-01-31"}
+    assert client.check(inline, "bob")["remaining"] == 2
+    with pytest.raises(RpcError, match="BAD_REQUEST: .*anchor: '2026-02-31' is no day of the calendar"):
+        client.check({**inline, "anchor": "2026-02-31"}, "bob")
+
+
+def test_an_hour_shown_twice_is_two_windows(ratelimitd, connect):
+    client = connect(ratelimitd("policies:\n  hour: {algorithm: calendar_window, limit: 5, window: hour, timezone: Europe/Berlin}\n"
+                                "  half: {algorithm: calendar_window, limit: 5, window: hour, timezone: Australia/Lord_Howe}\n",
+                                arguments=["--test-clock"]))
+    for at, policy, reset_s in (("2026-04-04T14:10:00", "half", 50 * 60), ("2026-04-04T15:00:00", "half", 30 * 60),
+                                ("2026-04-04T15:30:00", "half", 3600), ("2026-10-25T00:30:00", "hour", 30 * 60),
+                                ("2026-10-25T01:00:00", "hour", 3600), ("2026-10-25T02:00:00", "hour", 3600)):
+        client.call("test_clock", us(at))
+        answer = client.check(policy, "bob")
+        assert (answer["remaining"], answer["reset_after_ms"]) == (4, reset_s * 1000)
+
+
 def test_a_reload_may_change_the_zone(ratelimitd, connect):
     daemon = ratelimitd(POLICIES, arguments=["--test-clock"])
     client = connect(daemon)

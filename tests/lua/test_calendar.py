@@ -35,7 +35,7 @@ def test_hosts_that_disagree_about_the_clock_count_together(replay_redis, redis)
 def test_the_model_remembers_a_window_s_end_for_the_time_in_which_it_is_the_next_one():
     rng = random.Random(1)
     for _ in range(100):
-        calendar = rng.choice(calendars.UNITS), rng.choice(calendars.ZONES), rng.randrange(7)
+        calendar = traces.random_policy(rng, "calendar_window").calendar
         around = calendars.hard_moment_us(rng, calendar[1], past=rng.random() < 0.5) // 1_000_000
         for _ in range(20):
             at_s = around + rng.randint(-3, 3) * rng.choice((3600, 86400, 30 * 86400)) + rng.randint(-10, 10)

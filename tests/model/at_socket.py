@@ -39,6 +39,8 @@ def window(policy):
     if not policy.calendar:
         return f"{policy.window_us}us"
     unit, zone, week_start = policy.calendar
+    if isinstance(week_start, tuple):  # in a leap year, so that each day is a date
+        return "{}, timezone: {}, anchor: 2024-{:02d}-{:02d}".format(unit, zone, *week_start)
     return f"{unit}, timezone: {zone}" + (f", week_start: {calendars.WEEKDAYS[week_start]}" if unit == "week" else "")
 
 

@@ -1,11 +1,13 @@
 """calendars.py: finds the ends of calendar windows from the local time of a zone.
 
-A window (an hour, a day, ...) begins at the first instant at which the clocks show its beginning or a later time, and ends
-where the next one begins. This module uses no offsets or transitions: it reads the local time in steps of half an hour, with
+A window (a day, a week, ...) begins at the first instant at which the clocks show its beginning or a later time, and ends
+where the next one begins. One of an hour begins at each instant at which the clocks show another hour, or are set back. The first
+day of a unit is a number for weeks (0 = monday), and (month, day) for months and years with an anchor. This module uses no offsets or transitions: it reads the local time in steps of half an hour, with
 Python's own zoneinfo.
 """
 
 import bisect
+import calendar
 import datetime
 import functools
 import zoneinfo
@@ -60,26 +62,35 @@ def reached_s(zone, naive):
     return high
 
 
-def beginning(unit, week_start, naive):
-    """Of the hour, day, ... of the local time `naive`."""
-    if unit == "hour":
-        return naive.replace(minute=0, second=0, microsecond=0)
+def beginning(unit, first, naive):
+    """Of the day, week, ... of the local time `naive`."""
     day = naive.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
-        return day - datetime.timedelta(days=(day.weekday() - week_start) % 7)
-    if unit == "month":
-        return day.replace(day=1)
-    return day.replace(month=1, day=1) if unit == "year" else day
+        return day - datetime.timedelta(days=(day.weekday() - first) % 7)
+    if unit == "day":
+        return day
+    month, number = first if isinstance(first, tuple) else (1, 1)
+    months = [(year, m) for year in (day.year - 1, day.year) for m in (range(1, 13) if unit == "month" else (month,))]
+    begins = [datetime.datetime(year, m, min(number, calendar.monthrange(year, m)[1])) for year, m in months]
+    return max(begin for begin in begins if begin <= day)
+
+
+def is_new_hour(zone, at_s):
+    """Does a window begin in the minute before? The clocks change at whole minutes."""
+    before, now = shown(zone, at_s - 60), shown(zone, at_s)
+    return now < before or (now.date(), now.hour) != (before.date(), before.hour)
 
 
 @functools.lru_cache(maxsize=200_000)
 def following(unit, week_start, begin):
-    longest = {"hour": datetime.timedelta(hours=1), "day": datetime.timedelta(days=1), "week": datetime.timedelta(days=7),
+    longest = {"day": datetime.timedelta(days=1), "week": datetime.timedelta(days=7),
                "month": datetime.timedelta(days=31), "year": datetime.timedelta(days=366)}[unit]
     return beginning(unit, week_start, begin + longest)
 
 
 def looked_up_end_s(unit, zone, week_start, now_s):
+    if unit == "hour":
+        return next(at for at in range(now_s // 60 * 60 + 60, now_s + 7200, 60) if is_new_hour(zone, at))
     begin = beginning(unit, week_start, shown(zone, now_s))
     while reached_s(zone, begin) <= now_s:
         begin = following(unit, week_start, begin)
@@ -109,6 +120,9 @@ def end_us(unit, zone, week_start, now_us):
 def length_us(unit, zone, week_start, now_us):
     """Of the window of `now`."""
     now_s = now_us // 1_000_000
+    if unit == "hour":
+        begin_s = next(at for at in range(now_s // 60 * 60, now_s - 7200, -60) if is_new_hour(zone, at))
+        return end_us(unit, zone, week_start, now_us) - begin_s * 1_000_000
     begin = beginning(unit, week_start, shown(zone, now_s))
     while reached_s(zone, after := following(unit, week_start, begin)) <= now_s:
         begin = after

@@ -34,7 +34,7 @@ class Policy:
     burst: int = 0  # buckets only; 0 = limit
     count_denied: bool = False
     max_wait_us: int = 0  # leaky_bucket only
-    calendar: tuple = ()  # calendar_window only: unit, zone, first day of the week (0 = monday)
+    calendar: tuple = ()  # calendar_window only: unit, zone, first day: of weeks (0 = monday), or (month, day)
     debt: bool = False  # settled reservations may charge up to twice the capacity
     merge_back: bool = False  # merges may
     phase_head: str = ""  # fixed_window with a phase only: the beginning of its keys in Redis, after the shard tag

@@ -29,7 +29,8 @@ def settings(policy):
     window = policy.window_us
     if policy.calendar:
         unit, zone, week_start = policy.calendar
-        window = f"{unit},{zone},{calendars.WEEKDAYS[week_start]}"
+        first = "{:02d}-{:02d}".format(*week_start) if isinstance(week_start, tuple) else calendars.WEEKDAYS[week_start]
+        window = f"{unit},{zone},{first}"
     return (f"{policy.limit} {window} {policy.burst} {int(policy.count_denied)} {policy.max_wait_us} "
             f"{int(policy.phase_head != '')}")
 

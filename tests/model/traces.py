@@ -65,6 +65,8 @@ def random_policy(rng, algorithm):
         return Policy(algorithm, rng.choice(LIMITS), rng.choice([w for w in WINDOWS_US if w % 1_000_000 == 0]))
     if algorithm == "calendar_window":
         calendar = (rng.choice(calendars.UNITS), rng.choice(calendars.ZONES), rng.randrange(7))
+        if calendar[0] in ("month", "year") and rng.random() < 0.6:
+            calendar = (*calendar[:2], rng.choice(((1, 31), (2, 29), (3, 1), (4, 30), (6, 15), (9, 29), (12, 31))))
         return Policy(algorithm, rng.choice(LIMITS), calendars.NOMINAL_US[calendar[0]], calendar=calendar)
     windows = [w for w in WINDOWS_US if w % ALGORITHMS[algorithm].tick == 0]
     limit = rng.choice(LIMITS)

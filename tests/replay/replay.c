@@ -12,7 +12,8 @@
  *   policy NAME N [KEY_FORMAT|- [debt] [merge_back]]    then N lines:
  *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...] [counts=checks]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
- *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY
+ *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY or
+ *                                              UNIT,ZONE,MM-DD
  *   override POLICY KEYS LIMIT|- ...           other numbers for some keys: of each limit of a policy; - = its own.
  *                                              KEYS: a key, a pattern, or cidr/PART/NETWORK,NETWORK...; PART -: all
  *   skew SKEW_US                               from here on, the host's clock is ahead of Redis' by this much
@@ -148,16 +149,18 @@ static int place_among(const char *word, const char *words)
     return place;
 }
 
-/* UNIT,ZONE,WEEKDAY */
+/* UNIT,ZONE,WEEKDAY; or UNIT,ZONE,MM-DD with an anchor */
 static struct calendar *calendar_named(const char *text)
 {
     char unit[16], zone[64], weekday[16];
     struct calendar *calendar;
     if (sscanf(text, "%15[^,],%63[^,],%15s", unit, zone, weekday) != 3) die("no UNIT,ZONE,WEEKDAY");
+    int month, day;
+    bool is_day = sscanf(weekday, "%d-%d", &month, &day) == 2;
     enum calendar_unit number = (enum calendar_unit)place_among(unit, CALENDAR_UNITS);
-    if (calendar_get(zone, number, place_among(weekday, CALENDAR_WEEKDAYS), true, &calendar) != 0)
+    if (calendar_get(zone, number, is_day ? 0 : place_among(weekday, CALENDAR_WEEKDAYS), true, &calendar) != 0)
         die("no such time zone");
-    return calendar;
+    return is_day ? calendar_anchored(calendar, month, day) : calendar;
 }
 
 static void read_limit(struct limit *limit, char *text)

@@ -77,16 +77,18 @@ static const struct {
      "2026-01-01 05:00"},
     /* beyond the transitions that tzdata lists */
     {"Europe/Berlin", CALENDAR_DAY, 0, "2050-03-27 12:00", "2050-03-26 23:00", "2050-03-27 22:00", "2050-03-28 22:00"},
-    /* an hour that is skipped, one that is shown twice */
+    /* an hour that is skipped, one that is shown twice: two windows */
     {"Europe/Berlin", CALENDAR_HOUR, 0, "2024-03-31 00:30", "2024-03-31 00:00", "2024-03-31 01:00", "2024-03-31 02:00"},
-    {"Europe/Berlin", CALENDAR_HOUR, 0, "2024-10-27 00:30", "2024-10-27 00:00", "2024-10-27 02:00", "2024-10-27 03:00"},
-    {"Europe/Berlin", CALENDAR_HOUR, 0, "2024-10-27 01:30", "2024-10-27 00:00", "2024-10-27 02:00", "2024-10-27 03:00"},
-    /* half an hour skipped, half an hour shown twice */
+    {"Europe/Berlin", CALENDAR_HOUR, 0, "2024-10-27 00:30", "2024-10-27 00:00", "2024-10-27 01:00", "2024-10-27 02:00"},
+    {"Europe/Berlin", CALENDAR_HOUR, 0, "2024-10-27 01:00", "2024-10-27 01:00", "2024-10-27 02:00", "2024-10-27 03:00"},
+    /* half an hour skipped, half an hour shown twice: windows of 60 and of 30 minutes */
     {"Australia/Lord_Howe", CALENDAR_HOUR, 0, "2024-10-05 15:29", "2024-10-05 14:30", "2024-10-05 15:30",
      "2024-10-05 16:00"},
     {"Australia/Lord_Howe", CALENDAR_HOUR, 0, "2024-10-05 15:30", "2024-10-05 15:30", "2024-10-05 16:00",
      "2024-10-05 17:00"},
-    {"Australia/Lord_Howe", CALENDAR_HOUR, 0, "2024-04-06 15:15", "2024-04-06 14:00", "2024-04-06 15:30",
+    {"Australia/Lord_Howe", CALENDAR_HOUR, 0, "2024-04-06 14:59:59", "2024-04-06 14:00", "2024-04-06 15:00",
+     "2024-04-06 15:30"},
+    {"Australia/Lord_Howe", CALENDAR_HOUR, 0, "2024-04-06 15:15", "2024-04-06 15:00", "2024-04-06 15:30",
      "2024-04-06 16:30"},
     /* midnight is skipped */
     {"America/Sao_Paulo", CALENDAR_DAY, 0, "2018-11-04 12:00", "2018-11-04 03:00", "2018-11-05 02:00",
@@ -98,14 +100,14 @@ static const struct {
     /* the hour before midnight is shown twice; the hour after it; a minute of the next day before that */
     {"Asia/Beirut", CALENDAR_DAY, 0, "2024-10-26 21:30", "2024-10-25 21:00", "2024-10-26 22:00", "2024-10-27 22:00"},
     {"America/Havana", CALENDAR_DAY, 0, "2024-11-03 05:30", "2024-11-03 04:00", "2024-11-04 05:00", "2024-11-05 05:00"},
-    {"America/Havana", CALENDAR_HOUR, 0, "2024-11-03 05:30", "2024-11-03 04:00", "2024-11-03 06:00",
+    {"America/Havana", CALENDAR_HOUR, 0, "2024-11-03 05:30", "2024-11-03 05:00", "2024-11-03 06:00",
      "2024-11-03 07:00"},
     {"America/St_Johns", CALENDAR_DAY, 0, "2006-10-29 02:45", "2006-10-29 02:30", "2006-10-30 03:30",
      "2006-10-31 03:30"},
-    {"America/St_Johns", CALENDAR_HOUR, 0, "2006-10-29 02:45", "2006-10-29 02:30", "2006-10-29 04:30",
-     "2006-10-29 05:30"},
-    {"America/St_Johns", CALENDAR_HOUR, 0, "2006-10-29 02:29", "2006-10-29 01:30", "2006-10-29 02:30",
+    {"America/St_Johns", CALENDAR_HOUR, 0, "2006-10-29 02:45", "2006-10-29 02:31", "2006-10-29 03:30",
      "2006-10-29 04:30"},
+    {"America/St_Johns", CALENDAR_HOUR, 0, "2006-10-29 02:29", "2006-10-29 01:30", "2006-10-29 02:30",
+     "2006-10-29 02:31"},
     /* a day that never was */
     {"Pacific/Apia", CALENDAR_DAY, 0, "2011-12-30 09:59", "2011-12-29 10:00", "2011-12-30 10:00", "2011-12-31 10:00"},
     {"Pacific/Apia", CALENDAR_DAY, 0, "2011-12-30 10:00", "2011-12-30 10:00", "2011-12-31 10:00", "2012-01-01 10:00"},
@@ -125,6 +127,62 @@ static void known_windows_have_their_edges(void **state)
                      (long long)(edges->begin_s - utc(cases[i].begin)), (long long)(edges->end_s - utc(cases[i].end)),
                      (long long)(edges->next_s - utc(cases[i].next)));
     }
+}
+
+static void an_anchor_moves_the_first_day_without_drift(void **state)
+{
+    static const struct {
+        const char *zone;
+        enum calendar_unit unit;
+        int month, day;
+        const char *at, *begin, *end, *next;
+    } anchored[] = {
+        {"UTC", CALENDAR_MONTH, 1, 31, "2026-02-27 23:59:59", "2026-01-31 00:00", "2026-02-28 00:00",
+         "2026-03-31 00:00"},
+        {"UTC", CALENDAR_MONTH, 1, 31, "2026-02-28 00:00", "2026-02-28 00:00", "2026-03-31 00:00", "2026-04-30 00:00"},
+        {"UTC", CALENDAR_MONTH, 1, 31, "2026-04-30 00:00", "2026-04-30 00:00", "2026-05-31 00:00", "2026-06-30 00:00"},
+        {"UTC", CALENDAR_MONTH, 1, 31, "2026-01-01 00:00", "2025-12-31 00:00", "2026-01-31 00:00", "2026-02-28 00:00"},
+        {"UTC", CALENDAR_MONTH, 6, 30, "2024-02-29 00:00", "2024-02-29 00:00", "2024-03-30 00:00", "2024-04-30 00:00"},
+        {"UTC", CALENDAR_MONTH, 6, 29, "2023-02-28 00:00", "2023-02-28 00:00", "2023-03-29 00:00", "2023-04-29 00:00"},
+        {"UTC", CALENDAR_MONTH, 6, 15, "1969-12-20 00:00", "1969-12-15 00:00", "1970-01-15 00:00", "1970-02-15 00:00"},
+        {"UTC", CALENDAR_YEAR, 2, 29, "2024-02-28 23:59:59", "2023-02-28 00:00", "2024-02-29 00:00",
+         "2025-02-28 00:00"},
+        {"UTC", CALENDAR_YEAR, 2, 29, "2024-02-29 00:00", "2024-02-29 00:00", "2025-02-28 00:00", "2026-02-28 00:00"},
+        {"UTC", CALENDAR_YEAR, 2, 29, "2100-03-01 00:00", "2100-02-28 00:00", "2101-02-28 00:00", "2102-02-28 00:00"},
+        {"UTC", CALENDAR_YEAR, 10, 1, "2026-09-30 23:59:59", "2025-10-01 00:00", "2026-10-01 00:00",
+         "2027-10-01 00:00"},
+        {"Europe/Berlin", CALENDAR_MONTH, 3, 31, "2024-03-31 12:00", "2024-03-30 23:00", "2024-04-29 22:00",
+         "2024-05-30 22:00"},
+        {"America/Sao_Paulo", CALENDAR_YEAR, 11, 4, "2018-11-04 02:59:59", "2017-11-04 02:00", "2018-11-04 03:00",
+         "2019-11-04 03:00"}, /* whose midnight is skipped in 2018 */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof anchored / sizeof anchored[0]; i++) {
+        struct calendar *plain = calendar_of(anchored[i].zone, anchored[i].unit, 0);
+        struct calendar *calendar = calendar_anchored(plain, anchored[i].month, anchored[i].day);
+        const struct calendar_edges *edges = calendar_around(calendar, utc(anchored[i].at));
+        if (edges->begin_s != utc(anchored[i].begin) || edges->end_s != utc(anchored[i].end) ||
+            edges->next_s != utc(anchored[i].next))
+            fail_msg("%zu, %s at %s: %+lld %+lld %+lld s off", i, anchored[i].zone, anchored[i].at,
+                     (long long)(edges->begin_s - utc(anchored[i].begin)),
+                     (long long)(edges->end_s - utc(anchored[i].end)),
+                     (long long)(edges->next_s - utc(anchored[i].next)));
+    }
+}
+
+static void there_is_one_calendar_of_a_zone_for_each_day(void **state)
+{
+    (void)state;
+    struct calendar *month = calendar_of("Asia/Kolkata", CALENDAR_MONTH, 0),
+                    *year = calendar_of("Asia/Kolkata", CALENDAR_YEAR, 0);
+    assert_ptr_equal(calendar_anchored(month, 5, 1), month);
+    assert_ptr_equal(calendar_anchored(month, 5, 9), calendar_anchored(month, 6, 9));
+    assert_ptr_equal(calendar_anchored(calendar_anchored(month, 5, 9), 6, 1), month);
+    assert_ptr_equal(calendar_anchored(year, 1, 1), year);
+    assert_ptr_not_equal(calendar_anchored(year, 5, 9), calendar_anchored(year, 6, 9));
+    mem_fail_nth(1);
+    assert_null(calendar_anchored(year, 7, 17));
+    assert_non_null(calendar_anchored(year, 7, 17));
 }
 
 static void a_local_time_is_the_first_instant_that_the_clocks_show_it_at(void **state)
@@ -276,6 +334,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_windows_have_their_edges),
+        cmocka_unit_test(an_anchor_moves_the_first_day_without_drift),
+        cmocka_unit_test(there_is_one_calendar_of_a_zone_for_each_day),
         cmocka_unit_test(a_local_time_is_the_first_instant_that_the_clocks_show_it_at),
         cmocka_unit_test(a_local_time_that_the_clocks_skip_is_none),
         cmocka_unit_test(windows_follow_each_other_without_a_gap),

@@ -159,6 +159,7 @@ static void what_is_printed_parses_back_to_the_same(void **state)
 #define OVER(e) "    overrides:\n      - " e "\n"
 #define PARTS   "    key_format: '{t}:{u}'\n"
 
+#define CALENDAR(s) "policies:\n  p:\n    algorithm: calendar_window\n    limit: 1\n" s
 #define CIDR(list)  OVER("{match: {cidr: [" list "]}, limit: 9}")
 #define NET(format) ONE "    key_format: '" format "'\n    overrides:\n      - limit: 9\n        match:\n"
 
@@ -167,6 +168,25 @@ static const struct {
     uint32_t line;
     const char *fault;
 } faulty[] = {
+    {CALENDAR("    window: day\n    anchor: 2026-01-31\n"), 6,
+     "policies.p.anchor: is of no use with this window; leave it out, or write window: month or window: year"},
+    {CALENDAR("    window: week\n    anchor: 2026-01-31\n"), 6, "policies.p.anchor: is of no use with this window"},
+    {CALENDAR("    window: month\n    anchor: 2026-02-29\n"), 6,
+     "policies.p.anchor: '2026-02-29' is no day of the calendar; write one that is, e.g. 2026-01-31"},
+    {CALENDAR("    window: month\n    anchor: 2026-1-31\n"), 6,
+     "policies.p.anchor: '2026-1-31' is no date; write year, month and day, e.g. 2026-01-31"},
+    {CALENDAR("    window: month\n    key_format: '{t}:{u}'\n    by: [t]\n    overrides: [{key: 'a:b', anchor: "
+              "2026-02-01}]\n"),
+     8, "policies.p.overrides[0].anchor: would differ for keys that share one calendar_window (by)"},
+    {ONE "    anchor: 2026-01-31\n", 6,
+     "policies.p.anchor: is not a setting of token_bucket; leave it out (it belongs to calendar_window with window: "
+     "month or year)"},
+    {CALENDAR("    window: month\n    overrides: [{key: a, anchor: 2026-02-30}]\n"), 6,
+     "policies.p.overrides[0].anchor: '2026-02-30' is no day of the calendar"},
+    {CALENDAR("    window: day\n    overrides: [{key: a, anchor: 2026-02-01}]\n"), 6,
+     "policies.p.overrides[0].anchor: is of no use with this window"},
+    {CALENDAR("    window: month\n    overrides: [{key: a, limit: 0, anchor: 2026-02-01}]\n"), 6,
+     "policies.p.overrides[0].anchor: means nothing with limit: 0"},
     {ONE CIDR("10.0.0.1/8"), 7,
      "policies.p.overrides[0].match.cidr: '10.0.0.1/8' has bits set behind the first 8; write 10.0.0.0/8, or "
      "10.0.0.1/32 for this address alone"},

@@ -22,6 +22,7 @@
 #define LEAKY    "algorithm: leaky_bucket, limit: 5, window: 1s"
 #define SLOTS    "algorithm: concurrency, limit: 5"
 #define WEEK     "algorithm: calendar_window, limit: 5, window: week"
+#define MONTH    "algorithm: calendar_window, limit: 5, window: month"
 #define PARTS    "key_format: '{t}:{u}', " WINDOW
 #define FOREIGN  "compat: first-hit, limit: 5, window: 1s"
 #define LIST(it) "limits: [{" it ", " BUCKET "}]"
@@ -46,6 +47,7 @@ static const struct {
     [FIELD_COUNT_DENIED] = {WINDOW, "count_denied: true", WINDOW ", count_denied: true"},
     [FIELD_LEASE] = {WINDOW, "lease: 7s", WINDOW ", lease: 7s"},
     [FIELD_COUNTS] = {WINDOW, "counts: checks", WINDOW ", counts: checks"},
+    [FIELD_ANCHOR] = {MONTH, "anchor: 2026-01-31", MONTH ", anchor: 2026-01-31"},
     [FIELD_PHASE] = {WINDOW, "phase: true", WINDOW ", phase: true"},
     [FIELD_ON_FAILURE] = {WINDOW, "on_failure: deny", WINDOW ", on_failure: deny"},
     [FIELD_DEADLINE] = {WINDOW, "deadline: 7s", WINDOW ", deadline: 7s"},
@@ -159,7 +161,10 @@ static void overrides_change_what_their_column_says(void **state)
         struct faults faults;
         const bool may = policy_settings[i].uses & USE_OVERRIDE || i == FIELD_UNLIMITED;
         snprintf(text, sizeof text, "policies:\n  p: {%s, overrides: [{key: k, %s}]}\n",
-                 i == FIELD_MAX_WAIT ? LEAKY : BUCKET, examples[i].setting);
+                 i == FIELD_MAX_WAIT ? LEAKY
+                 : i == FIELD_ANCHOR ? MONTH
+                                     : BUCKET,
+                 examples[i].setting);
         struct config *config = config_from(text, &faults);
         snprintf(same, sizeof same, "policies.p.overrides[0].%s: is the same for every key", policy_settings[i].name);
         if (may != (config != NULL)) fail_msg("%s", text);

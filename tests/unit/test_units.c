@@ -110,6 +110,33 @@ static void truth_is_spelled_out(void **state)
     assert_says(units_bool("True", &truth), "write one of the two");
 }
 
+static void a_date_is_a_day_of_the_calendar(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t number;
+    } good[] = {{"2026-01-31", 20260131},
+                {"0001-01-01", 10101},
+                {"9999-12-31", 99991231},
+                {"2000-02-29", 20000229},
+                {"2024-02-29", 20240229}};
+    static const char *const no_days[] = {"2026-02-29", "1900-02-29", "0000-01-01", "2026-04-31",
+                                          "2026-00-10", "2026-13-01", "2026-01-00"};
+    static const char *const no_dates[] = {"",         "31",         "2026-1-31", "2026-01-31T00:00", "2026-01-31 ",
+                                           "26-01-31", "2026/01/31", "+026-01-31"};
+    int64_t number = -1;
+    for (size_t i = 0; i < sizeof no_days / sizeof no_days[0]; i++)
+        assert_says(units_date(no_days[i], &number), "no day of the calendar");
+    for (size_t i = 0; i < sizeof no_dates / sizeof no_dates[0]; i++)
+        assert_says(units_date(no_dates[i], &number), "no date; write year");
+    assert_int_equal(number, -1);
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_null(units_date(good[i].text, &number));
+        assert_int_equal(number, good[i].number);
+    }
+}
+
 static void a_percentage_has_its_sign(void **state)
 {
     (void)state;
@@ -162,6 +189,7 @@ int main(void)
         cmocka_unit_test(sizes_are_exact_bytes),
         cmocka_unit_test(counts_are_digits_only),
         cmocka_unit_test(truth_is_spelled_out),
+        cmocka_unit_test(a_date_is_a_day_of_the_calendar),
         cmocka_unit_test(a_percentage_has_its_sign),
         cmocka_unit_test(a_mode_is_octal),
         cmocka_unit_test(what_is_printed_parses_back),

@@ -35,7 +35,7 @@ local OPTIONS = {
 
 -- The other settings of an inline policy of one limit, as in ratelimitd.yaml(5).
 local SETTINGS = {
-  "algorithm", "compat", "key_prefix", "timezone", "week_start", "slot_ttl", "burst", "max_wait", "start", "count_denied", "lease",
+  "algorithm", "compat", "key_prefix", "timezone", "week_start", "anchor", "slot_ttl", "burst", "max_wait", "start", "count_denied", "lease",
   "counts", "phase", "on_failure", "deadline", "idempotency_window", "debt", "shadow", "local_share", "merge_back", "on_change", "unlimited", "warn_at",
   "key_format", "id",
 }

@@ -10,6 +10,7 @@ const OTHERS = [
   'key_prefix',
   'timezone',
   'week_start',
+  'anchor',
   'slot_ttl',
   'burst',
   'max_wait',

@@ -49,6 +49,7 @@ class InlineSettings(TypedDict, total=False):
     counts: str
     timezone: str
     week_start: str
+    anchor: str
     max_wait: str
     slot_ttl: str
     by: Sequence[str] | str

@@ -8,7 +8,7 @@ import java.util.Map;
 /** The settings of limits that are written in the program, as far as a mistake in them can be seen here. */
 final class Inline {
     /** Of ratelimitd.yaml(5), besides limit, window and name. */
-    private static final List<String> SETTINGS = List.of("algorithm", "burst", "compat", "count_denied", "counts", "deadline", "debt",
+    private static final List<String> SETTINGS = List.of("algorithm", "anchor", "burst", "compat", "count_denied", "counts", "deadline", "debt",
             "idempotency_window", "key_format", "key_prefix", "lease", "local_share", "max_wait", "merge_back", "on_change", "on_failure",
             "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "warn_at", "week_start");
     private static final List<String> OF_THEIR_OWN = List.of("limit", "window", "name");

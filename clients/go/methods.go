@@ -180,7 +180,7 @@ func (c *Client) Peek(ctx context.Context, policy, key string, options ...Option
 type Explanation struct {
 	Decision
 	Policy    string
-	Override  string // the key or pattern of the override that counts for this key, or ""
+	Override  string // the key, pattern or network of the override that counts for this key, or ""
 	Why       string // the decision in words
 	Limits    []map[string]any
 	StoreKeys []string

@@ -161,6 +161,7 @@ static int print_explained(FILE *out, struct pull answer, const struct asked *as
         fputc('\n', out);
     }
     words_text(out, answer, "policy", "policy    ", "\n");
+    words_text(out, answer, "id", "id        ", "\n");
     words_text(out, answer, "override", "override  ", "\n");
 
     struct pull limits = words_member(answer, "limits"), keys = words_member(answer, "store_keys"),

@@ -163,6 +163,7 @@ static void print_specials(FILE *out, struct pull policy)
 {
     struct pull shadow = words_member(policy, "shadow"), debt = words_member(policy, "debt"),
                 merge_back = words_member(policy, "merge_back"), on_change = words_member(policy, "on_change");
+    words_text(out, policy, "id", "  id     ", "\n");
     words_text(out, policy, "label", "  called ", "\n");
     words_text(out, policy, "key_format", "  keys   ", "\n");
     if (pull_type(&shadow) == PULL_BOOL)

@@ -68,6 +68,37 @@ def test_two_windows_that_take_turns_have_a_counter_each(client, shape, in_one):
     assert sum(answer["allowed"] for answer in answers) <= 8  # 3 of each window, and once more where one ends meanwhile
 
 
+@pytest.mark.parametrize("one, other", [
+    ({"algorithm": "fixed_window", "window": "30d"}, {"algorithm": "sliding_log", "window": "30d"}),
+    ({"algorithm": "fixed_window", "window": "30d"}, {"algorithm": "fixed_window", "window": "30d", "start": "first_hit"}),
+    ({"algorithm": "calendar_window", "window": "year"}, {"algorithm": "calendar_window", "window": "year", "anchor": "2026-03-31"}),
+    ({"algorithm": "calendar_window", "window": "week"}, {"algorithm": "calendar_window", "window": "week", "week_start": "friday"}),
+    ({"algorithm": "sliding_log", "window": "30d"}, {"algorithm": "sliding_log", "window": "31d"}),
+])
+def test_what_may_not_move_has_a_counter_of_its_own(client, one, other):
+    """Another algorithm, start, first day or window under one id: in turns, and in one batch."""
+    asked = [[{**settings, "id": "GET /search", "limit": limit}, "a"] for limit in (3, 5) for settings in (one, other)]
+    answers = client.call("check_many", asked)
+    assert [answer["remaining"] for answer in answers] == [2, 2, 3, 3]
+    assert [client.remaining(*question) for question in asked] == [1, 1, 3, 3]
+
+
+def test_the_window_of_an_override_under_an_id_has_a_counter_of_its_own(client):
+    def settings(limit, window):
+        return moving("sliding_log", limit, window="30d", overrides=[{"key": "vip", "window": window}])
+
+    assert client.check(settings(5, "29d"), "vip", 3)["remaining"] == 2
+    assert client.check(settings(9, "29d"), "vip", 3)["remaining"] == 3
+    assert client.check(settings(9, "28d"), "vip", 3)["remaining"] == 6
+
+
+@pytest.mark.parametrize("id", ["x" * 256, "\u00e4" * 128, "%s {b1}:a@b", " "])
+def test_an_id_is_any_text_of_up_to_256_bytes(client, id):
+    assert client.check(moving("fixed_window", 5, window="30d", id=id), "a", 2)["remaining"] == 3
+    assert client.check(moving("fixed_window", 7, window="30d", id=id), "a", 2)["remaining"] == 3
+    assert id in [policy.get("id") for policy in client.call("policies")]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_model_agrees_while_the_limit_moves(ratelimitd, connect, shape):
     client = connect(ratelimitd(INLINE, arguments=["--test-clock"]))
@@ -152,6 +183,13 @@ def test_explain_shows_the_id_and_reset_takes_its_name(client):
     assert client.call("refund", seen["policy"], "a", 1)["refunded"] == 1
     assert client.call("reset", seen["policy"], "a") == {"removed": True}
     assert client.remaining(policy, "a") == 5
+
+
+def test_people_are_shown_the_id(ratelimitd, connect):
+    daemon = ratelimitd(INLINE)
+    connect(daemon).check(moving("sliding_log", 5), "a")
+    assert "\n  id     GET /search\n" in daemon.ctl("policies").stdout
+    assert "\nid        GET /search\n" in daemon.ctl("explain", "{id: GET /search, algorithm: sliding_log, limit: 5, window: 10m}", "a").stdout
 
 
 def test_a_reservation_settles_on_the_id_although_the_limit_has_moved(client):

@@ -77,7 +77,7 @@ const struct policy *overrides_find(const struct overrides *overrides, const str
     if (exact != NULL) return exact->variant;
 
     struct network network;
-    if (network_set_find(&overrides->networks, format, key, &network))
+    if (overrides->networks.n > 0 && network_set_find(&overrides->networks, format, key, &network))
         return overrides->items[network.override].variant;
 
     const struct pattern *pattern = pattern_set_find(&overrides->patterns, key);

@@ -149,16 +149,6 @@ static void begin(struct admin *admin, int fd)
 
 /* ---- a tick's work ---- */
 
-static void run_piece(struct connection *connection)
-{
-    switch (http_run(&connection->http)) {
-    case HTTP_GOES_ON: set_due(connection); break;
-    case HTTP_READS: uv_poll_start(&connection->ready, UV_READABLE, on_ready); break;
-    case HTTP_WRITES: uv_poll_start(&connection->ready, UV_WRITABLE, on_ready); break;
-    case HTTP_OVER: end(connection); break;
-    }
-}
-
 /* One connection after another, a piece each, until the time is over: the others go first in the next tick. */
 static void on_work(uv_idle_t *idle)
 {
@@ -167,7 +157,14 @@ static void on_work(uv_idle_t *idle)
     int64_t until_us = clock_mono_us() + WORK_US;
     do {
         struct list *first = list_pop_front(&admin->due);
-        if (first != NULL) run_piece(LIST_ITEM(first, struct connection, due));
+        if (first == NULL) break;
+        struct connection *connection = LIST_ITEM(first, struct connection, due);
+        switch (http_run(&connection->http)) {
+        case HTTP_GOES_ON: set_due(connection); break;
+        case HTTP_READS: uv_poll_start(&connection->ready, UV_READABLE, on_ready); break;
+        case HTTP_WRITES: uv_poll_start(&connection->ready, UV_WRITABLE, on_ready); break;
+        case HTTP_OVER: end(connection); break;
+        }
     } while (!list_empty(&admin->due) && clock_mono_us() < until_us);
     if (list_empty(&admin->due)) uv_idle_stop(idle);
     arm(admin);

@@ -234,18 +234,6 @@ static void end_merge(struct engine *engine, struct unmerged *counter, int64_t n
         remove_counter(&engine->merge_back, counter);
 }
 
-/* The store has not answered. If it cannot have charged anything, the next try is another merge. */
-static void retry_merge(struct engine *engine, struct unmerged *counter, bool was_sent)
-{
-    counter->is_doubtful |= was_sent;
-    if (!counter->is_doubtful) {
-        counter->units += counter->sent;
-        counter->sent = 0;
-    }
-    list_push_back(&engine->merge_back.waiting, &counter->link);
-    wait_for_store(engine);
-}
-
 /* The limit of a counter of which something is left to be charged; else NULL, and the counter is gone. */
 static const struct limit *limit_to_charge(struct engine *engine, struct unmerged *counter, struct policy_set **ret_set)
 {
@@ -265,17 +253,6 @@ static const struct limit *limit_to_charge(struct engine *engine, struct unmerge
 }
 
 /* ---- the store's answers ---- */
-
-/* The store is done with it, or was not asked. */
-static void let_go(struct merge *merge)
-{
-    struct merge_back *merge_back = &merge->engine->merge_back;
-    policy_set_unref(merge->set);
-    merge->set = NULL;
-    merge->next = merge_back->idle;
-    merge_back->idle = merge;
-    merge_back->n_out--;
-}
 
 static void end_peek(struct merge *merge, enum op_outcome outcome)
 {
@@ -297,15 +274,28 @@ static void end_op(struct merge *merge, enum op_outcome outcome)
     struct engine *engine = merge->engine;
     struct unmerged *counter = merge->counter;
     const struct op_reservation *reservation = &merge->reservation;
-    let_go(merge);
+
+    /* The store is done with it, or was not asked. */
+    policy_set_unref(merge->set);
+    merge->set = NULL;
+    merge->next = engine->merge_back.idle;
+    engine->merge_back.idle = merge;
+    engine->merge_back.n_out--;
+
     if (merge->op.kind == OP_PEEK) {
         end_peek(merge, outcome);
     } else if (outcome == OP_DECIDED) {
         end_merge(engine, counter, reservation->is_known ? counter->sent : reservation->charged);
     } else if (outcome == OP_STORE_ERROR && merge->member.is_foreign) {
         end_merge(engine, counter, 0); /* the key holds another program's value */
-    } else {
-        retry_merge(engine, counter, merge->op.sent);
+    } else { /* no answer; if it cannot have charged anything, the next try is another merge */
+        counter->is_doubtful |= merge->op.sent;
+        if (!counter->is_doubtful) {
+            counter->units += counter->sent;
+            counter->sent = 0;
+        }
+        list_push_back(&engine->merge_back.waiting, &counter->link);
+        wait_for_store(engine);
     }
     if (engine->merge_back.n == 0) engine->merge_back.knows_time = false; /* the clocks may move until the next */
 }
@@ -359,12 +349,6 @@ static void ask_store(struct merge *merge)
     if (status != SUBMIT_PENDING) end_op(merge, submit_outcome(status));
 }
 
-static int64_t ttl_ms_of(const struct limit *limit)
-{
-    int64_t life_ms = (int64_t)limit->life_s * 1000;
-    return life_ms < MERGE_TTL_MIN_MS ? MERGE_TTL_MIN_MS : life_ms < MERGE_TTL_MAX_MS ? life_ms : MERGE_TTL_MAX_MS;
-}
-
 static void charge(struct engine *engine, struct unmerged *counter, const struct limit *limit, struct policy_set *set)
 {
     if (counter->sent == 0) {
@@ -377,16 +361,17 @@ static void charge(struct engine *engine, struct unmerged *counter, const struct
         counter->sent = counter->units;
         counter->units = 0;
     }
+    int64_t life_ms = (int64_t)limit->life_s * 1000, ttl_ms = life_ms;
+    if (life_ms < MERGE_TTL_MIN_MS) ttl_ms = MERGE_TTL_MIN_MS;
+    if (life_ms > MERGE_TTL_MAX_MS) ttl_ms = MERGE_TTL_MAX_MS;
+
     list_remove(&counter->link);
     struct merge *merge = take(engine, counter, limit, set, OP_SETTLE);
     merge->op.reservation = &merge->reservation;
     merge->op.is_bound = true;
     merge->op.server = counter->server;
-    merge->reservation = (struct op_reservation){.id = counter->id,
-                                                 .made_us = counter->made_us,
-                                                 .ttl_ms = ttl_ms_of(limit),
-                                                 .actual = counter->sent,
-                                                 .is_merge = true};
+    merge->reservation = (struct op_reservation){
+        .id = counter->id, .made_us = counter->made_us, .ttl_ms = ttl_ms, .actual = counter->sent, .is_merge = true};
     ask_store(merge);
 }
 

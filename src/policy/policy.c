@@ -575,26 +575,22 @@ void policy_set_move_counts(struct policy_set *set)
     set->moved = NULL;
 }
 
-static void note_asked(struct policy_counts *counts, int64_t minute)
-{
-    uint64_t n = policy_counts_allowed(counts) + policy_counts_denied(counts);
-    int64_t n_new = minute - counts->minute < ASKED_MINUTES ? minute - counts->minute : ASKED_MINUTES;
-    for (int64_t i = 0; i < n_new; i++) counts->asked[(minute - i) % ASKED_MINUTES] = 0;
-
-    uint64_t n_asked = n - counts->n_noted + counts->asked[minute % ASKED_MINUTES], sum = 0;
-    counts->asked[minute % ASKED_MINUTES] = n_asked < UINT32_MAX ? (uint32_t)n_asked : UINT32_MAX;
-    counts->n_noted = n;
-    counts->minute = minute;
-    for (size_t i = 0; i < ASKED_MINUTES; i++) sum += counts->asked[i];
-    counts->asked_lately = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
-}
-
 void policy_set_note_asked(struct policy_set *set, size_t *cursor, size_t max, int64_t minute)
 {
     if (max > set->n) max = set->n;
     for (size_t i = 0; i < max; i++) {
         if (*cursor >= set->n) *cursor = 0;
-        note_asked(set->in_order[(*cursor)++]->counts, minute);
+        struct policy_counts *counts = set->in_order[(*cursor)++]->counts;
+        int64_t n_new = minute - counts->minute < ASKED_MINUTES ? minute - counts->minute : ASKED_MINUTES;
+        for (int64_t k = 0; k < n_new; k++) counts->asked[(minute - k) % ASKED_MINUTES] = 0;
+
+        uint64_t n = policy_counts_allowed(counts) + policy_counts_denied(counts), sum = 0;
+        uint64_t n_asked = n - counts->n_noted + counts->asked[minute % ASKED_MINUTES];
+        counts->asked[minute % ASKED_MINUTES] = n_asked < UINT32_MAX ? (uint32_t)n_asked : UINT32_MAX;
+        counts->n_noted = n;
+        counts->minute = minute;
+        for (size_t k = 0; k < ASKED_MINUTES; k++) sum += counts->asked[k];
+        counts->asked_lately = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
     }
 }
 

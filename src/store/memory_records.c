@@ -66,28 +66,24 @@ static int64_t end_of(const struct memory_records *records, const struct memory_
     return record->generation == records->generation ? record->until_us : INT64_MIN;
 }
 
-/* Those that stay go behind the others: the next sample is another. There is one at least. */
-static void evict_record(struct memory_records *records)
-{
-    struct memory_record *first = LIST_ITEM(records->records.next, struct memory_record, link);
-    for (size_t i = 0; i < SAMPLE && i < records->map.n; i++) {
-        struct memory_record *record = LIST_ITEM(list_pop_front(&records->records), struct memory_record, link);
-        list_push_back(&records->records, &record->link);
-        if (end_of(records, record) < end_of(records, first)) first = record;
-    }
-    records->n_evicted++;
-    drop_record(records, first);
-}
-
 static bool fits(const struct memory_records *records, size_t n_new, size_t new_bytes)
 {
     return records->map.n + n_new <= records->max && records->n_bytes + new_bytes <= records->max_bytes;
 }
 
+/* The record of a sample that ends first goes. The others go behind the rest: the next sample is another. */
 static void evict_to_fit(struct memory_records *records, size_t n_new, size_t new_bytes)
 {
-    for (size_t i = 0; i < EVICT_MAX && records->map.n > 0 && !fits(records, n_new, new_bytes); i++)
-        evict_record(records);
+    for (size_t n = 0; n < EVICT_MAX && records->map.n > 0 && !fits(records, n_new, new_bytes); n++) {
+        struct memory_record *first = LIST_ITEM(records->records.next, struct memory_record, link);
+        for (size_t i = 0; i < SAMPLE && i < records->map.n; i++) {
+            struct memory_record *record = LIST_ITEM(list_pop_front(&records->records), struct memory_record, link);
+            list_push_back(&records->records, &record->link);
+            if (end_of(records, record) < end_of(records, first)) first = record;
+        }
+        records->n_evicted++;
+        drop_record(records, first);
+    }
 }
 
 /* Frees those of the next n that are over. */

@@ -291,13 +291,15 @@ void explain_reply(struct packer *packer, const struct check *check, const struc
     enum { N_MORE = N_REASONS + 2 };
     const struct policy *policy = check->plan->policy, *base = policy->base != NULL ? policy->base : policy;
     bool has_candidate = base->candidate != NULL, has_id = policy->id != NULL;
-    char network[NETWORK_TEXT_MAX];
+    char network[NETWORK_TEXT_MAX]; /* at most that of the key that was asked about */
+    const char *override = NULL;
+    if (policy->override != NULL) override = override_counting(policy->override, check->key, network);
     reply_decision(packer, &check->decision, check->cost, options->decision, N_MORE + has_candidate + has_id);
     pack_text_field(packer, "policy", policy->label);
     if (has_id) pack_text_field(packer, "id", policy->id);
     pack_text(packer, "override");
-    if (policy->override != NULL)
-        pack_text(packer, override_counting(policy->override, check->key, network));
+    if (override != NULL)
+        pack_text(packer, override);
     else
         pack_nil(packer);
     pack_reasons(packer, check, options);

@@ -492,12 +492,15 @@ static void combine_limits(struct check *one, const struct op_member *members)
         decision_combine(&one->decision, decisions, one->n_limits);
 }
 
-/* Of an admitted check of whose limits some take one: its units, not what such a limit was charged. A record remembers
- * what each limit was charged. */
-static int64_t granted_units(const struct check *one, const struct op_member *members)
+/* Of an admitted check whose limits may have been charged other units: the sum of several keys, one in place of its
+ * cost. A record remembers what each limit was charged. Apart, so that the usual check saves no registers for it. */
+static __attribute__((noinline)) int64_t granted_units(const struct check *one, const struct op_member *members)
 {
-    int64_t most = one->plan->takes_units ? 0 : one->cost;
     bool is_all = one->first->n_all > 1;
+    if (one->first->is_merged) return one->cost;
+    if (!one->plan->takes_one) return one->decision.granted;
+
+    int64_t most = one->plan->takes_units ? 0 : one->cost;
     for (uint8_t i = 0; i < one->n_limits; i++) {
         int64_t granted = members[is_all ? one->member_index[i] : i].decision.granted;
         if (granted > most) most = granted;
@@ -533,9 +536,7 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
             decision->bound_by = NULL;
         }
 
-        if (check->is_merged && one->n_limits > 0 && decision->granted > 0)
-            decision->granted = one->cost; /* no sum */
-        else if (one->plan->takes_one && one->n_limits > 0 && decision->granted > 0)
+        if (check->is_special && one->n_limits > 0 && decision->granted > 0)
             decision->granted = granted_units(one, members);
         decision->policy_version = one->plan->policy->version;
         decision->source = source;

@@ -336,13 +336,15 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         struct view view; /* for its step, which no time changes */
         limit_at(&view, key->member->limit, &batch->limits[key->limit_no].constants, 0);
         uint64_t each = cost_of(key->member->limit, op->members[i].cost);
-        bool is_merge = asked->kind == KIND_SETTLE && reservation->is_merge;
         uint8_t stride = strides[i];
-        if (asked->kind == KIND_SETTLE) each = (uint64_t)reservation_debt(reservation, key->member->limit);
-        if (asked->kind == KIND_REFUND) each = (uint64_t)op->members[i].cost;
-        if (asked->kind >= KIND_RESERVE && limit_takes_one(key->member->limit) && !is_merge) {
-            stride = 1;                                                  /* these go alone */
+        if (asked->kind >= KIND_RESERVE) { /* these go alone */
+            bool is_held = reservation != NULL ? reservation_holds(reservation, key->member->limit)
+                                               : !limit_takes_one(key->member->limit);
+            stride = is_held ? 0 : 1;
+            if (asked->kind == KIND_REFUND) each = (uint64_t)op->members[i].cost;
             if (asked->kind == KIND_SETTLE) each = (uint64_t)COST_NEVER; /* it bounds nothing */
+            if (asked->kind == KIND_SETTLE && is_held)
+                each = (uint64_t)reservation_debt(reservation, key->member->limit);
         }
         to = put(put(put(put(to, key->keys_index, 2), stride, 1), (uint64_t)view.step, 7), each, 7);
     }

@@ -8,7 +8,8 @@
 --   charge      used = used + units * step
 --   give back   what was charged since the state began: at most ceil(used / step) units; used stays at 0 or above
 --
--- KEYS     each key once: first those read by MGET, then the others. Keys of one limit are consecutive. Keys of several hash
+-- KEYS     each key once: first those read by MGET, of which the first are the pauses of penalties, then the others. Keys of one
+--          limit are consecutive, and so are their pauses. Keys of several hash
 --          slots, two at least, are not declared: KEYS is empty, and they stand in ARGV before ARGV[1], which is the last then
 -- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = never too late> <B flags: 1 = keys are loaded>
 --          <H keys read by MGET> <B limits> <H ops>, then the limits, then the ops
@@ -34,13 +35,18 @@
 --                  not been, so not what has drained since then; with a level, that of then: whole units, and only if
 --                  nothing but what drains has changed it
 --       SWEEP      <c8> <I7 0> <I7 0> <I7 0>: give back what has ended
+--     CHECK_ALL has a `cost` of 1 if its `count` is of one check that takes as many units as fit
+--     of n consecutive keys, before all that asks for them, the pauses of their limit's penalty, from the key `count` on:
+--       PAUSE      <I7 time> <I7 factor> <I7 max> <I7 forget>, in ms: read them, for the ops on loaded states; cost > 0: reset
 -- ARGV[2]  the time in us; only tests send it
 -- Reply    integers, for each op in the order of ARGV[1]:
 --   CHECK    of each key: used, the state's second integer where the algorithm has one, a wait in us where it is a log
 --            (0 where nothing waits)
 --   RESET, RELEASE, RENEW  of each key 1: it existed, 0: it did not, -1: it has a foreign type and is unchanged
+--   PAUSE    with cost > 0 of each key what RESET says
 --   on loaded states  used and second integer of each limit, as seen before it is charged and after what the op gave
---            back; with a record 0, or 1 (these are the states of the first admission) or 2 (it was admitted under
+--            back; of each limit with a penalty the level and the end in ms of its pause, before the op begins one (level
+--            0: none); with a record 0, or 1 (these are the states of the first admission) or 2 (it was admitted under
 --            other policies: these are the states of now), when, and how many units each limit was charged then (REFUND:
 --            gave back), RESERVE: the low and the high half of the first one's id and its ms; without an admission 0;
 --            SETTLE: 0 it was held, 1 it was settled before, 2 it has ended, 3 this is no longer known; and the
@@ -76,6 +82,8 @@
 -- anything is written. Any other error ends the call: with nothing done it is returned, else raised. No command names keys of
 -- two hash slots: Valkey 9 would refuse every later script.
 --
+-- The pause of a penalty: <I4 level> <I6 end ms>, 10 bytes; src/limit/penalty.c explains it. It is written when a check begins
+-- it, or when it is longer than one that begins now, and never else; the limit's own state does not show it.
 -- An idempotency record: <I7 time> <I4 version>, per limit <I7 used> <I7 second integer> <I7 units>; RESERVE: <c8 id> <I7 ms
 -- until it ends>.
 -- The reservations of a policy and key: a ZSET by their ends in ms, <c8 id> <I7 units> <I7 when charged, us>; what was
@@ -139,6 +147,7 @@ local useds, extras, mores, capacities, charges, dirty, sinces, stales, starts, 
 local at, strides, steps, costs, backs
 local is_special = false -- some loaded limit is a log, counts denials, or notes when it began
 local CHANGED, GONE = 1, 2 -- in dirty; GONE: given back, down to nothing
+local pauses -- of loaded states with a penalty, by the place of their key
 local slot -- what is charged to a limit of slots
 local late -- by key: a command that takes out what may go only at the end
 -- the limit at hand, and what follows from it and now
@@ -285,6 +294,42 @@ for _ = 1, n_ops do
         end
         n_reply = n_reply + 1
         reply[n_reply] = found or 0
+    elseif kind == PAUSE then
+        local time, factor, most, forget
+        time, factor, most, forget, pos = unp('<I7I7I7I7', S, pos)
+        pauses = pauses or {}
+        for i = first, first + n - 1 do
+            local at = count + i - first
+            local raw, level, ends, found = raws[at], 0, 0, 0
+            if odd and (odd[at] or -1) < (odd[i] or -1) then odd[i] = odd[at] end
+            if raw and #raw == 10 then level, ends = unp('<I4I6', raw) end
+            if level == 0 then
+                if raw then n_bad = n_bad + 1 end
+                ends = 0
+            end
+            local length, next_level, next_length = time, 1, time
+            for _ = 2, level do
+                if length >= most then break end
+                length = length * factor
+            end
+            if length > most then length = most end
+            if level > 0 and now_ms < ends + forget then
+                found, next_level, next_length = 1, level < 4294967295 and level + 1 or level, length * factor
+                if next_length > most then next_length = most end
+            end
+            if cost > 0 then
+                if odd and odd[i] and odd[i] < -1 then found = odd[i] end
+                n_reply = n_reply + 1
+                reply[n_reply] = found
+                if found >= 0 then call('DEL', K[at]) end
+            else
+                local stale = ends > now_ms + length -- the clock stepped back, or the penalty was made shorter
+                pauses[i] = {
+                    key = K[at], raw = raw, level = level, ends = stale and now_ms + length or ends, stale = stale,
+                    forget = forget, next_level = next_level, next_ends = now_ms + next_length,
+                }
+            end
+        end
     else
         local members, record, list, keep_ms, version, id, held, made, ends, drains
         members, record, list, pos = unp('<BHH', S, pos)
@@ -455,6 +500,19 @@ for _ = 1, n_ops do
                     reply[n_reply] = extra
                 end
             end
+            for j = 1, pauses and members or 0 do
+                local pause = pauses[at[j]]
+                if pause then
+                    reply[n_reply + 1], reply[n_reply + 2] = pause.level, pause.ends
+                    n_reply = n_reply + 2
+                    if costs[j] > 0 and now_ms < pause.ends then fit = 0 end
+                    if pause.stale and again ~= 1 and not absent then
+                        local expiry = fmt('%.0f', pause.ends + pause.forget)
+                        call('SET', pause.key, pack('<I4I6', pause.level, pause.ends), 'PXAT', expiry)
+                        pause.stale = false
+                    end
+                end
+            end
             local asked = intact and again == 0 and kind <= RESERVE and count or 0
             local admitted = fit < asked and fit or asked
 
@@ -595,6 +653,16 @@ for _ = 1, n_ops do
                         if starts[i] and (extras[i] == 0 or renewals[i] and extras[i] < starts[i]) then extras[i] = starts[i] end
                     end
                     useds[i], charges[i], dirty[i] = used, charges[i] + charge, CHANGED
+                end
+                local pause = pauses and costs[j] > 0 and admitted < asked and (cost == 0 or admitted == 0) and pauses[i]
+                if pause and now_ms >= pause.ends and used + steps[j] > capacities[i] then -- a breach
+                    local text = pack('<I4I6', pause.next_level, pause.next_ends)
+                    local expiry = fmt('%.0f', pause.next_ends + pause.forget)
+                    if not call('SET', pause.key, text, 'PXAT', expiry, pause.raw and 'XX' or 'NX') then -- of a foreign type
+                        n_bad = n_bad + 1
+                        call('SET', pause.key, text, 'PXAT', expiry)
+                    end
+                    pause.level, pause.ends = pause.next_level, pause.next_ends
                 end
                 at[j] = i + strides[j]
             end

@@ -10,7 +10,7 @@ import (
 // Of ratelimitd.yaml(5): the settings of an inline policy.
 var settingNames = []string{"algorithm", "anchor", "burst", "by", "compat", "count_denied", "counts", "deadline", "debt",
 	"id", "idempotency_window", "key_format", "key_prefix", "lease", "limit", "limits", "local_share", "max_wait",
-	"merge_back", "name", "on_change", "on_failure", "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "warn_at", "week_start", "window"}
+	"merge_back", "name", "on_change", "on_failure", "penalty", "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "warn_at", "week_start", "window"}
 
 var duration = regexp.MustCompile(`^([0-9]+(ms|s|m|h|d))+$`)
 

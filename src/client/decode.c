@@ -78,6 +78,7 @@ static const char *const reason_names[] = {
     [RATELIMIT_REASON_OVERLOAD] = "overload",
     [RATELIMIT_REASON_STORE_ERROR] = "store_error",
     [RATELIMIT_REASON_OTHER] = "other",
+    [RATELIMIT_REASON_PENALTY] = "penalty",
 };
 
 enum { N_SOURCES = N_OF(source_names), N_REASONS = N_OF(reason_names) };

@@ -110,7 +110,8 @@ enum ratelimit_reason {
     RATELIMIT_REASON_DEADLINE,
     RATELIMIT_REASON_OVERLOAD,
     RATELIMIT_REASON_STORE_ERROR,
-    RATELIMIT_REASON_OTHER, /* unknown to this library version */
+    RATELIMIT_REASON_OTHER,   /* unknown to this library version */
+    RATELIMIT_REASON_PENALTY, /* no failure: the pause of a limit's penalty denied */
 };
 
 struct ratelimit_decision {

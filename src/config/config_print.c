@@ -44,7 +44,7 @@ static void print_entries(FILE *out, const char *entries)
 
 static void print_value(FILE *out, const struct setting_value *value, const struct policy *policy)
 {
-    char text[UNITS_TEXT_MAX];
+    char text[PENALTY_TEXT_MAX];
     const char *between = "";
     const struct value_type type = {.kind = value->kind};
 
@@ -61,6 +61,7 @@ static void print_value(FILE *out, const struct setting_value *value, const stru
         }
         fputc(']', out);
         break;
+    case VALUE_PENALTY: fputs(value_print_penalty(value->penalty, text), out); break;
     default: fputs(value_print(&type, value->number, text), out);
     }
 }

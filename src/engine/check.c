@@ -534,13 +534,14 @@ void check_take_answer(struct check *check, const struct op *op, enum source sou
         } else if (one->n_limits == 1) {
             *decision = members[check->n_all > 1 ? one->member_index[0] : 0].decision;
             decision->bound_by = NULL;
+        } else {
+            decision->reason = REASON_NONE;
         }
 
         if (check->is_special && one->n_limits > 0 && decision->granted > 0)
             decision->granted = granted_units(one, members);
         decision->policy_version = one->plan->policy->version;
         decision->source = source;
-        decision->reason = REASON_NONE;
     }
 }
 
@@ -636,6 +637,6 @@ void check_combine(const struct check *const *checks, size_t n, struct decision 
     ret->granted = ret->allowed ? granted : 0;
     ret->policy_version = version;
     ret->source = decider->decision.source;
-    ret->reason = decider->decision.reason;
+    if (ret->source >= SOURCE_ALLOW) ret->reason = decider->decision.reason;          /* else that of what binds */
     if (ret->source == SOURCE_DENY && ret->bound_by == NULL) ret->reset_after_ms = 0; /* no limit denied */
 }

@@ -31,6 +31,7 @@ void decision_shadow(struct decision *decision)
     decision->shadow_denied = true;
     decision->retry_after_ms = 0;
     decision->bound_by = NULL;
+    if (decision->reason == REASON_PENALTY) decision->reason = REASON_NONE;
 }
 
 /* RETRY_NEVER is longer than every wait. */
@@ -69,6 +70,7 @@ void decision_combine(struct decision *ret, const struct decision *members, size
     all.allowed = binding == NULL;
     all.remaining = least->remaining;
     all.bound_by = NULL;
+    all.reason = binding != NULL ? binding->reason : REASON_NONE;
     speak_of(&all, binding != NULL ? binding : least);
 
     if (binding != NULL) {

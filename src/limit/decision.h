@@ -23,13 +23,14 @@ enum { RETRY_NEVER = -1 };
     SOURCE(SOURCE_DENY, "deny")                                                                                        \
     SOURCE(SOURCE_LOCAL, "local")
 
-/* REASON(id, word) */
+/* REASON(id, word): of failure answers; and the last one, of a denial by the pause of a penalty. */
 #define DECISION_REASONS(REASON)                                                                                       \
     REASON(REASON_DOWN, "down")                                                                                        \
     REASON(REASON_BREAKER, "breaker")                                                                                  \
     REASON(REASON_DEADLINE, "deadline")                                                                                \
     REASON(REASON_OVERLOAD, "overload")                                                                                \
-    REASON(REASON_STORE_ERROR, "store_error")
+    REASON(REASON_STORE_ERROR, "store_error")                                                                          \
+    REASON(REASON_PENALTY, "penalty")
 
 #define SOURCE(id, word) id,
 enum source { DECISION_SOURCES(SOURCE) N_SOURCES };

@@ -91,6 +91,10 @@ int limit_prepare(struct limit *limit, struct diag *diag)
                             "one of them out");
     if (limit->lease_us > 0 && limit->counts_checks)
         return diag_invalid(diag, "counts", "must be units with lease, which takes units ahead; leave one of them out");
+    if (limit->lease_us > 0 && limit_has_penalty(limit))
+        return diag_invalid(diag, "lease",
+                            "is not for limits with a penalty, whose breaches are known in Redis alone; leave one of "
+                            "them out");
     if (ops->configure(limit, diag) != 0) return -1;
     if (limit->limit < 0 || limit->limit > LIMIT_MAX) /* an algorithm that takes less has refused it already */
         return diag_invalid(diag, "limit", "must be 0 to %" PRId64, LIMIT_MAX);
@@ -167,6 +171,9 @@ static void start_view(struct view *view, const struct limit *limit, int64_t now
     view->used = view->extra = view->wait_us = view->charged = 0;
     view->state = NULL;
     view->found = view->stale = false;
+    view->pause = (struct pause){0};
+    view->pause_ms = 0;
+    view->begins_pause = false;
     view->slot = NULL;
 }
 
@@ -247,10 +254,32 @@ int64_t limit_window_ms(const struct limit *limit, int64_t now_us)
     return ops->window_ms != NULL ? ops->window_ms(limit, now_us) : limit->window_ms;
 }
 
+bool limit_pause(struct view *view, struct pause stored)
+{
+    int64_t now_ms = view->now_us / 1000;
+    bool is_ahead = penalty_view(&view->limit->penalty, &stored, now_ms);
+    view->pause = stored;
+    view->pause_ms = stored.end_ms > now_ms ? stored.end_ms - now_ms : 0;
+    view->begins_pause = false;
+    return is_ahead;
+}
+
+/* A denied check that found nothing available while no pause ran. */
+static __attribute__((noinline)) void begin_pause(struct view *view)
+{
+    view->pause = penalty_next(&view->limit->penalty, &view->pause, view->now_us / 1000);
+    view->pause_ms = view->pause.end_ms - view->now_us / 1000;
+    view->begins_pause = true;
+}
+
 void limit_answer(const struct view *view, int64_t granted, struct decision *ret)
 {
     const struct algo_ops *ops = limit_ops(view->limit);
     int64_t reset_ms = ops->reset_ms(view), remaining = limit_remaining(view);
+    if (limit_has_penalty(view->limit) && view->pause_ms > 0) {
+        remaining = 0;
+        if (reset_ms < view->pause_ms) reset_ms = view->pause_ms;
+    }
 
     *ret = (struct decision){
         .allowed = true,
@@ -284,10 +313,18 @@ static __attribute__((noinline)) void deny(struct view *view, int64_t cost, bool
     if (passes_next) return;
 
     const struct algo_ops *ops = limit_ops(view->limit);
+    bool is_paused = limit_has_penalty(view->limit) && view->pause_ms > 0;
     ret->retry_after_ms = RETRY_NEVER;
+    if (is_paused) ret->reason = REASON_PENALTY;
     if (cost > view->limit->full) return;
+
+    if (is_paused && view->used + cost * view->step <= view->capacity) { /* the pause alone denies it */
+        ret->retry_after_ms = view->pause_ms;
+        return;
+    }
     if (ops->has_wait && view->state != NULL) view->wait_us = ops->wait_us(view, cost);
     ret->retry_after_ms = ops->retry_ms(view, cost);
+    if (is_paused && ret->retry_after_ms < view->pause_ms) ret->retry_after_ms = view->pause_ms;
 }
 
 int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret)
@@ -296,6 +333,8 @@ int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, 
 
     int64_t units = admitted || view->limit->count_denied ? cost : 0;
     if (units > 0) limit_charge(view, units);
+    bool may_pause = !admitted && limit_has_penalty(view->limit) && cost > 0 && view->pause_ms == 0;
+    if (may_pause && limit_remaining(view) < 1) begin_pause(view);
     limit_answer(view, admitted ? cost : 0, ret);
     if (!admitted) deny(view, cost, fits, units, ret);
     return units;

@@ -27,6 +27,7 @@
 #include "base/slice.h"
 #include "limit/decision.h"
 #include "limit/key_format.h"
+#include "limit/penalty.h"
 
 enum { NAME_MAX_LEN = 64, KEY_HEAD_MAX = 192, N_CONSTANTS = 4 };
 
@@ -93,6 +94,7 @@ struct limit {
     int64_t lease_us; /* units of a busy key are charged ahead, for up to this time; 0 = never */
     uint32_t warn_at; /* the policy's: percent of `full`; a decision with more used is near it; 0 = none is */
     bool merge_back;  /* the policy's: units that a failure table admitted are charged afterwards, above `full` too */
+    struct penalty penalty;
 
     /* Set by limit_prepare(), key_head and its hash by limit_set_key_head(): */
     int64_t window_ms;           /* rounded up; 0 for concurrency; of a calendar only limit_window_ms() knows */
@@ -136,6 +138,7 @@ struct state {
         struct {
             int64_t number, previous, count;
         } counter;
+        struct pause pause; /* in an entry of its own, next to the counter's */
     };
     struct time_ring *log;     /* owned; logs only; see time_ring.h */
     struct lease_list *leases; /* owned; concurrency only; see lease_list.h */
@@ -165,6 +168,9 @@ struct view {
     bool found;                /* there is a state */
     bool stale; /* it is ahead of the clock and was clamped: save it even if nothing is charged (a denial, a peek),
                    or every later answer would repeat the clamp until the clock has caught up */
+    struct pause pause; /* of its penalty, set by limit_pause(); zeroed: none */
+    int64_t pause_ms;   /* how long that lasts from now on; 0: no pause runs */
+    bool begins_pause;  /* a denial has begun it: save it, unless it was a peek */
 
     int64_t charged;  /* units since then */
     const char *slot; /* concurrency: the id of the slot that save() takes; else NULL */
@@ -174,7 +180,7 @@ struct view {
 enum { LEASE_LEFT_MIN = 64 };
 
 /* A state for explain: numbers by name, none of them an absolute time. */
-enum { STATE_TERMS_MAX = 4, WINDOW_NAME_MAX = 24 };
+enum { STATE_TERMS_MAX = 6, WINDOW_NAME_MAX = 24 };
 
 struct state_terms {
     size_t n;
@@ -297,7 +303,16 @@ void limit_view(struct view *view, struct state *state);
 /* Adds a state that a server has reported. wait_us: for a denial's retry, if the algorithm has_wait. */
 void limit_report(struct view *view, int64_t used, int64_t extra, int64_t wait_us);
 
-/* Units that a check could be charged now, without a delay; at least 0. */
+static inline bool limit_has_penalty(const struct limit *limit)
+{
+    return limit->penalty.time_ms > 0;
+}
+
+/* Adds the pause that was stored with the state: of a limit with a penalty. While it runs, the view's answers have
+ * nothing available. True: it was clamped, and is to be written. */
+bool limit_pause(struct view *view, struct pause stored);
+
+/* Units that its counter could be charged now, without a delay; at least 0. */
 static inline int64_t limit_remaining(const struct view *view)
 {
     int64_t available = view->capacity - view->queue - view->used;
@@ -310,6 +325,7 @@ static inline int64_t limit_fits(const struct view *view, int64_t cost, int64_t 
 {
     if (cost == 0) return k;
     if (cost > view->limit->full || view->used + cost * view->step > view->capacity) return 0;
+    if (limit_has_penalty(view->limit) && view->pause_ms > 0) return 0;
     if (k <= 1) return k;
     int64_t fit = (view->capacity - view->used) / (cost * view->step);
     return fit < k ? fit : k;
@@ -345,8 +361,8 @@ int64_t limit_undo(struct view *view, struct state *state, int64_t units, int64_
  *
  * `fits` is this limit's own verdict (limit_fits() has admitted one such check), which becomes ret->allowed.
  * `admitted`, the verdict of all the check's limits together, decides what is charged. If this limit fits, but has
- * counted what another one denied, retry_after_ms is how long it denies from now on. After a peek the caller drops the
- * view.
+ * counted what another one denied, retry_after_ms is how long it denies from now on. A denial that finds nothing
+ * available begins the pause of a penalty. After a peek the caller drops the view.
  */
 int64_t limit_decide(struct view *view, int64_t cost, bool fits, bool admitted, struct decision *ret);
 

@@ -83,7 +83,7 @@ static int read_algo(struct reading *reading)
 }
 
 /* Settings that already have a fault: faults that follow from these are not reported. */
-typedef uint32_t field_bits;
+typedef uint64_t field_bits;
 
 static field_bits bit(enum policy_field field)
 {
@@ -179,6 +179,69 @@ static void read_by(struct reading *reading, struct limit *limit)
     limit->shared = limit->parts != key_format_all(format);
 }
 
+/* A map of its own. Nothing is set if there was a fault. */
+static void read_penalty(struct reading *reading, struct limit *limit)
+{
+    enum { TIME, FACTOR, MAX, FORGET, N_PARTS };
+    static const struct value_type types[N_PARTS] = {
+        [TIME] = {.kind = VALUE_DURATION, .min = 1, .max = PENALTY_LONGEST_MS},
+        [FACTOR] = {.kind = VALUE_COUNT, .min = 1, .max = PENALTY_FACTOR_MAX},
+        [MAX] = {.kind = VALUE_DURATION, .min = 1, .max = PENALTY_LONGEST_MS},
+        [FORGET] = {.kind = VALUE_DURATION, .min = 0, .max = PENALTY_LONGEST_MS},
+    };
+    static const char *const names[N_PARTS] = {"time", "factor", "max", "forget"};
+    const struct tree_node *node = reading->given[FIELD_PENALTY];
+    struct faults *faults = reading->faults;
+    int64_t values[N_PARTS] = {[TIME] = 0, [FACTOR] = 1, [MAX] = 0, [FORGET] = -1};
+    const size_t n_errors = faults->n_errors;
+    if (node == NULL || node->kind == TREE_REFUSED) return;
+    if (node->kind != TREE_MAP) {
+        reading_refuse(reading, FIELD_PENALTY, "is not a map; write e.g. {time: 1m, factor: 5, max: 1d}");
+        return;
+    }
+
+    for (const struct tree_node *child = node->first; child != NULL; child = child->next) {
+        char path[FAULTS_KEY_MAX];
+        size_t i = 0;
+        while (i < N_PARTS && strcmp(child->key, names[i]) != 0) i++;
+        snprintf(path, sizeof path, "%s.penalty.%.32s", reading->base, child->key);
+        if (i == N_PARTS)
+            faults_add(faults, child->line, path, "no such setting; a penalty has time, factor, max and forget");
+        else
+            value_parse(&types[i], path, child, faults, &values[i]);
+    }
+    if (faults->n_errors > n_errors) return;
+
+    if (values[TIME] == 0)
+        reading_refuse(reading, FIELD_PENALTY, "has no time; write how long the first pause lasts, e.g. time: 1m");
+    else if (values[MAX] == 0 && values[FACTOR] > 1)
+        reading_refuse(reading, FIELD_PENALTY, "has a factor and no max; write up to which pauses grow, e.g. max: 1d");
+    else if (values[MAX] != 0 && values[MAX] < values[TIME])
+        reading_refuse(reading, FIELD_PENALTY,
+                       "has a max shorter than its time; write a longer max, or a shorter time");
+    if (faults->n_errors > n_errors) return;
+
+    if (values[MAX] == 0) values[MAX] = values[TIME];
+    limit->penalty = (struct penalty){.time_ms = values[TIME],
+                                      .factor = values[FACTOR],
+                                      .max_ms = values[MAX],
+                                      .forget_ms = values[FORGET] >= 0 ? values[FORGET] : values[MAX]};
+}
+
+/* Each denial of a pause would be charged to a limit that counts denials. */
+static void refuse_counted_pauses(struct reading *reading, const struct limit *limit)
+{
+    for (const struct limit *other = limit->policy->limits; other <= limit; other++) {
+        bool is_counted = other->count_denied && limit_has_penalty(limit);
+        if (is_counted || (limit->count_denied && limit_has_penalty(other)))
+            reading_refuse(
+                reading, is_counted ? FIELD_PENALTY : FIELD_COUNT_DENIED,
+                "does not go with %s in one policy, where each denial of a pause would be counted; leave one "
+                "of the two out",
+                is_counted ? "count_denied" : "penalty");
+    }
+}
+
 /* NULL: the preset's own, or the fault is recorded. */
 static const char *read_prefix(struct reading *reading)
 {
@@ -209,6 +272,8 @@ static field_bits read_limit_fields(struct reading *reading, struct limit *limit
         bool takes = policy_setting_takes(field, limit), is_given = reading->given[field] != NULL;
         if (field == FIELD_WINDOW && limit->algo == ALGO_CALENDAR_WINDOW) {
             read_calendar(reading, limit);
+        } else if (field == FIELD_PENALTY) {
+            if (takes) read_penalty(reading, limit);
         } else {
             int64_t value;
             if (takes && setting->required[0] != '\0') reading_has(reading, field);
@@ -242,6 +307,8 @@ static void prepare_limit(struct reading *reading, struct limit *limit, const ch
         reading_refuse(reading, FIELD_BURST, "means nothing with limit: 0, which denies always; leave it out");
         bad |= bit(FIELD_BURST);
     }
+    if (limit->limit == 0 && limit_has_penalty(limit) && !(bad & bit(FIELD_LIMIT)))
+        reading_refuse(reading, FIELD_PENALTY, "means nothing with limit: 0, which denies always; leave it out");
 
     for (;;) {
         stand_in(limit, bad);
@@ -284,6 +351,7 @@ void limit_read(struct reading *reading, struct limit *limit)
             reading, FIELD_COUNT_DENIED,
             "of a sliding_log does not go with id, under which the limit may change; leave one of the two out");
 
+    refuse_counted_pauses(reading, limit);
     if (algo >= 0) prepare_limit(reading, limit, prefix, bad);
 }
 

@@ -204,8 +204,9 @@ static void override_number(struct entry *entry, enum policy_field field, struct
     int64_t value;
     if (!value_parse(&policy_settings[field].type, path, node, faults, &value)) return;
     bool is_same = value == policy_setting_number(field, &entry->policy->limits[index]);
-    /* May keys with another limit share this one's counters? */
-    bool counts_for_all = !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied);
+    /* May keys with another limit share this one's counters? Not its pauses. */
+    bool counts_for_all = !limit_is_bucket(limit) && !(limit->algo == ALGO_SLIDING_LOG && limit->count_denied) &&
+                          !limit_has_penalty(limit);
     bool is_free = field == FIELD_LEASE || (field == FIELD_LIMIT && (value == 0 || counts_for_all));
     if (limit->shared && !is_same && !is_free)
         faults_add(faults, node->line, path,

@@ -277,6 +277,16 @@ static uint64_t hash_parts(uint64_t hash, const struct limit *limit)
     return hash_piece(hash, slice_of(parts));
 }
 
+/* What the settings' hash leaves out of it: all but its time. */
+static uint64_t hash_penalty(uint64_t hash, const struct penalty *penalty)
+{
+    char text[96];
+    if (penalty->time_ms == 0) return hash;
+    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64, penalty->factor, penalty->max_ms,
+             penalty->forget_ms);
+    return hash_piece(hash, slice_of(text));
+}
+
 static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++) {
@@ -284,6 +294,7 @@ static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
         hash = hash_piece(hash_piece(hash, slice_of(limit->name)), slice_of(limit_ops(limit)->name));
         hash = hash_numbers(hash, limit);
         hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
+        hash = hash_penalty(hash, &limit->penalty);
         hash = hash_piece(hash, slice_of(limit->key_head)); /* distinguishes first-hit windows from aligned ones */
         hash = hash_parts(hash, limit);
     }
@@ -438,7 +449,7 @@ const struct limit *policy_conflict(const struct policy *a, struct slice key_a, 
     for (uint16_t i = 0; i < a->n_limits * b->n_limits; i++) {
         const struct limit *x = &a->limits[i / b->n_limits], *y = &b->limits[i % b->n_limits];
         bool same_numbers = x->limit == y->limit && x->window_us == y->window_us && x->burst == y->burst &&
-                            x->max_wait_us == y->max_wait_us;
+                            x->max_wait_us == y->max_wait_us && penalty_same(&x->penalty, &y->penalty);
         if (same_numbers || strcmp(x->key_head, y->key_head) != 0) continue;
 
         struct key_split split_a, split_b;

@@ -10,6 +10,7 @@
 #include "policy/policy_setting.h"
 
 enum { SHOWN_MAX = KEY_FORMAT_MAX + 1 };
+_Static_assert((int)SHOWN_MAX >= (int)PENALTY_TEXT_MAX, "either fits");
 
 static const struct change nothing = {.old_keys_ms = -1};
 
@@ -34,6 +35,7 @@ static struct slice shown(const struct setting_value *value, const struct policy
         }
         out[len++] = ']';
         return (struct slice){(const uint8_t *)out, len};
+    case VALUE_PENALTY: return slice_of(value_print_penalty(value->penalty, out));
     default: return slice_of(value_print(&type, value->number, out));
     }
 }

@@ -19,6 +19,7 @@
     (BIT(COMPAT_WINDOW_START) | BIT(COMPAT_RLAAS_FIXED) | BIT(COMPAT_RLAAS_SLIDING) | BIT(COMPAT_FIRST_HIT) |          \
      BIT(COMPAT_ENDPOINT_WINDOW) | BIT(COMPAT_ENDPOINT_LOG))
 #define NATIVES     (EVERY & ~COMPATS)
+#define PENALIZED   (NATIVES & ~SLOTTED & ~SHAPERS)
 #define WINDOWED    (EVERY & ~SLOTTED)
 #define OWN_WINDOWS (NATIVES & WINDOWED)
 #define EVERY       ((1u << N_ALGOS) - 1)
@@ -27,6 +28,7 @@
 #define BY_LIMIT(field)    .holder = HELD_BY_LIMIT, FIELD(struct limit, field)
 #define BY_POLICY(field)   .holder = HELD_BY_POLICY, FIELD(struct policy, field)
 #define DERIVED            .holder = HELD_DERIVED
+#define PENALTY_TIME       penalty.time_ms /* 0: none of it is set */
 
 #define PRINT      USE_PRINT
 #define PRINT_SET  USE_PRINT_SET
@@ -107,6 +109,7 @@ static bool value_of_limit(const struct limit *limit, struct setting_value *ret)
 
     CHECK(setting->holder == HELD_BY_LIMIT);
     ret->number = policy_setting_number(ret->field, limit);
+    ret->penalty = &limit->penalty;
     return true;
 }
 

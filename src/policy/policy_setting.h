@@ -25,6 +25,7 @@ extern const struct setting policy_settings[N_POLICY_FIELDS];
 
 struct diag;
 struct limit;
+struct penalty;
 struct policy;
 
 /* The field of that name, or N_POLICY_FIELDS. */
@@ -38,7 +39,8 @@ struct setting_value {
     enum policy_field field;
     enum value_kind kind; /* SPAN for DURATION, WORD for CHOICE; a window or a COUNT may be a WORD */
     int64_t number;
-    struct slice text; /* valid as long as the policy */
+    struct slice text;             /* valid as long as the policy */
+    const struct penalty *penalty; /* of a PENALTY; as long, too */
 };
 
 /* The values of a limit's settings, or with `limit` NULL of the policy's own, for USE_PRINT or USE_ANSWER, in the

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "limit/calendar.h"
+#include "limit/penalty.h"
 #include "policy/hints.h"
 
 const char *value_parse_text(const char *path, const struct tree_node *node, struct faults *faults)
@@ -83,6 +84,16 @@ const char *value_print(const struct value_type *type, int64_t number, char *out
         return out;
     default: snprintf(out, UNITS_TEXT_MAX, "%" PRId64, number); return out;
     }
+}
+
+const char *value_print_penalty(const struct penalty *penalty, char *out)
+{
+    char time[UNITS_TEXT_MAX], max[UNITS_TEXT_MAX], forget[UNITS_TEXT_MAX];
+    snprintf(out, PENALTY_TEXT_MAX, "{time: %s, factor: %" PRId64 ", max: %s, forget: %s}",
+             units_print_duration(time, penalty->time_ms * 1000), penalty->factor,
+             units_print_duration(max, penalty->max_ms * 1000),
+             units_print_duration(forget, penalty->forget_ms * 1000));
+    return out;
 }
 
 /* ---- From text ---- */

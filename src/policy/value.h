@@ -25,7 +25,8 @@ enum value_kind {
     VALUE_CHOICE,  /* the index in choices, from 0 */
     VALUE_WORD,    /* one that needs no quotes; its reader may read it as a CHOICE */
     VALUE_TEXT,
-    VALUE_PARTS, /* of the policy's key_format: a key_parts */
+    VALUE_PARTS,   /* of the policy's key_format: a key_parts */
+    VALUE_PENALTY, /* a map: see penalty.h; as a number its time */
     VALUE_LIST,
 };
 
@@ -58,5 +59,11 @@ bool value_parse_list(const struct value_type *type, const char *path, const str
 
 /* Writes it into `out` (UNITS_TEXT_MAX bytes) as in a configuration file; returns `out`. */
 const char *value_print(const struct value_type *type, int64_t number, char *out);
+
+struct penalty;
+enum { PENALTY_TEXT_MAX = 160 };
+
+/* The same, in PENALTY_TEXT_MAX bytes. */
+const char *value_print_penalty(const struct penalty *penalty, char *out);
 
 #endif

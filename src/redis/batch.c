@@ -9,9 +9,9 @@
  * A peek joins it at any cost: the answer follows from the key's state at that place in the order. Only a log's peek
  * must find an equal one, because a denial's retry needs a look-up in the log.
  *
- * The script's ops keep their order. A key with one plain check is checked directly. The state of any other key is
- * loaded, the ops work on it one after the other, and it is saved at the end. batch_pack.c makes the call,
- * batch_reply.c the answers.
+ * The script's ops keep their order. A key with one plain check is checked directly, unless its limit has a penalty.
+ * The state of any other key is loaded, the ops work on it one after the other, and it is saved at the end.
+ * batch_pack.c makes the call, batch_reply.c the answers.
  */
 #include "redis/batch.h"
 
@@ -56,7 +56,7 @@ void batch_clear(struct batch *batch)
 {
     CHECK(batch->n_ops == 0);
     batch->n_script_ops = batch->n_members = batch->n_keys = batch->n_limits = batch->n_op_keys = batch->weight = 0;
-    batch->n_integers = batch->keys_len = 0;
+    batch->n_integers = batch->keys_len = batch->n_pauses = 0;
     batch->has_loaded = batch->is_undeclared = false;
     memset(batch->table, 0, sizeof batch->table);
     batch->packed = false;
@@ -145,14 +145,15 @@ static struct script_op script_op_of(const struct op *op)
     /* A plain check, as nearly every op. As many as fit are one charge, but denials that are counted are as many. */
     bool counts_some = op->at_most > 0 && first->limit->count_denied;
     if (is_check && op->n_members == 1 && !has_record && !counts_some) {
-        /* a cost above the limit is only looked at, unless denials are counted */
-        bool may_charge = first->cost <= first->limit->full || first->limit->count_denied;
+        /* a cost above the limit is only looked at, unless a denial changes something */
+        bool may_charge =
+            first->cost <= first->limit->full || first->limit->count_denied || limit_has_penalty(first->limit);
         const struct algo_ops *ops = limit_ops(first->limit);
         return (struct script_op){
             .kind = KIND_CHECK,
             .op = op,
             .count = op->kind == OP_CHECK && first->cost > 0 && may_charge ? count : 0,
-            .n_integers = 1U + ops->has_extra + ops->has_wait,
+            .n_integers = 1U + ops->has_extra + ops->has_wait + 2U * limit_has_penalty(first->limit),
         };
     }
 
@@ -167,6 +168,7 @@ static struct script_op script_op_of(const struct op *op)
     for (uint16_t i = 0; i < op->n_members; i++) {
         const struct algo_ops *ops = limit_ops(op->members[i].limit);
         asked.n_integers += (uint32_t)ops->has_extra + (ops->has_wait && kind_is_check(asked.kind));
+        asked.n_integers += 2U * limit_has_penalty(op->members[i].limit);
     }
     if (has_record) asked.n_integers += 2U + op->n_members + (asked.kind == KIND_RESERVE ? 3U : 0U);
     if (asked.kind == KIND_SETTLE) asked.n_integers += 2;
@@ -269,6 +271,7 @@ static int find_or_add_key(struct batch *batch, struct op_member *member)
     uint16_t limit_no = find_or_add_limit(batch, member);
     batch->keys[n] = (struct batch_key){.member = member, .hash = hash, .at = (uint16_t)at, .limit_no = limit_no};
     batch->keys_len += key_len(batch, member);
+    batch->n_pauses += limit_has_penalty(member->limit);
     batch->table[at] = (uint8_t)++batch->n_keys;
     return (int)n;
 }
@@ -301,6 +304,7 @@ static void forget_keys(struct batch *batch, uint32_t n_keys, uint32_t n_limits)
         const struct batch_key *key = &batch->keys[--batch->n_keys];
         batch->table[key->at] = 0;
         batch->keys_len -= key_len(batch, key->member);
+        batch->n_pauses -= limit_has_penalty(key->member->limit);
     }
     batch->n_limits = n_limits;
 }
@@ -412,7 +416,8 @@ static int reserve_script_op(struct batch *batch)
 /* is_known: another op has asked for its first key. */
 static void add_script_op(struct batch *batch, struct op *op, struct script_op *asked, bool is_known)
 {
-    bool loads = asked->kind == KIND_CHECK ? is_known : asked->kind != KIND_RESET;
+    bool has_penalty = limit_has_penalty(op->members[0].limit);
+    bool loads = asked->kind == KIND_CHECK ? is_known || has_penalty : asked->kind != KIND_RESET;
     op->batch_op = batch->n_script_ops++;
     for (uint32_t i = 0; i < op->n_members; i++) {
         struct batch_key *key = &batch->keys[op->members[i].batch_key];

@@ -28,7 +28,7 @@ enum {
     BATCH_OP_KEYS_MAX = 128, /* keys that belong to some ops alone: idempotency records, lists of reservations */
     BATCH_REPLY_MAX = 8192,  /* integers of a reply */
     BATCH_WEIGHT_MAX = 4096, /* of all ops; bounds the script's time to a millisecond or so */
-    BATCH_ARGS_MAX = 1 + BATCH_KEYS_MAX + BATCH_OP_KEYS_MAX + 1, /* numkeys, KEYS, ARGV[1] */
+    BATCH_ARGS_MAX = 1 + 2 * BATCH_KEYS_MAX + BATCH_OP_KEYS_MAX + 1, /* numkeys, KEYS with pauses, ARGV[1] */
 };
 
 struct batch;

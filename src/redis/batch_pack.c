@@ -1,9 +1,9 @@
 /*
  * batch_pack.c: a batch as the arguments of one EVALSHA. lua/batch.lua draws the format; change both.
  *
- * A batch is, in this order: a CHECK of every key that is checked directly, a LOAD of every other, the ops on the
- * loaded states in their order, a SAVE of every loaded key. What is the same for consecutive keys of one limit, or the
- * same op on the next keys, goes as one.
+ * A batch is, in this order: a PAUSE of the keys whose limits have a penalty, a CHECK of every key that is checked
+ * directly, a LOAD of every other, the ops on the loaded states in their order, a SAVE of every loaded key. What is the
+ * same for consecutive keys of one limit, or the same op on the next keys, goes as one.
  *
  * Two kinds of states are loaded more than once:
  *   concurrency slots  before each op that asks for them, and saved after it, because every op charges another slot
@@ -21,6 +21,7 @@ enum {
     HEADER_BYTES = 4 + 7 + 1 + 2 + 1 + 2,
     LIMIT_BYTES = 1 + N_CONSTANTS * 7,
     SPAN_BYTES = 1 + 1 + 2 + 2 + 5 + 7,
+    PAUSE_BYTES = SPAN_BYTES + 4 * 7,
     /* at most: an op on loaded states, and each of its limits with a SAVE and a LOAD before it */
     OP_BYTES = SPAN_BYTES + 5 + 10 + 32,
     MEMBER_BYTES = 17 + 7 + 3 * SPAN_BYTES,
@@ -131,6 +132,18 @@ static void assign_spans(struct packing *packing, enum key_rank last)
     }
 }
 
+/* The pauses of a span's keys follow one another as these do. */
+static void assign_pauses(struct packing *packing)
+{
+    struct batch *batch = packing->batch;
+    for (uint32_t i = 0; i < batch->n_spans; i++) {
+        struct batch_span *span = &batch->spans[batch->order[i]];
+        if (!limit_has_penalty(batch->keys[span->first].member->limit)) continue;
+        span->next_pause = packing->last_index + 1U;
+        packing->last_index += span->n;
+    }
+}
+
 /* ---- KEYS ---- */
 
 static uint8_t *append_bytes(uint8_t *to, const void *bytes, size_t len)
@@ -145,6 +158,19 @@ static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash
     to = append_bytes(to, batch->prefix, batch->prefix_len);
     store_key_tag(hash, batch->n_shards, (char *)to);
     return to + STORE_TAG_LEN;
+}
+
+/* The same as the state's, but for the tag of the algorithm. Returns what comes behind it. */
+static uint8_t *put_pause_key(struct batch *batch, const struct batch_key *key, uint8_t *to)
+{
+    static const char tag[] = "pn1";
+    const struct slice state = batch->args[key->keys_index];
+    size_t at = batch->prefix_len + STORE_TAG_LEN;
+    CHECK(state.data[at + sizeof tag - 1] == ':'); /* every algorithm's tag has as many bytes */
+    uint8_t *end = append_bytes(to, state.data, state.len);
+    memcpy(to + at, tag, sizeof tag - 1);
+    batch->args[key->pause_index] = (struct slice){to, state.len};
+    return end;
 }
 
 /* Every key at its place; of states prefix:{bNNN}:head id, of compat policies only head and id. */
@@ -180,6 +206,9 @@ static void put_keys(struct packing *packing)
         }
         to = append_bytes(to, member->key.data, member->key.len);
         batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
+        if (!limit_has_penalty(limit)) continue;
+        key->pause_index = span->next_pause++;
+        to = put_pause_key(batch, key, to);
     }
 
     for (uint32_t i = 0; i < batch->n_op_keys; i++) {
@@ -238,6 +267,23 @@ static void put_spans(struct packing *packing, enum batch_kind kind)
     }
 }
 
+/* Of the keys whose limits have a penalty, before their LOAD or RESET. */
+static void put_pauses(struct packing *packing)
+{
+    const struct batch *batch = packing->batch;
+    for (uint32_t i = 0; i < batch->n_spans; i++) {
+        const struct batch_span *span = &batch->spans[batch->order[i]];
+        const struct batch_key *first = &batch->keys[span->first];
+        const struct penalty *penalty = &first->member->limit->penalty;
+        if (!limit_has_penalty(first->member->limit)) continue;
+
+        put_op(packing, KIND_PAUSE, 0, first->keys_index, span->n, first->pause_index, batch->resets);
+        uint8_t *to = put(packing->to, (uint64_t)penalty->time_ms, 7);
+        to = put(put(to, (uint64_t)penalty->factor, 7), (uint64_t)penalty_length_ms(penalty, UINT32_MAX), 7);
+        packing->to = put(to, (uint64_t)penalty->forget_ms, 7);
+    }
+}
+
 /* LOAD or SAVE */
 static void put_state(struct packing *packing, enum batch_kind kind, const struct batch_key *key)
 {
@@ -267,6 +313,7 @@ static bool is_kth(const struct batch *batch, const struct script_op *first, con
     bool are_checks = (first->kind == KIND_CHECK || first->kind == KIND_CHECK_ALL) &&
                       (next->kind == KIND_CHECK || next->kind == KIND_CHECK_ALL);
     if (!are_checks || a->n_members != b->n_members || first->count != next->count) return false;
+    if (batch->n_pauses > 0 && (a->at_most > 0) != (b->at_most > 0)) return false;
     if ((first->record > 0) != (next->record > 0)) return false;
     if (first->record > 0 && (op_key_index(batch, next->record) != op_key_index(batch, first->record) + k ||
                               a->record_ms != b->record_ms || op_version(a) != op_version(b)))
@@ -324,7 +371,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
     const struct op *op = asked->op;
     const struct op_reservation *reservation = op->reservation;
     bool is_undone = asked->kind == KIND_REFUND && reservation != NULL;
-    int64_t cost = 0;
+    int64_t cost = batch->n_pauses > 0 && op->at_most > 0;
     if (asked->kind == KIND_SETTLE) cost = reservation->actual;
     if (asked->kind == KIND_REFUND && !is_undone) cost = 1;
     put_op(packing, asked->kind == KIND_CHECK ? KIND_CHECK_ALL : asked->kind, 0, 0, n, asked->count, (uint64_t)cost);
@@ -418,7 +465,8 @@ static uint32_t put_script_ops(struct packing *packing, uint32_t i)
 static void put_packet(struct packing *packing, uint32_t n_mget, uint32_t nonce, int64_t wall_us, int64_t latest_us)
 {
     struct batch *batch = packing->batch;
-    uint8_t *to = put(put(put(packing->to, nonce, 4), (uint64_t)latest_us, 7), batch->has_loaded, 1);
+    bool reads_first = batch->has_loaded || batch->n_pauses > 0;
+    uint8_t *to = put(put(put(packing->to, nonce, 4), (uint64_t)latest_us, 7), reads_first, 1);
     uint8_t *n_ops = put(put(to, n_mget, 2), batch->n_limits, 1);
     to = n_ops + 2;
     for (uint32_t i = 0; i < batch->n_limits; i++) {
@@ -430,6 +478,7 @@ static void put_packet(struct packing *packing, uint32_t n_mget, uint32_t nonce,
     }
 
     packing->to = to;
+    if (batch->n_pauses > 0) put_pauses(packing);
     put_spans(packing, batch->resets ? KIND_RESET : KIND_CHECK);
     if (batch->has_loaded) {
         put_spans(packing, KIND_LOAD);
@@ -446,17 +495,19 @@ static void put_packet(struct packing *packing, uint32_t n_mget, uint32_t nonce,
 size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t latest_us,
                   const struct slice **ret_args)
 {
-    size_t most = batch->keys_len + HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES +
-                  batch->n_keys * (size_t)(2 * SPAN_BYTES) + batch->n_script_ops * (size_t)OP_BYTES +
-                  batch->n_members * (size_t)MEMBER_BYTES + PUT_SLACK;
+    size_t n_keys_len = batch->n_pauses > 0 ? 2 * batch->keys_len : batch->keys_len; /* a pause's key has as many */
+    size_t most = n_keys_len + HEADER_BYTES + batch->n_limits * (size_t)LIMIT_BYTES +
+                  batch->n_keys * (size_t)(2 * SPAN_BYTES) + batch->n_pauses * (size_t)PAUSE_BYTES +
+                  batch->n_script_ops * (size_t)OP_BYTES + batch->n_members * (size_t)MEMBER_BYTES + PUT_SLACK;
     struct packing packing = {.batch = batch, .to = buffer_reserve(&batch->bytes, most)};
     if (packing.to == NULL) return 0;
 
     const uint8_t *start = packing.to;
     gather_spans(batch);
+    if (batch->n_pauses > 0) assign_pauses(&packing);
     assign_spans(&packing, LOADED_BY_MGET);
     assign_op_keys(&packing, true);
-    uint32_t n_mget = packing.last_index, n_keys = batch->n_keys + batch->n_op_keys;
+    uint32_t n_mget = packing.last_index, n_keys = batch->n_keys + batch->n_pauses + batch->n_op_keys;
     assign_spans(&packing, LOADED_BY_COMMAND);
     assign_op_keys(&packing, false);
     put_keys(&packing);
@@ -467,7 +518,7 @@ size_t batch_args(struct batch *batch, uint32_t nonce, int64_t wall_us, int64_t 
     batch->args[0] =
         (struct slice){(const uint8_t *)batch->numkeys, decimal_put(batch->numkeys, batch->is_undeclared ? 0 : n_keys)};
     batch->args[1 + n_keys] = (struct slice){packet, (size_t)(packing.to - packet)};
-    if (batch->resets) batch->n_integers = batch->n_keys; /* one of each key, however many name it */
+    if (batch->resets) batch->n_integers = batch->n_keys + batch->n_pauses; /* one of each, however many name it */
     CHECK(batch->resets || packing.reply_at == batch->n_integers);
     batch->latest_us = latest_us;
     batch->packed = true;

@@ -33,6 +33,8 @@ enum batch_kind {
     KIND_SETTLE,
     KIND_REFUND,
     KIND_SWEEP,
+    /* the pauses of consecutive keys' penalties; no op is one */
+    KIND_PAUSE,
 };
 
 /* A limit with its constants in this batch. A limit whose checks wait differently, or whose keys have other phases, is
@@ -56,9 +58,10 @@ struct batch_key {
 
     /* Set by packing: */
     struct batch_span *span;
-    uint16_t keys_index; /* in KEYS, from 1 */
-    bool has_state;      /* it is loaded as it is by now */
-    bool is_pending;     /* and may have been charged since */
+    uint16_t keys_index;  /* in KEYS, from 1 */
+    uint16_t pause_index; /* that of its pause; 0: its limit has no penalty */
+    bool has_state;       /* it is loaded as it is by now */
+    bool is_pending;      /* and may have been charged since */
 };
 
 /* Keys that follow one another in KEYS and are asked the same: they go as one op of the script. */
@@ -69,6 +72,7 @@ struct batch_span {
     uint8_t rank;        /* which keys come first */
     uint16_t first, n;   /* the first of its keys; and how many there are */
     uint16_t next_index; /* of its keys, in KEYS */
+    uint16_t next_pause; /* of their pauses, if the limit has a penalty */
     uint8_t n_integers;  /* of the reply, for each key that is checked directly */
     uint32_t reply_at;   /* of the next of these */
     struct slice stem;   /* what its keys begin with, but for the shard */
@@ -88,8 +92,9 @@ struct batch_op_key {
 struct batch_seen {
     int64_t used; /* -1: of a foreign type; of RELEASE and RENEW 1: the lease was there */
     int64_t extra;
-    int64_t wait;  /* what a denial's retry needs (logs) */
-    int64_t units; /* charged then, or given back now */
+    int64_t wait;       /* what a denial's retry needs (logs) */
+    int64_t units;      /* charged then, or given back now */
+    struct pause pause; /* of a limit with a penalty */
 };
 
 /* What the script is asked for: an op, or equal checks of one key. The ops of a KIND_CHECK (one limit, nothing of its
@@ -123,6 +128,7 @@ struct batch {
     bool resets;        /* all of them, else none */
     bool is_undeclared; /* its keys */
     bool has_loaded;    /* some key is loaded */
+    uint32_t n_pauses;  /* keys whose limit has a penalty: each has one more key for its pause */
     uint32_t weight;
     size_t n_integers; /* of the reply, but for the last three */
 

@@ -65,6 +65,7 @@ static struct view *view_seen(struct replay *replay, const struct script_op *ask
 {
     struct view *view = &replay->views[batch_key_of(replay->batch, asked, i)->limit_no];
     limit_report(view, seen->used, seen->extra, seen->wait);
+    if (limit_has_penalty(view->limit)) limit_pause(view, seen->pause);
     return view;
 }
 
@@ -93,6 +94,16 @@ static int take_state(struct replay *replay, struct script_op *asked, uint16_t i
     if (limit_ops(asked->op->members[i].limit)->has_extra && take_int(replay, 0, REPLY_MAX, &seen->extra) < 0)
         return -1;
     if (seen->used < 0) note_missing(replay, asked, i, seen->used);
+    return 0;
+}
+
+/* The pause of a penalty, which is examined at once. */
+static int take_pause(struct replay *replay, struct script_op *asked, const struct limit *limit,
+                      struct batch_seen *seen)
+{
+    if (take_int(replay, 0, UINT32_MAX, &seen->pause.level) < 0) return -1;
+    if (take_int(replay, 0, REPLY_MAX, &seen->pause.end_ms) < 0) return -1;
+    if (!penalty_plausible(&limit->penalty, &seen->pause, replay->now_us / 1000)) asked->is_implausible = true;
     return 0;
 }
 
@@ -158,8 +169,10 @@ static int take_returned(struct replay *replay, const struct script_op *asked, s
 
 static int read_plain_check(struct replay *replay, struct script_op *asked)
 {
+    const struct limit *limit = asked->op->members[0].limit;
     if (take_state(replay, asked, 0, &asked->seen) < 0) return -1;
-    bool has_wait = limit_ops(asked->op->members[0].limit)->has_wait;
+    if (limit_has_penalty(limit) && take_pause(replay, asked, limit, &asked->seen) < 0) return -1;
+    bool has_wait = limit_ops(limit)->has_wait;
     return has_wait ? take_wait(replay, asked, 0, false, &asked->seen) : 0;
 }
 
@@ -177,6 +190,10 @@ static int read_tuple(struct replay *replay, struct script_op *asked, struct tup
     tuple->again = AGAIN_NOT;
     for (uint16_t i = 0; i < op->n_members; i++)
         if (take_state(replay, asked, i, &tuple->seen[i]) < 0) return -1;
+    for (uint16_t i = 0; i < op->n_members && replay->batch->n_pauses > 0; i++) {
+        const struct limit *limit = op->members[i].limit;
+        if (limit_has_penalty(limit) && take_pause(replay, asked, limit, &tuple->seen[i]) < 0) return -1;
+    }
     if (asked->record > 0 && take_record(replay, asked, tuple) < 0) return -1;
     if (take_returned(replay, asked, tuple) < 0) return -1;
 
@@ -198,7 +215,9 @@ static int read_reply(struct replay *replay)
     const struct batch *batch = replay->batch;
     for (uint32_t i = 0; batch->resets && i < batch->n_keys; i++) {
         int64_t removed = replay->reply[batch->keys[i].keys_index - 1];
+        uint16_t pause = batch->keys[i].pause_index;
         if (!in_range(removed, replay->least, 1)) return -1;
+        if (pause > 0 && !in_range(replay->reply[pause - 1], replay->least, 1)) return -1;
         if (removed == FOREIGN) replay->foreign |= key_bit(i);
     }
     if (batch->resets) return 0;
@@ -227,6 +246,7 @@ static void answer_check(struct replay *replay, const struct script_op *asked, s
         member->used = seen[i].used;
         member->extra = seen[i].extra;
         member->wait_us = seen[i].wait;
+        member->pause = view->pause;
 
         int64_t cost = member->cost * (fit > 0 ? fit : 1);
         limit_decide(view, cost, fit > 0 || limit_fits(view, cost, 1) > 0, fit > 0, &member->decision);
@@ -331,12 +351,14 @@ static void answer_op(struct replay *replay, struct script_op *asked, struct op 
         if (asked->is_foreign) return;
 
         struct view *view = view_seen(replay, asked, 0, &asked->seen);
-        if (!asked->is_checked) asked->is_implausible = !limit_ops(view->limit)->plausible(view);
+        if (!asked->is_checked) asked->is_implausible |= !limit_ops(view->limit)->plausible(view);
         asked->is_checked = true;
+        op->members[0].pause = view->pause;
         op_decide_one(op, view);
         if (op->kind == OP_PEEK) return;
         asked->seen.used = view->used; /* the next one's state */
         asked->seen.extra = view->extra;
+        asked->seen.pause = view->pause;
         return;
     }
 
@@ -373,12 +395,14 @@ static void answer_reset(struct replay *replay, struct op *op)
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
         uint64_t bit = key_bit(member->batch_key);
-        int64_t removed = replay->reply[batch->keys[member->batch_key].keys_index - 1];
+        const struct batch_key *key = &batch->keys[member->batch_key];
+        int64_t removed = replay->reply[key->keys_index - 1];
+        bool had_pause = key->pause_index > 0 && replay->reply[key->pause_index - 1] == 1;
         member->is_foreign = removed == FOREIGN;
         if (removed == FOREIGN && op->outcome == OP_DECIDED) op->outcome = OP_STORE_ERROR;
         if (removed == AWAY && op->outcome != OP_BARRED) op->outcome = OP_AWAY;
         if (removed == BARRED) op->outcome = OP_BARRED;
-        member->removed = removed == 1 && !(replay->removed & bit);
+        member->removed = (removed == 1 || had_pause) && !(replay->removed & bit);
         replay->removed |= bit;
     }
 }

@@ -14,7 +14,8 @@ struct deny_entry {
     int64_t cost, max_wait_us, full; /* of the denied check and its limit; keys that share a counter may have others */
     struct state state;              /* as memory has it; not of a log, of which these are kept: */
     int64_t used, newest_us, wait_us;
-    uint32_t version; /* of the policy */
+    struct pause pause; /* of a limit with a penalty */
+    uint32_t version;   /* of the policy */
 };
 
 void deny_cache_init(struct deny_cache *cache)
@@ -127,7 +128,8 @@ static __attribute__((noinline)) bool decide_by(struct deny_cache *cache, struct
 {
     struct op_member *member = &op->members[0];
     /* What asks for less may be admitted, and what comes behind it must not be answered with the numbers before it. */
-    bool asks_less = asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us;
+    bool has_penalty = limit_has_penalty(member->limit); /* of which pauses are kept, and these deny every cost */
+    bool asks_less = !has_penalty && (asks_less_by(member, entry) > 0 || member->max_wait_us > entry->max_wait_us);
     if (asks_less || !is_current(cache, entry, member, clock->mono_us)) {
         counter_table_remove(&cache->table, entry);
         return false;
@@ -144,7 +146,8 @@ static __attribute__((noinline)) bool decide_by(struct deny_cache *cache, struct
         limit_report(&view, entry->used, entry->newest_us, entry->now_us + entry->wait_us - op->now_us);
     else
         limit_view(&view, &state);
-    bool is_over = is_log && view.wait_us <= 0;
+    if (has_penalty) limit_pause(&view, entry->pause);
+    bool is_over = (is_log && view.wait_us <= 0) || (has_penalty && view.pause_ms == 0);
     if (is_over || limit_fits(&view, member->cost, 1) > 0) {
         counter_table_remove(&cache->table, entry);
         return false;
@@ -193,13 +196,15 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
     struct op_member *member = &op->members[0];
     const struct limit *limit = member->limit;
     if (op->deny_epoch != cache->epoch || *givers_of(cache, member) > 0) return;
+    bool has_penalty = limit_has_penalty(limit);
+    if (has_penalty && member->decision.reason != REASON_PENALTY) return; /* it would hide a breach */
 
     /* What asks for less says as much as this denial would, but of a log, which answers only its own cost and limit. So
      * does one of as much in the same call. */
     bool is_log = limit_ops(limit)->has_wait;
     struct deny_entry *old = counter_table_find(&cache->table, member);
-    bool is_comparable =
-        old != NULL && is_current(cache, old, member, sent_us) && old->max_wait_us >= member->max_wait_us;
+    bool is_comparable = old != NULL && !has_penalty && is_current(cache, old, member, sent_us) &&
+                         old->max_wait_us >= member->max_wait_us;
     if (is_comparable && !is_log && asks_less_by(member, old) < 0) return;
     if (is_comparable && old->sent_us == sent_us && old->cost == member->cost && old->full == limit->full) return;
 
@@ -208,15 +213,22 @@ static void keep_denial(struct deny_cache *cache, const struct op *op, int64_t s
                                .cost = member->cost,
                                .full = limit->full,
                                .max_wait_us = member->max_wait_us,
+                               .pause = member->pause,
                                .version = limit->policy->version};
+    int64_t now_ms = op->now_us / 1000;
+    bool has_begun = has_penalty && member->pause.end_ms <= now_ms; /* by this very denial */
+    if (has_begun) entry.pause = penalty_next(&limit->penalty, &member->pause, now_ms);
+
     if (is_log) {
         /* The units between those that are left and those that were asked for come back one by one, at times that are
          * not known.
          */
-        if (member->wait_us <= 0 || member->cost != member->decision.remaining + 1) return;
+        int64_t left = member->used < limit->full ? limit->full - member->used : 0;
+        bool fits = member->cost <= left; /* only a pause denies it */
+        if (!fits && (member->wait_us <= 0 || member->cost != left + 1)) return;
         entry.used = member->used;
         entry.newest_us = member->extra;
-        entry.wait_us = member->wait_us;
+        entry.wait_us = fits ? EXACT_MAX : member->wait_us;
     } else {
         struct view view;
         view_at(&view, member, op->now_us, wall_us);

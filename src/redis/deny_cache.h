@@ -13,8 +13,9 @@
  *     Redis answers in order, so what it decided before such an op is read before that op's end.
  *   - by another daemon, or by Redis itself (a key evicted or deleted, a clock that jumped): until max_age has passed.
  *
- * Kept are denials of plain checks by policies of one limit, if a denial changes nothing in Redis. An entry is found
- * by the bytes of its key and belongs to one version of the policy.
+ * Kept are denials of plain checks by policies of one limit, if a denial changes nothing in Redis; of a limit with a
+ * penalty those of a pause, for any other may hide a breach. An entry is found by the bytes of its key and belongs to
+ * one version of the policy.
  *
  * The oldest entry of a full set goes (counter_table.h). The memory is taken at the first denial. Nothing here reads a
  * clock.

@@ -40,6 +40,7 @@ static struct view *view_of(struct shown *shown, const struct check *check, cons
     }
     limit_here(&shown->view, limit, member->key, member->max_wait_us, check->op.now_us);
     limit_report(&shown->view, member->used, member->extra, 0);
+    if (limit_has_penalty(limit)) limit_pause(&shown->view, member->pause);
     return &shown->view;
 }
 
@@ -125,6 +126,22 @@ static const char *denied_word(const struct policy *policy)
     return policy->shadow || policy->is_candidate ? "Would be denied" : "Denied";
 }
 
+/* The one that runs, or that a check would begin now. */
+static void add_pause(struct why *why, const struct check *check, const struct op_member *member)
+{
+    char time[UNITS_TEXT_MAX];
+    struct shown shown;
+    const struct view *view = view_of(&shown, check, member, why->share);
+    const struct penalty *penalty = &view->limit->penalty;
+    const struct pause next = penalty_next(penalty, &view->pause, view->now_us / 1000);
+    if (view->pause_ms > 0)
+        add(why, ". A pause of its penalty, level %" PRId64 ", ends in %s", view->pause.level,
+            units_print_wait(time, view->pause_ms));
+    else
+        add(why, ". So a check would begin a pause of its penalty, level %" PRId64 ", of %s", next.level,
+            units_print_wait(time, penalty_length_ms(penalty, next.level)));
+}
+
 static void add_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
 {
     char time[UNITS_TEXT_MAX];
@@ -141,6 +158,7 @@ static void add_denied(struct why *why, const struct check *check, const struct 
     }
     add(why, ": ");
     add_free(why, check, member);
+    if (member->decision.reason == REASON_PENALTY) add_pause(why, check, member);
     if (has_slots(limit))
         add(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
             units_print_wait(time, member->decision.retry_after_ms));
@@ -277,6 +295,10 @@ static void pack_reasons(struct packer *packer, const struct check *check, const
         struct state_terms terms = {0};
         const struct view *view = view_of(&shown, check, &check->op.members[i], options->share);
         limit_ops(view->limit)->describe(view, &terms);
+        if (limit_has_penalty(view->limit)) {
+            state_add(&terms, "penalty_level", view->pause.level);
+            state_add(&terms, "penalty_ends_in_ms", view->pause_ms);
+        }
         pack_map(packer, (uint32_t)terms.n);
         for (size_t j = 0; j < terms.n; j++) {
             pack_text(packer, terms.at[j].name);

@@ -45,6 +45,13 @@ static void pack_value(struct packer *packer, const struct setting_value *value,
         break;
     }
     case VALUE_DATE: pack_text(packer, value_print(&type, value->number, text)); break;
+    case VALUE_PENALTY:
+        pack_map(packer, 4);
+        pack_int_field(packer, "time_ms", value->penalty->time_ms);
+        pack_int_field(packer, "factor", value->penalty->factor);
+        pack_int_field(packer, "max_ms", value->penalty->max_ms);
+        pack_int_field(packer, "forget_ms", value->penalty->forget_ms);
+        break;
     default: pack_int(packer, value->number);
     }
 }

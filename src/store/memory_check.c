@@ -5,7 +5,8 @@
  *   decide   do all limits fit? then each one's answer and what it is charged
  *   save     states that were charged or clamped go back into the table
  *
- * Everything that can fail for want of memory happens before the first state is charged.
+ * Everything that can fail for want of memory happens before the first state is charged. The pause of a penalty is an
+ * entry of its own, which a check that begins it makes.
  *
  * An op with a request id that is remembered gets its answer from the record alone (memory_records.h).
  *
@@ -127,6 +128,27 @@ static bool take_ended(struct memory_store *memory, const struct op *op, size_t 
 
 /* ---- open ---- */
 
+/* Until when and with which level the pause counts; after that it is forgotten. */
+static void save_pause(struct memory_entry *entry, const struct view *view)
+{
+    const struct penalty *penalty = &view->limit->penalty;
+    entry->state.pause = view->pause;
+    entry->expires_us = (view->pause.end_ms + penalty->forget_ms) * 1000;
+    entry->life_s = (uint32_t)((penalty->max_ms + penalty->forget_ms) / 1000 + 1);
+    entry->in_use = 1;
+}
+
+static void open_pause(struct memory_store *memory, struct op_member *member, struct open_limit *opened)
+{
+    const struct memory_key key = memory_key_of_pause(member);
+    opened->pause = memory_table_find(&memory->table, &key);
+    if (opened->pause != NULL) {
+        opened->pause->pinned = true;
+        if (limit_pause(&opened->view, opened->pause->state.pause)) save_pause(opened->pause, &opened->view);
+    }
+    member->pause = opened->view.pause;
+}
+
 static void open_limits(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
@@ -140,6 +162,8 @@ static void open_limits(struct memory_store *memory, const struct op *op)
         opened->fresh = (struct state){0};
         if (opened->entry != NULL) opened->entry->pinned = true;
         limit_view(&opened->view, opened->entry != NULL ? &opened->entry->state : &opened->fresh);
+        opened->pause = NULL;
+        if (limit_has_penalty(member->limit)) open_pause(memory, member, opened);
     }
 }
 
@@ -165,8 +189,10 @@ void memory_open(struct memory_store *memory, const struct op *op)
 
 void memory_unpin(struct memory_store *memory, const struct op *op)
 {
-    for (size_t i = 0; i < op->n_members; i++)
+    for (size_t i = 0; i < op->n_members; i++) {
         if (memory->opened[i].entry != NULL) memory->opened[i].entry->pinned = false;
+        if (memory->opened[i].pause != NULL) memory->opened[i].pause->pinned = false;
+    }
 }
 
 /* ---- decide ---- */
@@ -237,12 +263,22 @@ static void save_clamped(struct memory_store *memory, const struct op *op)
     }
 }
 
+/* Makes an entry for the pause that a check begins. 0, or -1 without memory. */
+static int make_pause_space(struct memory_store *memory, struct op_member *member, struct open_limit *opened)
+{
+    if (opened->pause != NULL || !opened->view.begins_pause) return 0;
+    const struct memory_key key = memory_key_of_pause(member);
+    opened->pause = memory_table_add(&memory->table, &key, 0, memory->clock->wall_us);
+    return opened->pause != NULL ? 0 : -1;
+}
+
 /* 0, or -1 without memory, nothing changed. */
 static int make_all_space(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
         struct open_limit *opened = &memory->opened[i];
         if (make_state_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) < 0) return -1;
+        if (make_pause_space(memory, &op->members[i], opened) < 0) return -1;
     }
     return 0;
 }
@@ -360,13 +396,18 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     save_clamped(memory, op);
     int64_t fit = fit_of_opened(memory, op);
     for (size_t i = 0; i < op->n_members; i++) answer_limit(&all[i], &op->members[i], fit);
-    for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) all[i].units = 0;
+    for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) {
+        all[i].units = 0;
+        all[i].view.begins_pause = false;
+    }
 
     if (make_all_space(memory, op) < 0) goto unpin;
     if (fit > 0 && op->record.len > 0 && remember_admission(memory, op) < 0) goto unpin;
 
-    for (size_t i = 0; i < op->n_members; i++)
+    for (size_t i = 0; i < op->n_members; i++) {
         if (all[i].units > 0) save_state(memory, &all[i].view, all[i].entry);
+        if (all[i].view.begins_pause) save_pause(all[i].pause, &all[i].view);
+    }
     result = SUBMIT_DECIDED;
 
 unpin:
@@ -386,6 +427,7 @@ static enum submit refund_all(struct memory_store *memory, struct op *op)
         struct op_member *member = &op->members[i];
         struct view view;
         member->refunded = give_back(memory, member, member->cost, memory->clock->wall_us, op->reservation, &view);
+        if (limit_has_penalty(member->limit)) limit_pause(&view, member->pause);
         if (record != NULL) record->members[i] = (struct memory_recorded){view.used, view.extra, member->refunded};
         limit_answer(&view, 0, &member->decision);
     }

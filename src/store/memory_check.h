@@ -14,6 +14,7 @@ struct open_limit {
     struct memory_key key;
     struct memory_entry *entry; /* NULL while not in the table */
     struct state fresh;         /* used as long as there is no entry */
+    struct memory_entry *pause; /* of its penalty; NULL while not in the table */
     struct view view;           /* with the charge, once it is decided */
     int64_t units;              /* to be charged */
 };

@@ -77,13 +77,22 @@ static void update_counters(const struct memory_store *memory)
 static bool reset_member(struct memory_store *memory, struct op_member *member)
 {
     struct view view;
-    struct memory_entry *entry = memory_find_state(memory, member);
-    if (entry == NULL) return false;
-
+    struct memory_entry *entry = memory_find_state(memory, member), *pause = NULL;
     memory_view_now(memory, member, &view);
-    limit_view(&view, &entry->state);
-    memory_table_remove(&memory->table, entry);
-    return view.found;
+    if (limit_has_penalty(member->limit)) {
+        const struct memory_key key = memory_key_of_pause(member);
+        pause = memory_table_find(&memory->table, &key);
+    }
+
+    if (entry != NULL) {
+        limit_view(&view, &entry->state);
+        memory_table_remove(&memory->table, entry);
+    }
+    if (pause != NULL) {
+        limit_pause(&view, pause->state.pause);
+        memory_table_remove(&memory->table, pause);
+    }
+    return view.found || view.pause.level > 0;
 }
 
 /* Give one slot back, or let its lease begin anew. */
@@ -248,7 +257,8 @@ static enum submit on_submit(void *store, struct op *op)
     if (memory->exact && is_over_bytes(memory)) return SUBMIT_OVERLOAD;
     op->source = SOURCE_MEMORY;
 
-    bool is_one = op->n_members == 1 && op->record.len == 0 && memory->table.n_reserved_lists == 0;
+    bool is_one = op->n_members == 1 && op->record.len == 0 && memory->table.n_reserved_lists == 0 &&
+                  !limit_has_penalty(op->members[0].limit);
     switch (op->kind) {
     case OP_RESET:
         for (size_t i = 0; i < op->n_members; i++) op->members[i].removed = reset_member(memory, &op->members[i]);

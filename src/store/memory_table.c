@@ -76,6 +76,14 @@ struct memory_key memory_key_of_reservations(const struct limit *limit, struct s
     };
 }
 
+struct memory_key memory_key_of_pause(struct op_member *member)
+{
+    struct memory_key name = memory_key_of_state(member);
+    name.hash += MEMORY_PAUSE;
+    name.kind = MEMORY_PAUSE;
+    return name;
+}
+
 struct memory_key memory_key_of_merges(struct op_member *member)
 {
     struct memory_key name = memory_key_of_state(member);

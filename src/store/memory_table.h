@@ -8,7 +8,8 @@
  * older generation count as gone, and are freed a slice per tick.
  *
  * A list of reservations is an entry too, under its policy and the client's whole key, which expires
- * RESERVATION_GRACE_MS after the last of its ends.
+ * RESERVATION_GRACE_MS after the last of its ends. So is the pause of a penalty, under the name of its counter, which
+ * gives way like a counter that is used up.
  *
  * In a full table the entry whose loss admits the least gives way, out of a small sample: one that is over; else the
  * counter with the smallest share of its limit in use, of equal ones the one that is over first. So who checks many
@@ -31,14 +32,15 @@
 #include "store/reservation_list.h"
 #include "store/store.h"
 
-enum { MEMORY_RESERVATIONS = UINT8_MAX }; /* in place of an algorithm: the entry is a list of reservations */
+/* In place of an algorithm: the entry is a list of reservations; it is the pause of a counter's penalty. */
+enum { MEMORY_RESERVATIONS = UINT8_MAX, MEMORY_PAUSE = UINT8_MAX - 1 };
 
 /* A reservation's longest time limit, the time that a settled one is remembered, and the time until its list expires.
  */
 enum { MEMORY_RESERVATIONS_LIFE_S = (RESERVATION_TTL_MAX_MS + 2 * RESERVATION_GRACE_MS) / 1000 };
 
-/* The entries of one op are never evicted for each other: its limits' states, and a list of reservations. */
-enum { MEMORY_TABLE_SPARE = POLICY_LIMITS_MAX + 1 };
+/* The entries of one op are never evicted for each other: its limits' states and pauses, and a list of reservations. */
+enum { MEMORY_TABLE_SPARE = 2 * POLICY_LIMITS_MAX + 1 };
 
 enum { MEMORY_ENTRY_SIZES = 6 }; /* of entries that are kept for the next keys */
 
@@ -107,6 +109,8 @@ struct memory_key {
 struct memory_key memory_key_of_state(struct op_member *member);
 /* `limit`: one of the policy's. */
 struct memory_key memory_key_of_reservations(const struct limit *limit, struct slice key);
+/* The pause of the limit's penalty. */
+struct memory_key memory_key_of_pause(struct op_member *member);
 /* The list of the ids that were merged into the limit's counter. */
 struct memory_key memory_key_of_merges(struct op_member *member);
 

@@ -399,3 +399,32 @@ def test_an_empty_batch_with_two_scratch_keys_leaves_nothing(pair, script):
         reply = pair.redis.evalsha(sha, 0, *keys, packet)
         assert len(reply) == 3 and reply[1:] == [0, 77]
     assert not pair.redis.keys()
+
+
+@pytest.mark.parametrize("gone", ["pause", "state"])
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_limit_whose_pause_is_away_is_away_as_a_whole(pair, gone, reset):
+    pause, state = ((pair.elsewhere if gone == what else pair.tags[0]) + what for what in ("pause", "state"))
+    other, there = pair.tags[1] + "k", (struct.pack("<IIH", 1, 1, 0) if reset else None)
+    if gone == "state" and there:
+        pair.redis.set(pause, there)
+    before = values(pair.redis)
+    batch = NodeBatch()
+    batch.flags = 1
+    batch.add_keys([pause], True)
+    more = wide(1000) + wide(1) + wide(1000) + wide(365 * 86_400_000)
+    batch.op("PAUSE", 0, 2, 1, 1, int(reset), more)
+    if reset:
+        batch.expect("used", pause)
+        batch.reset("bucket", [state, other], limit_of("bucket"), True)
+        reply, _ = batch.integers(pair.redis, pair.sha)
+        assert reply[:2] == [AWAY, AWAY]
+    else:
+        batch.load("bucket", [state, other], limit_of("bucket"))
+        batch.group(1, (state, 6))
+        batch.expect("level", pause)
+        batch.expect("end", pause)
+        batch.group(1, (other, 2))
+        reply, _ = batch.save().integers(pair.redis, pair.sha)
+        assert reply[0] == AWAY
+    assert {key: value for key, value in values(pair.redis).items() if key != other} == before

@@ -55,6 +55,8 @@ def limit_settings(policy):
     text += ", count_denied: true" if policy.count_denied else ""
     text += f", max_wait: {policy.max_wait_us}us" if policy.max_wait_us else ""
     text += ", counts: checks" if policy.counts_checks else ""
+    if policy.penalty:
+        text += ", penalty: {{time: {}ms, factor: {}, max: {}ms, forget: {}ms}}".format(*policy.penalty)
     return text + (f", by: [{', '.join(policy.by)}]" if policy.by is not None else "")
 
 
@@ -141,7 +143,7 @@ def call(kind, asked, more, given):
 
 def decision(whole, granted, bound_by):
     return [whole["allowed"], whole["limit"], whole["remaining"], 0 if whole["allowed"] else whole["retry"], whole["reset"],
-            whole["delay"], granted, bound_by, "memory", None, None, whole["of"], whole["quota"], whole["window"],
+            whole["delay"], granted, bound_by, "memory", whole["reason"], None, whole["of"], whole["quota"], whole["window"],
             whole["own_reset"]]
 
 

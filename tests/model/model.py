@@ -41,6 +41,7 @@ class Policy:
     phase_us: int = 0  # and the phase of one key, computed from it
     counts_checks: bool = False  # a check takes one unit, whatever it costs
     by: tuple | None = None  # names of the parts of the key that it counts by; None: the whole key
+    penalty: tuple = ()  # time, factor, max, forget, in ms; (): none
 
 
 def takes_one(policy: Policy) -> bool:
@@ -73,6 +74,9 @@ def ms(us: int) -> int:
 class Algorithm:
     tick = 1  # us: the resolution of the algorithm's time
 
+    pause = (0, 0)  # of its penalty: the level, and the end in ms
+    begins = False  # the last decision has begun it
+
     def __init__(self, policy: Policy):
         self.policy = policy
         self.full = policy.limit
@@ -94,6 +98,34 @@ class Algorithm:
     def obey(self, policy: Policy) -> None:
         """From now on, another limit: keys that share a counter may have different ones."""
         self.policy, self.full = policy, policy.limit
+
+    # A penalty is a second predicate next to `admits`: no unit is admitted while its pause runs.
+
+    def paused(self, now: int) -> bool:
+        return now // MS < self.pause[1]
+
+    def length_of_pause(self, level: int) -> int:
+        time, factor, most, _ = self.policy.penalty
+        return min(time * factor ** (level - 1), most)
+
+    def remembers_pause(self, now: int) -> bool:
+        return self.pause[0] > 0 and now // MS < self.pause[1] + self.policy.penalty[3]
+
+    def see_pause(self, now: int) -> None:
+        """A pause is never longer than one that begins now."""
+        level, end = self.pause
+        if level:
+            self.pause = level, min(end, now // MS + self.length_of_pause(level))
+
+    def begin_pause(self, now: int) -> None:
+        level = self.pause[0] + 1 if self.remembers_pause(now) else 1
+        self.pause = level, now // MS + self.length_of_pause(level)
+
+    def fresh(self) -> "Algorithm":
+        """No unit is charged; a pause goes on."""
+        other = type(self)(self.policy)
+        other.pause = self.pause
+        return other
 
     # refund(now, units) gives back charged units, as many as the definition allows, and returns their number.
     def refund(self, now: int, units: int) -> int: ...
@@ -128,10 +160,11 @@ class Algorithm:
         """The smallest wait until the named predicate holds for `cost`; in us, but a multiple of 1 ms like answers."""
         def after(dt):
             at = now + dt * MS
-            return getattr(self.later(at), holds)(at, cost)
+            return not self.paused(at) and getattr(self.later(at), holds)(at, cost)
 
-        longest = self.horizon() // MS + 2
-        guesses = [0, *sorted({min(max(0, ms(edge - now)), longest) for edge in self.edges(now, cost)}), longest]
+        end = self.pause[1] * MS
+        longest = max(self.horizon(), end - now) // MS + 2
+        guesses = [0, *sorted({min(max(0, ms(edge - now)), longest) for edge in (end, *self.edges(now, cost))}), longest]
         first = least(lambda i: after(guesses[i]), 0, len(guesses) - 1)
         low, high = guesses[first - 1] + 1 if first else 0, guesses[first]
         if low < high and not after(high - 1):
@@ -141,9 +174,10 @@ class Algorithm:
     def step(self, now: int, kind: str, cost: int, max_wait_us: int | None = None) -> dict:
         now -= now % self.tick
         if kind == "reset":
-            existed = self.exists()
+            existed = self.exists() or self.remembers_pause(now)
             self.__dict__ = type(self)(self.policy).__dict__
             return {"removed": existed}
+        self.see_pause(now)
         seen = copy.copy(self)
         if seen.see(now):
             self.__dict__ = dict(seen.__dict__)
@@ -152,6 +186,8 @@ class Algorithm:
         answer = seen.decide(now, cost)
         if seen.charged and kind == "check":
             self.__dict__ = seen.__dict__
+        elif seen.begins and kind == "check":
+            self.pause = seen.pause
         return answer
 
     def length(self, now: int) -> int:
@@ -159,7 +195,7 @@ class Algorithm:
         return self.policy.window_us
 
     def allows(self, now: int, cost: int) -> bool:
-        return cost == 0 or (cost <= self.full and self.admits(now, cost))
+        return cost == 0 or (cost <= self.full and not self.paused(now) and self.admits(now, cost))
 
     def decide(self, now: int, cost: int, admitted: bool | None = None) -> dict:
         """`admitted`: the decision of all limits together, if there are several."""
@@ -167,7 +203,10 @@ class Algorithm:
         if self.policy.limit == 0:
             denied = cost > 0
             return dict(allowed=not denied, limit=0, remaining=0, retry=-1 if denied else 0, reset=0, delay=0, **own,
-                        own_reset=0)
+                        own_reset=0, reason=None)
+        self.begins = bool(self.policy.penalty) and cost > 0 and not self.paused(now) and not self.admits(now, 1)
+        if self.begins:
+            self.begin_pause(now)
         allowed = self.allows(now, cost)
         if admitted is None:
             admitted = allowed
@@ -179,10 +218,11 @@ class Algorithm:
         retry = 0
         if not admitted and not self.allows(now, cost):
             retry = -1 if cost > self.full else ms(self.wait(now, cost, "admits"))
-        remaining = least(lambda n: n > self.full or not self.at_once(now, n), 1, self.full + 1) - 1
+        paused = self.paused(now)
+        remaining = least(lambda n: paused or n > self.full or not self.at_once(now, n), 1, self.full + 1) - 1
         reset = ms(self.wait(now, self.full, "at_once"))
         return dict(allowed=allowed, limit=self.full, remaining=remaining, retry=retry, reset=reset, delay=delay, **own,
-                    own_reset=reset)
+                    own_reset=reset, reason="penalty" if paused and not allowed else None)
 
 
 class Bucket(Algorithm):
@@ -201,8 +241,9 @@ class Bucket(Algorithm):
     def obey(self, policy):
         """The time until it is full again stays; below a microsecond so do units, as far as the new rate has them."""
         ahead, units = divmod(self.level // self.divisor, self.policy.limit // self.divisor)
-        at, level = self.at, self.level
+        at, level, pause = self.at, self.level, self.pause
         self.__dict__ = type(self)(policy).__dict__
+        self.pause = pause
         rate = policy.limit // self.divisor
         self.at = at
         if level:
@@ -627,6 +668,7 @@ def combine(answers: list, by_units: bool = True) -> dict:
         "retry": min(answers, key=longest_first)["retry"],
         "delay": 0,
         "bound_by": None,
+        "reason": None,
     }
     denying = [i for i, a in enumerate(answers) if not a["allowed"]]
     if not denying:
@@ -634,14 +676,14 @@ def combine(answers: list, by_units: bool = True) -> dict:
                         **{name: answers[least][name] for name in SPOKEN_OF}}
     bound = min(denying, key=lambda i: longest_first(answers[i]))
     return whole | {"of": bound, "reset": max(answers[bound]["reset"], whole["retry"]), "bound_by": bound,
-                    **{name: answers[bound][name] for name in SPOKEN_OF}}
+                    "reason": answers[bound]["reason"], **{name: answers[bound][name] for name in SPOKEN_OF}}
 
 
 def answer_text(answer: dict, granted: int) -> str:
     """In the format of tests/replay."""
     retry = 0 if answer["allowed"] else answer["retry"]
     return (f"{int(answer['allowed'])} {answer['limit']} {answer['remaining']} {retry} {answer['reset']} {answer['delay']} "
-            f"{granted} of {answer['quota']} {answer['window']} {answer['own_reset']}")
+            f"{granted} of {answer['quota']} {answer['window']} {answer['own_reset']}" + f" {answer['reason']}" * bool(answer["reason"]))
 
 
 class Several:
@@ -666,12 +708,13 @@ class Several:
         answers = []
         for state, (*_, units) in zip(self.states_of(members), members):
             at = now - now % state.tick
+            state.see_pause(now)
             seen = copy.copy(state)
             clamped = seen.see(at)
             back = seen.refund(at, units)
             answers.append(copy.copy(seen).decide(at, 0) | {"refunded": back})
             if clamped or back:  # a state that equals a fresh one must not come back when the clock steps back
-                state.__dict__ = seen.__dict__ if seen.exists() else type(state)(state.policy).__dict__
+                state.__dict__ = seen.__dict__ if seen.exists() else state.fresh().__dict__
         return answers
 
     def largest(self, now: int, members: list, most: int) -> int:
@@ -699,6 +742,7 @@ class Several:
         members = [(name, policy, key, cost_at(policy, cost)) for name, policy, key, cost in members]
         times, copies = [now - now % state.tick for state in states], []
         for state, at in zip(states, times):
+            state.see_pause(now)
             seen = copy.copy(state)
             if seen.see(at):
                 state.__dict__ = dict(seen.__dict__)
@@ -709,6 +753,8 @@ class Several:
         for state, seen in zip(states, copies):
             if seen.charged and kind == "check":
                 state.__dict__ = seen.__dict__
+            elif seen.begins and kind == "check":
+                state.pause = seen.pause
         return answers
 
 

@@ -43,7 +43,7 @@ def give_back(state, now, units, made):
     if newer:
         seen.times = seen.times + newer
     if back or clamped:
-        state.__dict__ = seen.__dict__ if seen.exists() else type(state)(state.policy).__dict__
+        state.__dict__ = seen.__dict__ if seen.exists() else state.fresh().__dict__
     return back
 
 

@@ -32,7 +32,7 @@ def settings(policy):
         first = "{:02d}-{:02d}".format(*week_start) if isinstance(week_start, tuple) else calendars.WEEKDAYS[week_start]
         window = f"{unit},{zone},{first}"
     return (f"{policy.limit} {window} {policy.burst} {int(policy.count_denied)} {policy.max_wait_us} "
-            f"{int(policy.phase_head != '')}")
+            f"{int(policy.phase_head != '')}" + (f" penalty={','.join(map(str, policy.penalty))}" if policy.penalty else ""))
 
 
 def policy_lines(name, limits, more=""):

@@ -74,9 +74,14 @@ def varied(source, value):
     if isinstance(value, dict):
         return {name: varied(source, element) for name, element in value.items()}
     if dataclasses.is_dataclass(value):
-        return dataclasses.replace(value, **{field.name: varied(source, getattr(value, field.name))
+        return dataclasses.replace(value, **{field.name: varied_field(source, field.name, getattr(value, field.name))
                                              for field in dataclasses.fields(value)})
     return value
+
+
+def varied_field(source, name, value):
+    """The numbers of a penalty bound each other: it stays, or goes."""
+    return (value if source.flag() else ()) if name == "penalty" and value else varied(source, value)
 
 
 def varied_element(source, element):

@@ -394,6 +394,38 @@ def make_networked(seed, n_steps=60):
     return SeveralTrace(seed, policies, ticks, {name: form} if form else {}, {name: list(overrides.items())})
 
 
+def random_penalty(rng, limits, policy, window_us):
+    """One where the settings allow it, of about the length of a window."""
+    takes = policy.algorithm in NATIVE and policy.algorithm != "leaky_bucket" and not any(p.count_denied for p in limits)
+    if not takes or rng.random() < 0.4:
+        return ()
+    window = max(1, window_us // 1000)
+    time = rng.choice((1, 2, max(1, window // 2), window, window + 1, 3 * window))
+    factor = rng.choice((1, 2, 5, 1000))
+    most = time * rng.choice((1, 4, 30))
+    return time, factor, most, rng.choice((0, 1, time, most, 10 * most))
+
+
+def penalized(trace, name, seed):
+    """Some limits of each second trace get a penalty. Keys that share a counter under other limits have none."""
+    rng = random.Random(f"penalty {name} {seed}")
+    if seed % 2 == 0:
+        return trace
+    if isinstance(trace.policy, Policy):
+        penalty = random_penalty(rng, [trace.policy], trace.policy, trace.policy.window_us)
+        return dataclasses.replace(trace, policy=dataclasses.replace(trace.policy, penalty=penalty))
+
+    def with_penalties(policies):
+        return {name: [(limit, dataclasses.replace(p, penalty=random_penalty(rng, [p for _, p in limits], p, p.window_us)))
+                       if p.by is None or not getattr(trace, "overrides", None) else (limit, p) for limit, p in limits]
+                for name, limits in policies.items()}
+
+    changed = {"policy": with_penalties(trace.policy)}
+    if hasattr(trace, "candidate"):
+        changed["candidate"] = with_penalties(trace.candidate)
+    return dataclasses.replace(trace, **changed)
+
+
 EVERY = (*NATIVE, "several", "shared", "overridden", "networked", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
 MERGING = "merging"  # and this one, for the stores alone: no method asks for a merge
 UNDOING = "undoing"  # and this one: or for taking back a charge as if it had not been
@@ -414,4 +446,4 @@ def of_seed(name, seed):
             MERGING: functools.partial(reserving.make, merging=True), UNDOING: undoing.make, "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))
-    return make_it(seed)
+    return penalized(make_it(seed), name, seed)

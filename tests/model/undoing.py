@@ -17,6 +17,7 @@ def undo(model, now, members, made, level):
     answers = []
     for state, (*_, units) in zip(model.states_of(members), members):
         at, then = now - now % state.tick, made - made % state.tick
+        state.see_pause(now)
         seen, newer, back = copy.copy(state), [], 0
         clamped = seen.see(at)
         if isinstance(seen, SlidingLog):
@@ -29,7 +30,7 @@ def undo(model, now, members, made, level):
             seen.times = seen.times + newer
         answers.append(copy.copy(seen).decide(at, 0) | {"refunded": back, "granted": 0})
         if clamped or back:
-            state.__dict__ = seen.__dict__ if seen.exists() else type(state)(state.policy).__dict__
+            state.__dict__ = seen.__dict__ if seen.exists() else state.fresh().__dict__
     return answers
 
 

@@ -78,7 +78,8 @@ static void print_answer(const char *store, const struct trace_step *step, uint1
            store, decision->allowed, decision->limit, decision->remaining, decision->retry_after_ms,
            decision->reset_after_ms, decision->delay_ms, decision->granted, decision->window_ms, decision->of_reset_ms);
     if (step->op.kind == OP_CHECK || step->op.kind == OP_PEEK)
-        printf(" (seen %" PRId64 " %" PRId64 ")", member->used, member->extra);
+        printf(" (seen %" PRId64 " %" PRId64 ", pause %" PRId64 " to %" PRId64 ")", member->used, member->extra,
+               member->pause.level, member->pause.end_ms);
     if (step->op.kind == OP_RESET) printf(" removed %d", member->removed);
     if (step->op.kind == OP_REFUND) printf(" refunded %" PRId64, member->refunded);
     if (step->op.kind == OP_RESERVE) printf(" held %d made_us %" PRId64, reservation->held, reservation->made_us);
@@ -93,9 +94,10 @@ static void print_limit(const struct op_member *member)
 {
     const struct limit *limit = member->limit;
     printf("%s on %s%.*s, limit %" PRId64 " window_us %" PRId64 " burst %" PRId64 " max_wait_us %" PRId64
-           " count_denied %d phase %d debt %d",
+           " count_denied %d phase %d debt %d penalty %" PRId64 "ms * %" PRId64 " to %" PRId64 ", forget %" PRId64,
            limit_ops(limit)->name, limit->key_head, (int)member->key.len, (const char *)member->key.data, limit->limit,
-           limit->window_us, limit->burst, limit->max_wait_us, limit->count_denied, limit->phase, limit->debt);
+           limit->window_us, limit->burst, limit->max_wait_us, limit->count_denied, limit->phase, limit->debt,
+           limit->penalty.time_ms, limit->penalty.factor, limit->penalty.max_ms, limit->penalty.forget_ms);
 }
 
 static void complain(size_t i, uint16_t member)
@@ -124,7 +126,7 @@ static bool same_decision(const struct decision *a, const struct decision *b)
     return a->allowed == b->allowed && a->limit == b->limit && a->remaining == b->remaining &&
            a->retry_after_ms == b->retry_after_ms && a->reset_after_ms == b->reset_after_ms &&
            a->delay_ms == b->delay_ms && a->granted == b->granted && a->of == b->of && a->window_ms == b->window_ms &&
-           a->of_reset_ms == b->of_reset_ms;
+           a->of_reset_ms == b->of_reset_ms && a->reason == b->reason;
 }
 
 /* The answer comes from a record: then the store did not view the state. */
@@ -155,6 +157,7 @@ static bool same_seen(const struct op_member *a, const struct op_member *b)
 {
     int64_t most = b->limit->count_denied ? b->limit->limit : INT64_MAX;
     bool has_extra = b->used > 0 || b->limit->algo == ALGO_SLIDING_COUNTER;
+    if (a->pause.level != b->pause.level || a->pause.end_ms != b->pause.end_ms) return false;
     return (a->used == b->used || (a->used >= most && b->used >= most)) && (!has_extra || a->extra == b->extra);
 }
 

@@ -28,6 +28,16 @@ static struct calendar *random_calendar(void)
     return calendar;
 }
 
+/* Often of the length of a window, so that pauses and windows end at about the same time. */
+static struct penalty random_penalty(void)
+{
+    struct penalty penalty = {.time_ms = ONE_OF(1, 2, trace_window_us / 1000, 3 * trace_window_us / 1000),
+                              .factor = ONE_OF(1, 2, 5, 1000)};
+    penalty.max_ms = penalty.time_ms * ONE_OF(1, 4, 30);
+    penalty.forget_ms = ONE_OF(0, penalty.time_ms, penalty.max_ms, 10 * penalty.max_ms);
+    return penalty;
+}
+
 /* The settings that a reload may change. */
 static void fill_numbers(struct limit *limit)
 {
@@ -39,6 +49,7 @@ static void fill_numbers(struct limit *limit)
     if (policy_setting_takes(FIELD_BURST, limit))
         limit->burst = ONE_OF(0, 0, 1, limit->limit, 2 * limit->limit, 1 + below(40));
     if (policy_setting_takes(FIELD_COUNT_DENIED, limit)) limit->count_denied = once_in(4);
+    if (limit->penalty.time_ms > 0 || once_in(3)) limit->penalty = random_penalty();
 }
 
 static void fill_limit(struct limit *limit, enum algo algo)
@@ -55,9 +66,20 @@ static void fill_limit(struct limit *limit, enum algo algo)
     if (policy_setting_takes(FIELD_COUNTS, limit)) limit->counts_checks = once_in(4);
 }
 
+/* The settings refuse a penalty here. */
+static void drop_penalties(struct policy *policy)
+{
+    bool counts_denied = false;
+    for (uint16_t i = 0; i < policy->n_limits; i++) counts_denied |= policy->limits[i].count_denied;
+    for (uint16_t i = 0; i < policy->n_limits; i++)
+        if (counts_denied || !policy_setting_takes(FIELD_PENALTY, &policy->limits[i]))
+            policy->limits[i].penalty = (struct penalty){0};
+}
+
 static void prepare(struct policy *policy, bool debt)
 {
     struct diag diag;
+    drop_penalties(policy);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         policy->limits[i].debt = debt;
         if (policy_prepare_limit(&policy->limits[i], NULL, &diag) != 0) die(diag.text);
@@ -80,7 +102,8 @@ static void add_override(struct policy *policy, bool debt)
     struct policy *variant = policy_variant(policy, false);
     if (variant == NULL || (policy->overrides = overrides_new(1)) == NULL) die("no memory");
     for (uint16_t i = 0; i < variant->n_limits; i++)
-        variant->limits[i].limit = ONE_OF(1, 2, 5, policy->limits[i].limit + 1, 3 * policy->limits[i].limit);
+        if (!policy->limits[i].shared || policy->limits[i].penalty.time_ms == 0)
+            variant->limits[i].limit = ONE_OF(1, 2, 5, policy->limits[i].limit + 1, 3 * policy->limits[i].limit);
     prepare(variant, debt);
     bool is_pattern = once_in(3);
     enum override_kind kind = is_pattern ? OVERRIDE_OF_PATTERN : OVERRIDE_OF_KEY;

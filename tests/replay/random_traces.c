@@ -439,7 +439,12 @@ void trace_allowed(const struct trace_step *step)
 /* Later ticks settle or release only a few of the denied ones. */
 void trace_denied(const struct trace_step *step)
 {
-    enum { KEPT = 8 };
+    enum { KEPT = 8, PAUSED_ONE_IN = 50 };
+    for (uint16_t i = 0; i < step->op.n_members; i++) { /* a pause ends, or is forgotten */
+        const struct op_member *member = &step->members[i];
+        if (member->pause.level == 0 || !once_in(PAUSED_ONE_IN)) continue;
+        remember_moment((member->pause.end_ms + (once_in(2) ? 0 : member->limit->penalty.forget_ms)) * 1000);
+    }
     for (size_t i = 0; i < n_reservations && step->op.kind == OP_RESERVE && step->reservation.id % KEPT != 0; i++)
         if (reservations[i].reservation.id == step->reservation.id) forget_reservation(i);
     for (size_t i = 0; i < n_slots && step->op.kind == OP_ACQUIRE && step->slot[0] != '0'; i++)

@@ -10,7 +10,8 @@
  * Standard input, fields separated by spaces:
  *
  *   policy NAME N [KEY_FORMAT|- [debt] [merge_back]]    then N lines:
- *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...] [counts=checks]]]
+ *   limit NAME|- ALGORITHM LIMIT WINDOW_US BURST COUNT_DENIED [MAX_WAIT_US [PHASE [by=PART,PART...] [counts=checks]
+ *                                              [penalty=MS,FACTOR,MS,MS]]]
  *                                              ALGORITHM as configured, or first_hit, or compat:PRESET; with
  *                                              calendar_window WINDOW_US is UNIT,ZONE,WEEKDAY or
  *                                              UNIT,ZONE,MM-DD
@@ -38,7 +39,8 @@
  * Standard output, one line per step except sweeps, in order (a refund and an undo have ` refunded UNITS` at their
  * end):
  *
- *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -)
+ *   allowed limit remaining retry_after_ms reset_after_ms delay_ms granted bound_by    (a limit's name, or -; before it
+ *                                            `penalty` if the pause of one denies)
  *   ... policy/limit | allowed limit remaining retry_after_ms reset_after_ms delay_ms granted | ...      for `all`,
  *                                            first the combined answer, then each limit's
  *   ... | refunded charged ended             for `settle` and `merge`
@@ -183,9 +185,11 @@ static void read_limit(struct limit *limit, char *text)
     limit->max_wait_us = optional_number(&line, 0);
     limit->phase = optional_number(&line, 0) != 0;
     for (char *word; (word = strtok_r(NULL, " \n", &line)) != NULL;) {
+        struct penalty *penalty = &limit->penalty;
         if (strcmp(word, "counts=checks") == 0)
             limit->counts_checks = true;
-        else
+        else if (sscanf(word, "penalty=%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64, &penalty->time_ms,
+                        &penalty->factor, &penalty->max_ms, &penalty->forget_ms) != 4)
             read_by(limit, word);
     }
     if (policy_prepare_limit(limit, NULL, &diag) != 0) die(diag.text);
@@ -524,6 +528,7 @@ static void print_fields(const struct decision *decision)
            decision->limit, decision->remaining, decision->retry_after_ms, decision->reset_after_ms, decision->delay_ms,
            decision->granted);
     printf(" of %" PRId64 " %" PRId64 " %" PRId64, decision->of->limit, decision->window_ms, decision->of_reset_ms);
+    if (decision->reason == REASON_PENALTY) printf(" penalty");
 }
 
 static void print_decision(const struct step *step)

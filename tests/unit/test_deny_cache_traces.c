@@ -38,6 +38,11 @@ static const struct limit *random_limit(enum algo algo)
 
     limits[0] = limit;
     n_limits = limit_is_bucket(limit) || below(2) == 0 ? 1 : 3;
+    if (n_limits == 1 && algo != ALGO_LEAKY_BUCKET && below(2) == 0) {
+        limit->penalty = (struct penalty){.time_ms = 1 + below(window_us / MS), .factor = 1 + below(3)};
+        limit->penalty.max_ms = limit->penalty.time_ms * (1 + below(4));
+        limit->penalty.forget_ms = below(3 * window_us / MS);
+    }
     for (size_t i = 1; i < n_limits; i++) limits[i] = overridden(limit, limit->limit + below(9));
     return limit;
 }

@@ -48,6 +48,7 @@ static const struct {
     [FIELD_LEASE] = {WINDOW, "lease: 7s", WINDOW ", lease: 7s"},
     [FIELD_COUNTS] = {WINDOW, "counts: checks", WINDOW ", counts: checks"},
     [FIELD_ANCHOR] = {MONTH, "anchor: 2026-01-31", MONTH ", anchor: 2026-01-31"},
+    [FIELD_PENALTY] = {WINDOW, "penalty: {time: 7s}", WINDOW ", penalty: {time: 7s, factor: 2, max: 1d, forget: 0}"},
     [FIELD_PHASE] = {WINDOW, "phase: true", WINDOW ", phase: true"},
     [FIELD_ON_FAILURE] = {WINDOW, "on_failure: deny", WINDOW ", on_failure: deny"},
     [FIELD_DEADLINE] = {WINDOW, "deadline: 7s", WINDOW ", deadline: 7s"},

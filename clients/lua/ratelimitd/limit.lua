@@ -40,6 +40,7 @@ local SETTINGS = {
   "key_format", "id",
 }
 for _, name in ipairs(SETTINGS) do OPTIONS[name] = "string number boolean" end
+SETTINGS[#SETTINGS + 1], OPTIONS.penalty = "penalty", "table"
 OPTIONS = M.known(OPTIONS)
 
 local FORMS = set_of "ietf legacy both none"

@@ -18,6 +18,7 @@ const OTHERS = [
   'count_denied',
   'lease',
   'counts',
+  'penalty',
   'phase',
   'on_failure',
   'deadline',

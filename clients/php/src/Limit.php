@@ -22,7 +22,7 @@ final class Limit
     ];
     /** the other settings of an inline policy, as in ratelimitd's configuration */
     private const SETTINGS = [
-        'algorithm', 'limits', 'burst', 'start', 'phase', 'count_denied', 'lease', 'counts', 'timezone', 'week_start', 'anchor', 'max_wait', 'slot_ttl', 'by',
+        'algorithm', 'limits', 'burst', 'start', 'phase', 'count_denied', 'lease', 'counts', 'penalty', 'timezone', 'week_start', 'anchor', 'max_wait', 'slot_ttl', 'by',
         'key_format', 'deadline', 'on_failure', 'idempotency_window', 'debt', 'shadow', 'local_share', 'merge_back', 'on_change', 'unlimited', 'warn_at',
         'candidate', 'overrides', 'id',
     ];

@@ -30,7 +30,7 @@ class Decision:
     granted: int = 0  # units charged
     bound_by: str | None = None  # of several limits, the one that denied
     source: str = ""  # "redis", "memory", "deny_cache", "unlimited"; the failure answers "allow", "deny", "local"
-    reason: str | None = None  # of a failure answer: "down", "deadline", "overload", "store_error"
+    reason: str | None = None  # of a failure answer: "down", "deadline", ...; of a denial by a pause: "penalty"
     policy_version: int = 0  # fingerprint of the policy's settings
     shadow_denied: bool = False  # allowed because the policy is in shadow; it would have denied
     near: bool = False  # more than the policy's warn_at is used

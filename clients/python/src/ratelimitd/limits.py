@@ -47,6 +47,7 @@ class InlineSettings(TypedDict, total=False):
     count_denied: bool
     lease: str
     counts: str
+    penalty: Mapping[str, Any]
     timezone: str
     week_start: str
     anchor: str

@@ -588,6 +588,11 @@ void engine_set_n_daemons(struct engine *engine, uint32_t n)
     engine_counters.live_daemons = n;
 }
 
+bool engine_walk(struct engine *engine, struct store_walk *walk)
+{
+    return store_walk(&engine->store, walk);
+}
+
 const char *engine_store_error(const struct engine *engine)
 {
     return store_error_text(&engine->store);

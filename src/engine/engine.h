@@ -104,6 +104,8 @@ size_t engine_n_live(const struct engine *engine);      /* checks out of the poo
 
 /* So many daemons share the store now, as it has counted them; 0 = it has not. For on_failure: local. */
 void engine_set_n_daemons(struct engine *engine, uint32_t n);
+/* As store_walk(). */
+bool engine_walk(struct engine *engine, struct store_walk *walk);
 /* Why the store refused an op (op.is_refused) within its `done`, in the server's own words, any bytes. */
 const char *engine_store_error(const struct engine *engine);
 const char *engine_store_trial(const struct engine *engine);       /* as store_trial_text() */

@@ -6,6 +6,8 @@
  */
 #include "store/memory_store.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "limit/concurrency.h"
@@ -329,6 +331,44 @@ static void on_test(void *store, enum store_test what)
     if (what == STORE_TEST_CLEAR) memory_store_clear(memory);
 }
 
+/* ---- walks ---- */
+
+enum { STEPS_OF_SLOT = 1, STEPS_OF_ENTRY = 32 };
+
+static size_t limit_of_entry(const struct memory_entry *entry, const struct store_walk *walk)
+{
+    size_t i = 0;
+    for (; i < walk->n_limits; i++) {
+        const struct limit *limit = walk->limits[i];
+        if (entry->kind == (uint8_t)limit->algo && entry->epoch == limit->epoch &&
+            entry->head_len == limit->key_head_len && memcmp(entry->name, limit->key_head, entry->head_len) == 0)
+            break;
+    }
+    return i;
+}
+
+/* In the order of the map's slots: an entry stays in its slot as long as it is there, because the map never grows. */
+static void on_walk(void *store, struct store_walk *walk)
+{
+    struct memory_store *memory = store;
+    struct memory_table *table = &memory->table;
+    for (; walk->at < table->map.n_slots && walk->steps > 0; walk->at++) {
+        walk->steps -= STEPS_OF_SLOT;
+        for (struct map_node *node = table->map.slots[walk->at], *next; node != NULL; node = next) {
+            struct memory_entry *entry = CONTAINER_OF(node, struct memory_entry, node);
+            const struct slice id = {entry->name + entry->head_len, entry->key_len};
+            size_t i = limit_of_entry(entry, walk);
+            next = node->next;
+            walk->steps -= STEPS_OF_ENTRY;
+            if (i == walk->n_limits || !memory_entry_counts(table, entry, memory->clock->wall_us)) continue;
+            if (walk->found(walk, i, id)) memory_table_remove(table, entry);
+        }
+    }
+
+    if (walk->at >= table->map.n_slots) walk->at = STORE_WALK_OVER;
+    update_counters(memory);
+}
+
 static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
 {
     memory_store_free(store);
@@ -337,8 +377,12 @@ static void on_close(void *store, void (*on_closed)(void *arg), void *arg)
 
 struct store memory_store_handle(struct memory_store *memory)
 {
-    static const struct store_ops ops = {
-        .submit = on_submit, .prefetch = on_prefetch, .flush = on_flush, .test = on_test, .close = on_close};
+    static const struct store_ops ops = {.submit = on_submit,
+                                         .prefetch = on_prefetch,
+                                         .flush = on_flush,
+                                         .test = on_test,
+                                         .walk = on_walk,
+                                         .close = on_close};
     return (struct store){.ops = &ops, .impl = memory, .source = SOURCE_MEMORY};
 }
 

@@ -114,6 +114,13 @@ struct memory_key memory_key_of_pause(struct op_member *member);
 /* The list of the ids that were merged into the limit's counter. */
 struct memory_key memory_key_of_merges(struct op_member *member);
 
+/* Does the entry count at now_us? Else it is of an older generation, or over. */
+static inline bool memory_entry_counts(const struct memory_table *table, const struct memory_entry *entry,
+                                       int64_t now_us)
+{
+    return entry->generation == table->generation && entry->expires_us > now_us;
+}
+
 /* Let a key's memory come into the processor's cache: its slot of the map now, and its entry with the next call. */
 void memory_table_prefetch(struct memory_table *table, uint64_t hash);
 struct memory_entry *memory_table_find(struct memory_table *table, const struct memory_key *key);

@@ -230,6 +230,22 @@ enum store_test {
     STORE_TEST_CLEAR, /* forget everything, and decide */
 };
 
+/*
+ * A walk over the counters of some limits, for operators: one part of it in each call, so that it blocks no tick. A
+ * counter that is there all the time is found exactly once, however others come and go between two calls.
+ */
+struct store_walk {
+    const struct limit *const *limits; /* not owned; whose counters */
+    size_t n_limits;
+    uint64_t at;   /* where it goes on: 0 at first; STORE_WALK_OVER: all was looked at */
+    int64_t steps; /* of work that this call may do; an empty place is one, a counter some more */
+    /* A counter of limits[i], and its id (op_member.key), valid until the call returns: is it to be removed? It may
+     * lower `steps`. */
+    bool (*found)(struct store_walk *walk, size_t i, struct slice id);
+};
+
+#define STORE_WALK_OVER UINT64_MAX
+
 struct store_ops {
     enum submit (*submit)(void *store, struct op *op);
     /* Where the member's counter lies: all members of an op have one place, or the store CHECKs. NULL: any may. */
@@ -237,11 +253,12 @@ struct store_ops {
     /* `op` will be submitted after a few others (store_submit_ahead): let what it needs come into the processor's cache
      * until then. Only of stores that decide every op at once; else NULL. */
     void (*prefetch)(void *store, struct op *op);
-    void (*flush)(void *store);                      /* end of the tick: send what has gathered */
-    bool (*withdraw)(void *store, struct op *op);    /* NULL: nothing ever waits in the store */
-    const char *(*error_text)(void *store);          /* NULL: the store refuses nothing */
-    const char *(*trial_text)(void *store);          /* NULL: it never tries other settings */
-    void (*test)(void *store, enum store_test what); /* NULL: no test can do this */
+    void (*flush)(void *store);                         /* end of the tick: send what has gathered */
+    bool (*withdraw)(void *store, struct op *op);       /* NULL: nothing ever waits in the store */
+    const char *(*error_text)(void *store);             /* NULL: the store refuses nothing */
+    const char *(*trial_text)(void *store);             /* NULL: it never tries other settings */
+    void (*test)(void *store, enum store_test what);    /* NULL: no test can do this */
+    void (*walk)(void *store, struct store_walk *walk); /* NULL: its counters are in another process */
     void (*close)(void *store, void (*on_closed)(void *arg),
                   void *arg); /* pending ops end with OP_DOWN; on_closed once, then the store is gone */
 };
@@ -298,6 +315,15 @@ void store_flush(struct store *store); /* end of the tick */
 
 /* For a store that can: after what was submitted before. */
 void store_test(struct store *store, enum store_test what);
+
+/* A part of the walk; false: the counters of this store are in another process. */
+static inline bool store_walk(struct store *store, struct store_walk *walk)
+{
+    if (store->ops->walk == NULL) return false;
+    store_decide_ahead(store);
+    store->ops->walk(store->impl, walk);
+    return true;
+}
 
 /* Take back an op that is pending and not sent: true, and `done` does not run. */
 static inline bool store_withdraw(struct store *store, struct op *op)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -559,6 +560,104 @@ static void a_window_gives_a_charge_back_only_while_it_runs(void **state)
     assert_int_equal(ask(OP_PEEK, limit, "a", 0).decision.remaining, 5);
 }
 
+/* ---- walks ---- */
+
+enum { WALK_STEPS = 512, WALK_KEYS = 400 };
+
+struct walked {
+    struct store_walk walk;
+    unsigned n_found[2 * WALK_KEYS]; /* of each key, by its number */
+    unsigned n;
+    bool removes_odd;
+};
+
+static bool on_found(struct store_walk *walk, size_t i, struct slice id)
+{
+    struct walked *walked = (struct walked *)walk;
+    char text[16] = "";
+    assert_int_equal(i, 1);
+    assert_true(id.len > 1 && id.len < sizeof text);
+    memcpy(text, id.data, id.len);
+    unsigned long number = strtoul(text + 1, NULL, 10);
+    assert_true(number < 2 * WALK_KEYS);
+    walked->n_found[number]++;
+    walked->n++;
+    return walked->removes_odd && number % 2 == 1;
+}
+
+static void charge_key(const struct limit *limit, unsigned number)
+{
+    char key[16];
+    snprintf(key, sizeof key, "k%u", number);
+    ask(OP_CHECK, limit, key, 1);
+}
+
+/* Each part of it, until it is over. */
+static void walk_all(struct walked *walked, const struct limit *other, void (*between)(const struct limit *limit))
+{
+    while (walked->walk.at != STORE_WALK_OVER) {
+        unsigned n = walked->n;
+        walked->walk.steps = WALK_STEPS;
+        assert_true(store_walk(&fixture.store, &walked->walk));
+        assert_true(walked->n - n <= WALK_STEPS / 32 + 8); /* the last place may have several */
+        between(other);
+    }
+}
+
+static void nothing_between(const struct limit *limit)
+{
+    (void)limit;
+}
+
+/* Of the keys that are there all the time none does; others come and go. */
+static void others_come_and_go(const struct limit *limit)
+{
+    static unsigned n;
+    for (unsigned i = 0; i < 8; i++) charge_key(limit, WALK_KEYS + n++ % WALK_KEYS);
+    for (unsigned i = 0; i < 4; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%u", WALK_KEYS + (n + i * 37) % WALK_KEYS);
+        ask(OP_RESET, limit, key, 0);
+    }
+}
+
+static void a_walk_finds_each_key_that_stays_once_while_others_come_and_go(void **state)
+{
+    (void)state;
+    const struct limit *none = limit_of("none", ALGO_FIXED_WINDOW, 5, DAY_US),
+                       *some = limit_of("some", ALGO_FIXED_WINDOW, 5, DAY_US),
+                       *other = limit_of("other", ALGO_FIXED_WINDOW, 5, DAY_US);
+    const struct limit *const limits[] = {none, some};
+    for (unsigned i = 0; i < WALK_KEYS; i++) charge_key(some, i);
+    charge_key(other, 1);
+
+    struct walked walked = {.walk = {.limits = limits, .n_limits = 2, .found = on_found}};
+    walk_all(&walked, some, others_come_and_go);
+    for (unsigned i = 0; i < WALK_KEYS; i++) assert_int_equal(walked.n_found[i], 1);
+}
+
+static void a_walk_removes_what_it_is_told_to_and_skips_what_is_over(void **state)
+{
+    (void)state;
+    const struct limit *none = limit_of("none", ALGO_FIXED_WINDOW, 5, DAY_US),
+                       *some = limit_of("some", ALGO_FIXED_WINDOW, 5, DAY_US);
+    const struct limit *const limits[] = {none, some};
+    for (unsigned i = 0; i < WALK_KEYS; i++) charge_key(some, i);
+
+    struct walked walked = {.walk = {.limits = limits, .n_limits = 2, .found = on_found}, .removes_odd = true};
+    walk_all(&walked, some, nothing_between);
+    assert_int_equal(walked.n, WALK_KEYS);
+    struct walked again = {.walk = {.limits = limits, .n_limits = 2, .found = on_found}};
+    walk_all(&again, some, nothing_between);
+    assert_int_equal(again.n, WALK_KEYS / 2);
+    for (unsigned i = 0; i < WALK_KEYS; i++) assert_int_equal(again.n_found[i], i % 2 == 0);
+
+    advance_us(2 * DAY_US);
+    struct walked late = {.walk = {.limits = limits, .n_limits = 2, .found = on_found}};
+    walk_all(&late, some, nothing_between);
+    assert_int_equal(late.n, 0);
+}
+
 #define STORE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -568,6 +667,8 @@ int main(void)
         STORE_TEST(each_algorithm_peeks_what_a_check_would_get),
         STORE_TEST(a_peek_of_an_unknown_key_keeps_nothing),
         STORE_TEST(a_reset_says_whether_a_state_was_there),
+        STORE_TEST(a_walk_finds_each_key_that_stays_once_while_others_come_and_go),
+        STORE_TEST(a_walk_removes_what_it_is_told_to_and_skips_what_is_over),
         STORE_TEST(counted_denials_are_charged),
         STORE_TEST(one_key_of_two_policies_is_two_states),
         STORE_TEST(several_members_are_charged_all_or_none),

@@ -24,6 +24,7 @@ enum shape {
     SHAPE_TOP,     /* top.h's */
     SHAPE_CHECKS,  /* views.h's, */
     SHAPE_CLIENTS, /* and that one, too */
+    SHAPE_FIND,    /* find.h's; a policy: in place of its command's arguments, with --match */
     SHAPE_HASH,    /* a key; -: the first line of standard input */
 };
 

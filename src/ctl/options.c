@@ -39,6 +39,7 @@ static const struct option names[] = {
     {"policy", required_argument, NULL, LETTER_BIT | OPTION_POLICY},
     {"key", required_argument, NULL, LETTER_BIT | OPTION_KEY},
     {"uid", required_argument, NULL, LETTER_BIT | OPTION_UID},
+    {"match", required_argument, NULL, LETTER_BIT | OPTION_MATCH},
     {"reset", no_argument, NULL, LETTER_BIT | OPTION_RESET},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, LETTER_VERSION},
@@ -102,6 +103,14 @@ const char *options_line(void)
     return line;
 }
 
+/* A key, or -, for the first line of standard input: others see what is on a command line. */
+static int take_key(const char *option, const char *text, const char *wanted, const char **ret)
+{
+    *ret = strcmp(text, "-") == 0 ? options_line() : text;
+    if (*ret == NULL) return complain_of(option, text, "standard input has no line");
+    return (*ret)[0] != '\0' ? 0 : complain_of(option, text, wanted);
+}
+
 /* 0, or -1 with the complaint made, for which the long options have a `name`. */
 static int take_option(int letter, const char *name, const char *text, struct options *ret)
 {
@@ -142,10 +151,8 @@ static int take_option(int letter, const char *name, const char *text, struct op
     case LETTER_BIT | OPTION_POLICY:
         ret->policy = text;
         return text[0] != '\0' ? 0 : complain_of(name, text, "write the name of a policy");
-    case LETTER_BIT | OPTION_KEY:
-        ret->key = strcmp(text, "-") == 0 ? options_line() : text;
-        if (ret->key == NULL) return complain_of(name, text, "standard input has no line");
-        return ret->key[0] != '\0' ? 0 : complain_of(name, text, "write a key");
+    case LETTER_BIT | OPTION_KEY: return take_key(name, text, "write a key", &ret->key);
+    case LETTER_BIT | OPTION_MATCH: return take_key(name, text, "write a pattern, such as 'acme*'", &ret->match);
     case LETTER_BIT | OPTION_UID:
         if (options_parse_number(text, &ret->uid) == 0 && ret->uid >= 0 && ret->uid <= UINT32_MAX) return 0;
         return complain_of(name, text, "write the number of a user");

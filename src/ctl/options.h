@@ -32,6 +32,7 @@ enum option_bit {
     OPTION_KEY = 65536,
     OPTION_UID = 131072,
     OPTION_RESET = 262144,
+    OPTION_MATCH = 524288,
 };
 
 struct options {
@@ -55,6 +56,7 @@ struct options {
     const char *by;     /* policy, key or client; NULL: all */
     const char *policy; /* of these alone; NULL: of any */
     const char *key;
+    const char *match; /* a pattern of keys */
     int64_t uid;
 };
 

@@ -20,6 +20,7 @@
 #include "client/wait.h"
 #include "ctl/command.h"
 #include "ctl/control_socket.h"
+#include "ctl/find.h"
 #include "ctl/hold.h"
 #include "ctl/json.h"
 #include "ctl/listing.h"
@@ -44,7 +45,8 @@ static const struct command commands[] = {
      .report = report_many, .shape = SHAPE_ALL, .decides = true, .default_cost = 1},
     {"refund", "refund", "POLICY KEY UNITS", "give back UNITS that were charged", 3, 3,
      .takes = OPTION_DEADLINE | OPTION_REQUEST_ID, .report = report_change},
-    {"reset", "reset", "POLICY KEY", "forget what KEY has used under POLICY", 2, 2, .report = report_removed},
+    {"reset", "reset", "POLICY KEY", "forget what KEY has used under POLICY", 2, 2, .takes = OPTION_MATCH,
+     .report = report_removed},
 
     {.name = "Charge an estimate, and correct it later:"},
     {"reserve", "reserve", "POLICY KEY UNITS", "charge an estimate; prints the reservation", 3, 3,
@@ -61,7 +63,7 @@ static const struct command commands[] = {
     {"peek", "peek", "POLICY KEY [COST]", "what a check of COST (0) would answer", 2, 3, .report = report_decision,
      .decides = true},
     {"explain", "explain", "POLICY KEY [COST]", "explain the answer to a check of COST (1)", 2, 3,
-     .report = report_explain, .decides = true, .default_cost = 1},
+     .takes = OPTION_MATCH, .report = report_explain, .decides = true, .default_cost = 1},
     {"policies", "policies", "[NAME]", "the policies, or that one, with their limits and counts", 0, 1,
      .report = report_policies, .shape = SHAPE_LISTING},
 
@@ -125,6 +127,7 @@ static const struct some_option {
     {OPTION_POLICY, "--policy POLICY", "of this policy alone"},
     {OPTION_KEY, "--key KEY", "of this key alone; -: the first line of standard input"},
     {OPTION_UID, "--uid N", "of this user's connections alone"},
+    {OPTION_MATCH, "--match GLOB", "in place of KEY, all keys that match; * stands for any bytes; -: as --key"},
     {OPTION_RESET, "--reset", "forget them"},
     {OPTION_DRY_RUN, "--dry-run", "print what would change, and change nothing"},
 };
@@ -373,6 +376,9 @@ static enum exit_code run_command(struct invocation *invocation)
         code = top_run(invocation->client, options);
     else if (invocation->command->shape == SHAPE_CHECKS)
         code = views_print_checks(invocation->client, invocation->command->method, options);
+    else if (invocation->command->shape == SHAPE_FIND)
+        code = find_print(invocation->client, &invocation->params, options,
+                          strcmp(invocation->command->name, "reset") == 0);
     else if (invocation->command->shape == SHAPE_CLIENTS)
         code = views_print_clients(invocation->client, options);
     else if ((code = ask_once(invocation, &answer)) == EXIT_DONE)
@@ -455,6 +461,12 @@ int main(int argc, char **argv)
         complain_usage("%s takes no --%s; try ratelimitctl --help", command->name,
                        options_name(options.given & ~command->takes));
         return EXIT_USAGE;
+    }
+
+    struct command of_many;
+    if (options.given & OPTION_MATCH) {
+        of_many = (struct command){command->name, "find", "POLICY", command->help, 1, 1, .shape = SHAPE_FIND};
+        command = &of_many;
     }
 
     /* Wrong usage is reported before a daemon is asked. */

@@ -18,7 +18,7 @@ function __ratelimitctl_follows
     for word in $words[2..]
         if test $is_value = yes
             set is_value no
-        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output --run --junit -n --turns --by --policy --key --uid
+        else if contains -- $word -s --socket --timeout --deadline --max-wait --at-most --request-id --ttl --taken-exit --output --run --junit -n --turns --by --policy --key --uid --match
             set is_value yes
         else if not string match -q -- '-*' $word
             set -a plain $word
@@ -83,6 +83,7 @@ complete -c ratelimitctl -s f -l follow -d 'go on with those that come'
 complete -c ratelimitctl -l policy -x -d 'of this policy alone'
 complete -c ratelimitctl -l key -x -d 'of this key alone'
 complete -c ratelimitctl -l uid -x -d 'of connections of this user alone'
+complete -c ratelimitctl -l match -x -d 'all keys that match'
 complete -c ratelimitctl -l reset -d 'forget the slow checks'
 complete -c ratelimitctl -s h -l help -d 'list commands and options'
 complete -c ratelimitctl -l version -d 'the version of ratelimitctl'

@@ -64,6 +64,7 @@ _ratelimitctl()
         '--policy[of this policy alone]:policy:' \
         '--key[of this key alone]:key:' \
         '--uid[of connections of this user alone]:number:' \
+        '--match[all keys that match]:pattern:' \
         '--reset[forget the slow checks]' \
         '(-h --help)'{-h,--help}'[list commands and options]' \
         '--version[the version of ratelimitctl]' \

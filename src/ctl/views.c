@@ -89,7 +89,7 @@ void views_rows_json(FILE *out, const struct rows *rows, void (*print)(FILE *out
 
 /* ---- denials and slowlog ---- */
 
-static void print_time(FILE *out, int64_t time_ms)
+void views_print_time(FILE *out, int64_t time_ms)
 {
     time_t seconds = time_ms / 1000;
     struct tm local;
@@ -103,7 +103,7 @@ static void print_check(FILE *out, struct pull row)
 {
     struct pull limit = words_member(row, "limit");
     int64_t total_us = words_number(row, "total_us", -1);
-    print_time(out, words_number(row, "time_ms", 0));
+    views_print_time(out, words_number(row, "time_ms", 0));
     if (pull_type(&limit) == PULL_TEXT)
         words_text(out, row, "limit", "  ", "");
     else

@@ -21,6 +21,8 @@ enum exit_code views_ask(struct ratelimit *client, const char *method, const str
 enum exit_code views_print_checks(struct ratelimit *client, const char *method, const struct options *options);
 enum exit_code views_print_clients(struct ratelimit *client, const struct options *options);
 
+void views_print_time(FILE *out,
+                      int64_t time_ms); /* since the epoch: 2026-11-28 06:31:02.123, of this machine's zone */
 /* A client with its user's name on this machine, as JSON. */
 void views_client_json(FILE *out, struct pull client);
 /* The name of a user on this machine, or the number; valid until the next call. */

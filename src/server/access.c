@@ -342,6 +342,21 @@ int access_fail_key(const struct session *session, struct request_fault *fault)
                 rule->prefix[0], has_uid ? session->user->text : "", has_uid ? rule->prefix[1] : "", who.path);
 }
 
+bool access_shows(const struct session *session, const struct kept_names *names, struct slice key)
+{
+    const struct access_rule *rule = session->rule;
+    if (!access_takes_key(session, key)) return false;
+    if (names->is_inline) return rule->grants_inline;
+    if (rule->granted == NULL) return true;
+    const struct policy *policy = policy_find(engine_policies(session->sessions->engine), slice_of(names->policy));
+    return policy != NULL && access_rule_grants(rule, policy);
+}
+
+bool access_is_confined(const struct session *session)
+{
+    return session->rule->prefix[0] != NULL || session->rule->granted != NULL;
+}
+
 int access_counter(const struct session *session, const struct limit *limit, struct request_fault *fault)
 {
     const struct access_rule *rule = session->rule;

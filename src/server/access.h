@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "policy/access.h"
+#include "server/kept.h"
 #include "server/request_fault.h"
 #include "server/session.h"
 
@@ -57,6 +58,12 @@ int access_slot(const struct session *session, struct request_fault *fault);
 
 /* May the session's user give back, or reset, the counter of `limit`? It must be of its own keys alone. */
 int access_counter(const struct session *session, const struct limit *limit, struct request_fault *fault);
+
+/* May the session's user see this key, or the beginning of a longer one, in a view of operators? Its rule confines it.
+ */
+bool access_shows(const struct session *session, const struct kept_names *names, struct slice key);
+/* Does its rule confine what it sees: to some policies, or keys? */
+bool access_is_confined(const struct session *session);
 
 int access_fail_key(const struct session *session, struct request_fault *fault); /* for a key that it does not take */
 static inline int access_inflight(const struct session *session, uint32_t n, struct request_fault *fault)

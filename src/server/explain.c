@@ -50,7 +50,8 @@ static struct view *view_of(struct shown *shown, const struct check *check, cons
 struct why {
     char *out;
     size_t len;
-    int64_t share; /* of struct explain_options */
+    int64_t share;           /* of struct explain_options */
+    const char *denied_like; /* the same */
 };
 
 static void add(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -181,6 +182,10 @@ static void add_allowed(struct why *why, const struct check *check)
     add(why, "%s by ", check->plan->policy->is_candidate ? "Would be allowed" : "Allowed");
     add_limit(why, tightest->limit);
     add(why, ": ");
+    if (why->denied_like[0] != '\0') {
+        add(why, "never counted here; denied in the last %s. Is one of these meant?", why->denied_like);
+        return;
+    }
     add_free(why, check, tightest);
     add(why, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
     if (delay_ms > 0) add(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
@@ -208,7 +213,7 @@ static const char *why_text(const struct check *check, const struct explain_opti
 {
     const struct policy *policy = check->plan->policy;
     int64_t share = options->share;
-    struct why why = {.out = out, .share = share};
+    struct why why = {.out = out, .share = share, .denied_like = options->denied_like};
     char shown[KEY_SHOWN_MAX], network[NETWORK_TEXT_MAX];
     unsigned n_deny;
     out[0] = '\0';

@@ -17,6 +17,7 @@ struct explain_options {
     bool keys_are_bin;            /* as the client's was */
     int64_t share;                /* what the limits would be divided by without the store (failure_share) */
     const char *trouble;          /* of the store (store_trouble_fn); "" = none */
+    const char *denied_like;      /* of a key that was never counted: find_denied_like(); "" = none */
 };
 
 /* `check` is a peek that was answered, `candidate` the one that asked the policy's candidate (NULL: none did). */

@@ -26,10 +26,12 @@ struct kept_names {
     char policy[NAME_MAX_LEN + 1]; /* its label */
     char limit[NAME_MAX_LEN + 1];  /* empty: it has no name */
     bool has_limit;
+    bool is_inline; /* the policy was written out by a client, so its label may be that of another one, too */
 };
 
 void kept_key_take(struct kept_key *kept, struct slice key);
 bool kept_key_is(const struct kept_key *kept, struct slice key);
+struct slice kept_key_start(const struct kept_key *kept); /* the bytes that are kept: all of it, or its beginning */
 /* As views show it (log_key_in_view()), of a longer one `beginning...#3f2a90b1c4d5`; in `space`, or kept->bytes. */
 struct slice kept_key_shown(const struct kept_key *kept, char space[KEPT_KEY_SHOWN_MAX]);
 

@@ -18,6 +18,7 @@
 #include "server/access.h"
 #include "server/check_list.h"
 #include "server/explain.h"
+#include "server/find.h"
 #include "server/late_answer.h"
 #include "server/members.h"
 #include "server/operator_log.h"
@@ -506,6 +507,7 @@ static int run_test_store(struct params *params)
 #define run_slowlog views_slowlog
 #define run_clients views_clients
 #define run_hash    views_hash
+#define run_find    find_run
 
 static const struct method_row {
     const char *name;

@@ -130,10 +130,10 @@ struct policy_set *params_inline(const struct params *params, struct slice name,
     return set;
 }
 
-/* The one policy of an inline set, which `check` holds from now on. */
+/* The one policy of an inline set, which `check` holds from now on; NULL: it is borrowed until the next request. */
 static const struct policy *use_inline(struct check *check, struct policy_set *set)
 {
-    check_use_set(check, set);
+    if (check != NULL) check_use_set(check, set);
     return set->in_order[0];
 }
 
@@ -274,33 +274,48 @@ static int counters_are_for(const struct params *params, const struct plan *plan
     return 0;
 }
 
-int params_counter(struct params *params, struct check *ret, bool has_candidate)
+/* policy or policy/limit; *ret_only is the limit that is named, else NULL. */
+static int read_counter(struct params *params, struct check *check, const struct policy **ret,
+                        const struct limit **ret_only)
 {
-    const struct policy *policy = NULL;
-    struct slice name = {NULL, 0}, limit = {NULL, 0};
+    struct slice name = {NULL, 0};
     struct pull pull = params->pull;
     const uint8_t *slash = NULL;
     params->takes_label = true;
+    *ret_only = NULL;
     if (pull_text(&pull, &name) == 0 && name.len > 0) slash = memchr(name.data, '/', name.len);
+    if (slash == NULL) return read_policy(params, check, ret);
 
-    if (slash == NULL) {
-        if (read_policy(params, ret, &policy) != 0) return -1;
-    } else {
-        params->pull = pull;
-        limit = (struct slice){slash + 1, (size_t)(name.data + name.len - slash) - 1};
-        name.len = (size_t)(slash - name.data);
-        policy = policy_find(params_policies(params), name);
-        if (policy != NULL ? params_is_for(params, policy) != 0 : read_label(params, name, ret, &policy) != 0)
-            return -1;
-        CHECK(policy != NULL);
-        ret->only = policy_find_limit(policy, limit);
-        if (ret->only == NULL) return fail_unknown_limit(params, policy, limit);
-    }
+    params->pull = pull;
+    const struct slice limit = {slash + 1, (size_t)(name.data + name.len - slash) - 1};
+    name.len = (size_t)(slash - name.data);
+    *ret = policy_find(params_policies(params), name);
+    if (*ret != NULL ? params_is_for(params, *ret) != 0 : read_label(params, name, check, ret) != 0) return -1;
+    CHECK(*ret != NULL);
+    *ret_only = policy_find_limit(*ret, limit);
+    return *ret_only != NULL ? 0 : fail_unknown_limit(params, *ret, limit);
+}
+
+int params_pattern(struct params *params, const struct policy **ret, const struct limit **ret_only,
+                   struct slice *ret_match)
+{
+    uint32_t max_key = params->session->sessions->options.max_key;
+    if (read_counter(params, NULL, ret, ret_only) != 0) return -1;
+    params->n -= 2;
+    if (pull_text(&params->pull, ret_match) == 0 && ret_match->len > 0 && ret_match->len <= max_key) return 0;
+    return params_fail(params, ERROR_BAD_REQUEST,
+                       "match: must be a str or bin of 1 to %u bytes, in which * stands for any", max_key);
+}
+
+int params_counter(struct params *params, struct check *ret, bool has_candidate)
+{
+    const struct policy *policy = NULL;
+    if (read_counter(params, ret, &policy, &ret->only) != 0) return -1;
     if (read_key_of(params, policy, &ret->key) != 0) return -1;
 
     /* Where an override charges this key nothing, the counter that others charge is still there. */
     const struct policy *variant = policy_for_key(policy, ret->key);
-    const struct limit *of_variant = ret->only != NULL ? policy_find_limit(variant, limit) : NULL;
+    const struct limit *of_variant = ret->only != NULL ? policy_find_limit(variant, slice_of(ret->only->name)) : NULL;
     bool is_base = ret->only != NULL && (of_variant == NULL || of_variant->limit <= 0);
     ret->plan = is_base ? &policy->plan : &variant->plan;
     if (!is_base) ret->only = of_variant;

@@ -72,6 +72,10 @@ int params_charged(struct params *params, struct check *ret);
 /* policy or policy/limit, then key, of what gives back or resets. ret->only is the limit that is named, one of its
  * plan; else NULL. All counters must be the user's own, those of the candidate, too, with `has_candidate`. */
 int params_counter(struct params *params, struct check *ret, bool has_candidate);
+/* policy or policy/limit, then a pattern of keys. *ret is borrowed until the next request; *ret_only is the limit that
+ * is named, else NULL. */
+int params_pattern(struct params *params, const struct policy **ret, const struct limit **ret_only,
+                   struct slice *ret_match);
 /* [, cost]: an integer, or nil or nothing for what ret->cost holds already. */
 int params_cost(struct params *params, struct check *ret);
 /* [, cost or options] of a check, whose plan is known. */

@@ -10,6 +10,7 @@
 #include "engine/failure.h"
 #include "server/access.h"
 #include "server/explain.h"
+#include "server/find.h"
 #include "server/params.h"
 #include "server/reply.h"
 #include "server/session_output.h"
@@ -198,6 +199,7 @@ static struct explain_options explain_options_of(const struct request *request, 
     const struct sessions *sessions = request->session->sessions;
     return (struct explain_options){
         .trouble = sessions_store_trouble(sessions, space),
+        .denied_like = "",
         .decision = request->decisions,
         .keys = {sessions->options.key_prefix, sessions->options.n_shards},
         .keys_are_bin = request->key_is_bin,
@@ -205,10 +207,23 @@ static struct explain_options explain_options_of(const struct request *request, 
     };
 }
 
+/* Was it asked of limits that have nothing of its key? */
+static bool is_uncounted(const struct check *check)
+{
+    const struct op *op = &check->op;
+    bool has_none = op->n_members > 0 && check->decision.allowed;
+    for (uint16_t i = 0; i < op->n_members; i++) has_none &= op->members[i].used == 0;
+    return has_none;
+}
+
 static __attribute__((noinline)) void pack_explained(struct packer *packer, const struct request *request)
 {
     char trouble[STORE_TROUBLE_MAX];
-    const struct explain_options options = explain_options_of(request, trouble);
+    struct explain_options options = explain_options_of(request, trouble);
+    char like[FIND_DENIED_MAX];
+    if (is_uncounted(request->first))
+        options.denied_like =
+            find_denied_like(request->session, request->first->plan->policy, request->first->key, like);
     explain_reply(packer, request->first, request->first->next, &options);
 }
 

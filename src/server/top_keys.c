@@ -104,7 +104,7 @@ static struct top_row *take_row(struct top_table *table, uint64_t hash, uint64_t
 int top_keys_set(struct top_keys *top, uint32_t n_keys, int64_t window_us)
 {
     struct top_table made[N_TOP_WINDOWS] = {0};
-    CHECK(n_keys <= TOP_KEYS_MAX);
+    CHECK(n_keys <= TOP_KEYS_MAX && window_us > 0);
     top->window_us = window_us;
     if (n_keys == top->tables[0].max) return 0;
     for (int i = 0; i < N_TOP_WINDOWS && n_keys > 0; i++) {

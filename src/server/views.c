@@ -1,20 +1,18 @@
 /* views.c: the methods top, denials, slowlog and clients, for methods.c: some rows each, of what watch.c has kept. */
 #include "server/views.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "server/access.h"
+#include "server/cursor.h"
 #include "server/session.h"
 #include "server/session_output.h"
 
 enum {
-    ROWS_UNITS = 128,   /* of an answer: a row is one, */
+    ROWS_UNITS = 64,    /* of an answer: a row is one, */
     PROGRAM_UNITS = 16, /* and the name of a program, which is read from /proc, so many more */
     LOOKED_AT = 1024,   /* rows of which few are asked for, and places of which most are free */
-    NEXT_MAX = 96,
 };
 
 static void pack_key(struct packer *packer, const struct kept_key *key)
@@ -59,6 +57,7 @@ static uint32_t gather_clients(const struct places *places, uint64_t *from, uint
 
 static void pack_client(struct packer *packer, struct session *session, bool has_more)
 {
+    CHECK(session != NULL);
     int64_t now_us = session->sessions->clock->mono_us;
     char path[ACCESS_PATH_MAX];
     if (session->program[0] == '\0') peer_program(session->peer.pid, session->program);
@@ -92,20 +91,15 @@ int views_clients(struct params *params)
     const struct places *places = &session->sessions->places;
     struct view_question question;
     uint32_t units = ROWS_UNITS;
-    char next[NEXT_MAX] = "";
+    char next[CURSOR_TEXT_MAX];
+    uint64_t from = 0;
     if (params_view(params, VIEW_PARTS, &question) != 0) return -1;
-
-    if (question.next.len > 0)
-        snprintf(next, sizeof next, "%.*s", (int)question.next.len, (const char *)question.next.data);
-    char *end = next;
-    uint64_t from = strtoull(next, &end, 10);
-    if (*end != '\0' || question.next.len >= sizeof next)
-        return params_fail(params, ERROR_BAD_REQUEST, "next: must be the str `next` of the answer before");
+    if (cursor_read(params, question.next, &from, 1) != 0) return -1;
 
     uint32_t n = gather_clients(places, &from, &units, rows);
     bool is_more = from < places->n;
     struct packer *packer = session_begin_answer(session, params->msgid);
-    snprintf(next, sizeof next, "%" PRIu64, from);
+    cursor_print(&from, 1, next);
     pack_map(packer, 1U + is_more);
     pack_clients(packer, rows, n, true);
     if (is_more) pack_text_field(packer, "next", next);
@@ -115,8 +109,10 @@ int views_clients(struct params *params)
 
 /* ---- the last ones denied, and the last slow ones ---- */
 
-static bool is_asked_for(const struct kept_check *entry, const struct view_question *question)
+static bool is_asked_for(const struct session *session, const struct kept_check *entry,
+                         const struct view_question *question)
 {
+    if (!access_shows(session, &entry->names, kept_key_start(&entry->key))) return false;
     if (question->uid >= 0 && question->uid != uid_of(entry->uid)) return false;
     if (question->policy.len > 0 && !slice_is(question->policy, entry->names.policy)) return false;
     return question->key.len == 0 || kept_key_is(&entry->key, question->key);
@@ -177,7 +173,7 @@ static void answer_entries(const struct params *params, const struct check_ring 
     if (id > ring->next_id || id < ring->first_id) id = ring->first_id;
     for (uint64_t end = id + LOOKED_AT; id < ring->next_id && id < end && n < ROWS_UNITS; id++) {
         const struct kept_check *entry = check_ring_at(ring, id);
-        if (is_asked_for(entry, question)) rows[n++] = entry;
+        if (is_asked_for(params->session, entry, question)) rows[n++] = entry;
     }
 
     bool is_more = id < ring->next_id;
@@ -204,6 +200,10 @@ int views_slowlog(struct params *params)
     struct view_question question;
     struct check_ring *ring = &params->session->sessions->watch.slow;
     if (params_view(params, VIEW_AFTER | VIEW_FILTERS | VIEW_RESET, &question) != 0) return -1;
+    if (question.reset && access_is_confined(params->session))
+        return params_fail(params, ERROR_NOT_PERMITTED,
+                           "reset: forgets the entries of others, too, so it is not for a user whose rule of access "
+                           "has policies or a key_prefix");
     if (question.reset) check_ring_clear(ring);
     answer_entries(params, ring, &question, "slowlog", pack_slow);
     return 0;
@@ -223,32 +223,7 @@ enum part {
 };
 
 /* Where it goes on. Numbers of the window and of the policies: with others, it begins anew. */
-struct cursor {
-    uint64_t window, policies;
-    uint64_t part, row;
-};
-
-static void print_cursor(const struct cursor *cursor, char out[NEXT_MAX])
-{
-    snprintf(out, NEXT_MAX, "%" PRIu64 ".%" PRIu64 ".%" PRIu64 ".%" PRIu64, cursor->window, cursor->policies,
-             cursor->part, cursor->row);
-}
-
-/* 0, or -1 with the fault filled. */
-static int read_cursor(const struct params *params, struct slice next, struct cursor *ret)
-{
-    char text[NEXT_MAX] = "", again[NEXT_MAX];
-    uint64_t *const numbers[] = {&ret->window, &ret->policies, &ret->part, &ret->row};
-    if (next.len < sizeof text) snprintf(text, sizeof text, "%.*s", (int)next.len, (const char *)next.data);
-    char *at = text;
-    for (size_t i = 0; i < N_OF(numbers); i++) {
-        *numbers[i] = strtoull(at, &at, 10);
-        at += *at == '.';
-    }
-    print_cursor(ret, again);
-    if (slice_is(next, again) && ret->part < N_PARTS) return 0; /* in this form alone */
-    return params_fail(params, ERROR_BAD_REQUEST, "next: must be the str `next` of the answer before");
-}
+enum { AT_WINDOW, AT_POLICIES, AT_PART, AT_ROW, N_AT };
 
 static const struct top_table *table_of(const struct watch *watch, unsigned part)
 {
@@ -256,13 +231,29 @@ static const struct top_table *table_of(const struct watch *watch, unsigned part
     return top_keys_table(top, (part - PART_DENIED) % 2 == 0 ? TOP_RUNNING : TOP_COMPLETE);
 }
 
-/* The policies from `from` on; behind those of the configuration all inline ones as one. */
-static void pack_policies(struct packer *packer, const struct policy_set *set, uint64_t from, uint64_t n)
+/* The i-th policy; behind those of the configuration all inline ones as one: NULL. */
+static const struct policy *policy_at(const struct policy_set *set, uint64_t i)
 {
+    return i < set->n ? set->in_order[i] : NULL;
+}
+
+static bool shows_policy(const struct session *session, const struct policy *policy)
+{
+    return policy != NULL ? access_rule_grants(session->rule, policy) : session->rule->grants_inline;
+}
+
+/* Of the n policies from `from` on, those that the session's user may ask for. */
+static void pack_policies(struct packer *packer, const struct session *session, const struct policy_set *set,
+                          uint64_t from, uint64_t n)
+{
+    uint32_t n_shown = 0;
+    for (uint64_t i = from; i < from + n; i++) n_shown += shows_policy(session, policy_at(set, i));
+
     pack_text(packer, "policies");
-    pack_array(packer, (uint32_t)n);
+    pack_array(packer, n_shown);
     for (uint64_t i = from; i < from + n; i++) {
-        const struct policy *policy = i < set->n ? set->in_order[i] : NULL;
+        const struct policy *policy = policy_at(set, i);
+        if (!shows_policy(session, policy)) continue;
         const struct policy_counts *counts = policy != NULL ? policy->counts : &policy_counts_inline;
         uint64_t denied = policy_counts_denied(counts);
         pack_map(packer, 4);
@@ -273,11 +264,23 @@ static void pack_policies(struct packer *packer, const struct policy_set *set, u
     }
 }
 
-static void pack_rows(struct packer *packer, const char *name, const struct top_table *table, uint64_t from, uint64_t n)
+static bool shows_row(const struct session *session, const struct top_row *row)
 {
+    return access_shows(session, &row->names, kept_key_start(&row->key));
+}
+
+/* Of the n rows from `from` on, those of keys that the session's user may see. */
+static void pack_rows(struct packer *packer, const char *name, const struct session *session,
+                      const struct top_table *table, uint64_t from, uint64_t n)
+{
+    const struct top_row *end = table->rows + from + n;
+    uint32_t n_shown = 0;
+    for (const struct top_row *row = table->rows + from; row < end; row++) n_shown += shows_row(session, row);
+
     pack_text(packer, name);
-    pack_array(packer, (uint32_t)n);
-    for (const struct top_row *row = table->rows + from; row < table->rows + from + n; row++) {
+    pack_array(packer, n_shown);
+    for (const struct top_row *row = table->rows + from; row < end; row++) {
+        if (!shows_row(session, row)) continue;
         pack_map(packer, 5);
         pack_text_field(packer, "policy", row->names.policy);
         pack_key(packer, &row->key);
@@ -307,28 +310,28 @@ static uint64_t n_rows(const struct sessions *sessions, const struct policy_set 
     return table_of(&sessions->watch, part)->n;
 }
 
-/* Chooses the rows from the cursor on, and moves it behind them; at the end its part is N_PARTS. */
-static void choose(const struct sessions *sessions, const struct policy_set *set, struct slice by,
-                   struct cursor *cursor, struct selection *ret)
+/* Chooses the rows from `at` on, and moves it behind them; at the end its part is N_PARTS. */
+static void choose(const struct sessions *sessions, const struct policy_set *set, struct slice by, uint64_t at[N_AT],
+                   struct selection *ret)
 {
     uint32_t units = ROWS_UNITS;
-    for (; cursor->part < N_PARTS; cursor->part++, cursor->row = 0) {
-        unsigned part = (unsigned)cursor->part;
+    for (; at[AT_PART] < N_PARTS; at[AT_PART]++, at[AT_ROW] = 0) {
+        unsigned part = (unsigned)at[AT_PART];
         uint64_t n = 0;
         if (!is_part_asked_for(part, by)) continue;
         if (units == 0) return;
 
-        ret->from[part] = cursor->row;
+        ret->from[part] = at[AT_ROW];
         if (part == PART_CLIENTS) {
-            ret->n[part] = gather_clients(&sessions->places, &cursor->row, &units, ret->clients);
-            if (cursor->row < sessions->places.n) return;
+            ret->n[part] = gather_clients(&sessions->places, &at[AT_ROW], &units, ret->clients);
+            if (at[AT_ROW] < sessions->places.n) return;
             continue;
         }
         n = n_rows(sessions, set, part);
-        n = cursor->row < n ? n - cursor->row : 0;
+        n = at[AT_ROW] < n ? n - at[AT_ROW] : 0;
         ret->n[part] = n < units ? n : units;
         units -= (uint32_t)ret->n[part];
-        cursor->row += ret->n[part];
+        at[AT_ROW] += ret->n[part];
         if (ret->n[part] < n) return;
     }
 }
@@ -340,35 +343,35 @@ int views_top(struct params *params)
     struct watch *watch = &sessions->watch;
     const struct policy_set *set = params_policies(params);
     struct view_question question;
-    struct cursor at = {0};
-    char next[NEXT_MAX];
+    uint64_t at[N_AT];
+    char next[CURSOR_TEXT_MAX];
     if (params_view(params, VIEW_PARTS | VIEW_BY, &question) != 0) return -1;
-    if (question.next.len > 0 && read_cursor(params, question.next, &at) != 0) return -1;
+    if (cursor_read(params, question.next, at, N_AT) != 0) return -1;
+    if (at[AT_PART] >= N_PARTS) return cursor_fail(params);
 
     watch_look(watch, sessions->clock->mono_us);
-    const struct cursor now = {.window = watch->denied.number,
-                               .policies = engine_policies_generation(sessions->engine)};
-    bool is_first = question.next.len == 0 || at.window != now.window || at.policies != now.policies;
-    if (is_first) at = now;
+    const uint64_t now[N_AT] = {watch->denied.number, engine_policies_generation(sessions->engine), 0, 0};
+    bool is_first = question.next.len == 0 || at[AT_WINDOW] != now[AT_WINDOW] || at[AT_POLICIES] != now[AT_POLICIES];
+    if (is_first) memcpy(at, now, sizeof at);
 
     struct selection chosen = {0};
-    choose(sessions, set, question.by, &at, &chosen);
-    bool is_more = at.part < N_PARTS, by_policy = is_part_asked_for(PART_POLICIES, question.by),
+    choose(sessions, set, question.by, at, &chosen);
+    bool is_more = at[AT_PART] < N_PARTS, by_policy = is_part_asked_for(PART_POLICIES, question.by),
          by_key = is_part_asked_for(PART_DENIED, question.by), by_client = is_part_asked_for(PART_CLIENTS, question.by);
     struct packer *packer = session_begin_answer(session, params->msgid);
     pack_map(packer, 2U + is_first + is_more + by_policy + 2U * by_key + by_client);
     if (is_first) pack_bool_field(packer, "first", true);
     pack_int_field(packer, "window_ms", watch->denied.window_us / 1000);
     pack_int_field(packer, "running_ms", (sessions->clock->mono_us - watch->denied.began_us) / 1000);
-    if (by_policy) pack_policies(packer, set, chosen.from[PART_POLICIES], chosen.n[PART_POLICIES]);
+    if (by_policy) pack_policies(packer, session, set, chosen.from[PART_POLICIES], chosen.n[PART_POLICIES]);
     for (unsigned part = PART_DENIED; by_key && part < PART_CLIENTS; part += 2) {
         pack_text(packer, part == PART_DENIED ? "denied" : "granted");
         pack_map(packer, 2);
-        pack_rows(packer, "running", table_of(watch, part), chosen.from[part], chosen.n[part]);
-        pack_rows(packer, "complete", table_of(watch, part + 1), chosen.from[part + 1], chosen.n[part + 1]);
+        pack_rows(packer, "running", session, table_of(watch, part), chosen.from[part], chosen.n[part]);
+        pack_rows(packer, "complete", session, table_of(watch, part + 1), chosen.from[part + 1], chosen.n[part + 1]);
     }
     if (by_client) pack_clients(packer, chosen.clients, (uint32_t)chosen.n[PART_CLIENTS], false);
-    print_cursor(&at, next);
+    cursor_print(at, N_AT, next);
     if (is_more) pack_text_field(packer, "next", next);
     session_end_answer(session);
     return 0;

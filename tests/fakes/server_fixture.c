@@ -32,6 +32,7 @@ const struct server_options server_fixture_options = {
     .max_depth = 8,
     .max_connections = 100,
     .max_inflight_per_connection = 4096,
+    .watch = {.top_window_us = INT64_C(60) * SECOND_US},
     .max_output = 1024 * 1024,
     .max_output_total = 64 * 1024 * 1024,
     .write_stall_ms = 5000,

@@ -344,10 +344,10 @@ class Ratelimitd(Process):
     def client(self, **options):
         return Client(self.socket, **options)
 
-    def ctl(self, *arguments, check=False, patience_s=PATIENCE_S):
+    def ctl(self, *arguments, input="", check=False, patience_s=PATIENCE_S):
         """Run ratelimitctl against this daemon: the finished process, with .returncode, .stdout, .stderr."""
         return subprocess.run([program("ratelimitctl"), "-s", self.socket, *map(str, arguments)], text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=patience_s, check=check)
+                              input=input, capture_output=True, timeout=patience_s, check=check)
 
     def reload(self):
         self.signal(signal.SIGHUP)

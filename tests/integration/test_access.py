@@ -209,7 +209,7 @@ PARAMETERS = {
     "check": ["login", "k"], "check_many": [[["login", "k"]]], "check_all": [[["login", "k"]]], "peek": ["login", "k"],
     "explain": ["login", "k"], "reset": ["login", "k"], "refund": ["login", "k", 1], "reserve": ["login", "k", 1],
     "settle": ["none", 1], "cancel": ["none"], "acquire": ["jobs", "k"], "release": ["none"], "hello": [], "ping": [], "stats": [],
-    "metrics": [], "top": [], "denials": [], "slowlog": [], "clients": [], "hash": ["k"], "policies": [], "version": [], "reload": [], "config": [], "test_clock": [1], "test_store": ["up"],
+    "metrics": [], "top": [], "denials": [], "slowlog": [], "clients": [], "find": ["login", "k"], "hash": ["k"], "policies": [], "version": [], "reload": [], "config": [], "test_clock": [1], "test_store": ["up"],
 }
 
 

@@ -37,10 +37,10 @@ local OPTIONS = {
 local SETTINGS = {
   "algorithm", "compat", "key_prefix", "timezone", "week_start", "anchor", "slot_ttl", "burst", "max_wait", "start", "count_denied", "lease",
   "counts", "phase", "on_failure", "deadline", "idempotency_window", "debt", "shadow", "local_share", "merge_back", "on_change", "unlimited", "warn_at",
-  "key_format", "id",
+  "key_format", "id", "penalty",
 }
 for _, name in ipairs(SETTINGS) do OPTIONS[name] = "string number boolean" end
-SETTINGS[#SETTINGS + 1], OPTIONS.penalty = "penalty", "table"
+OPTIONS.penalty = "table"
 OPTIONS = M.known(OPTIONS)
 
 local FORMS = set_of "ietf legacy both none"

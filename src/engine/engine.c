@@ -354,10 +354,10 @@ static __attribute__((noinline)) void submit_special(struct engine *engine, stru
         const struct {
             uint64_t n;
             int64_t at_us;
-        } seed = {++engine->n_reserved, engine->clock->mono_us};       /* no other daemon draws this id either */
-        bool has_units = check->plan->takes_units || check->cost == 0; /* else the one that each limit takes */
+        } seed = {++engine->n_reserved, engine->clock->mono_us}; /* no other daemon draws this id either */
+        bool is_one = check->plan->takes_one && !check->plan->takes_units && check->cost > 0; /* each limit takes one */
         check->reservation = (struct op_reservation){.id = hash_keyed(&seed, sizeof seed),
-                                                     .units = has_units ? check->cost : 1,
+                                                     .units = is_one ? 1 : check->cost,
                                                      .ttl_ms = check->reservation.ttl_ms};
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */

@@ -301,6 +301,14 @@ policies:
 
 # ---- the script, several ops in one batch ----
 
+
+def of_today(case, step, rows):
+    """Without peeks of a policy with slots at a cost that could not be asked: at the release's wire it was 0 or 1. Now any takes one."""
+    if not case.name.startswith("slots"):
+        return rows
+    return [row for request, row in zip(step.asked, rows, strict=True) if not request.endswith(" peek 100")]
+
+
 def window_of(case, name):
     """The window (us) of the limit that this key belongs to: prefix:{bNNN}:HEAD:POLICY[/LIMIT]:ID."""
     policy, _, limit = name.decode().split(":")[3].partition("/")
@@ -314,7 +322,7 @@ def test_the_script_writes_and_answers_what_the_release_does(case, server):
     gave_back = False
     for want, got in zip(case.steps, run_script_case(server, case).steps, strict=True):
         gave_back |= gives_back(want)
-        assert got.got == want.got, f"{case.name} at {want.at_us}: {want.asked}"
+        assert of_today(case, want, got.got) == of_today(case, want, want.got), f"{case.name} at {want.at_us}: {want.asked}"
         compare_keys(want, want.keys, got.keys, lambda name: window_of(case, name), gave_back)
 
 
@@ -325,6 +333,7 @@ def test_the_script_continues_with_the_keys_of_the_release_at_any_batch(case, se
         replay.configure(case.policies)
         for step in case.steps:
             restore(client, before)
-            assert replay.batch(step.at_us, step.asked) == step.got, f"{case.name} at {step.at_us}: {step.asked}"
+            got = replay.batch(step.at_us, step.asked)
+            assert of_today(case, step, got) == of_today(case, step, step.got), f"{case.name} at {step.at_us}: {step.asked}"
             compare_keys(step, step.keys, dump(client), lambda name: window_of(case, name), gives_back(step))
             before = step.keys

@@ -229,7 +229,7 @@ def test_a_refund_whose_record_is_away_gives_nothing_back(pair):
     before = values(pair.redis)
     batch = NodeBatch().load("bucket", [state], limit_of("bucket"))
     batch.add_keys([record], True)
-    batch.on_loaded("REFUND", [(state, 0)], 0, 1, record, KINDS["REFUND"])
+    batch.on_loaded("REFUND", [(state, 1)], 0, 1, record, KINDS["REFUND"])
     batch.flags = 1
     reply, _ = batch.save().integers(pair.redis, pair.sha)
     assert reply[0] == AWAY and values(pair.redis) == before
@@ -273,7 +273,7 @@ def test_what_gives_back_is_away_as_a_whole(pair, kind, gone, algorithm):
     batch = NodeBatch().load(algorithm, [state + "k"], limit_of(algorithm))
     batch.add_keys([listed + "h"], False)
     batch.list = listed + "h"
-    batch.on_loaded(kind, [(state + "k", 1 if kind == "RESERVE" else 0)], int(kind == "RESERVE"), int(kind == "REFUND"), None, KINDS[kind])
+    batch.on_loaded(kind, [(state + "k", int(kind in ("RESERVE", "REFUND")))], int(kind == "RESERVE"), int(kind == "REFUND"), None, KINDS[kind])
     batch.flags = 1
     reply, _ = batch.save().integers(pair.redis, pair.sha)
     assert reply[0] == AWAY and values(pair.redis) == before

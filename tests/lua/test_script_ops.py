@@ -36,7 +36,7 @@ def ops(redis, sha, limit, keys, *some, now=FUTURE_US):
         if algorithm == "sliding_log" and kind in ("REFUND", "SETTLE"):
             batch.op("SAVE", place, 1, 1, 0, 0)  # what it gives back must be in the log
             batch.op("LOAD", place, 1, 1, 1, 0)
-        units = 0 if kind in ("REFUND", "SETTLE") else cost
+        units = 0 if kind == "SETTLE" else cost
         batch.on_loaded(kind, [(keys[0], units)], count, cost if kind in ("REFUND", "SETTLE") else 0,
                         keys[1] if recorded else None, more, KEEP_MS, VERSION)
     return batch.save().integers(redis, sha, now)

@@ -394,6 +394,9 @@ def make_networked(seed, n_steps=60):
     return SeveralTrace(seed, policies, ticks, {name: form} if form else {}, {name: list(overrides.items())})
 
 
+PENALTY_MAX_MS = 365 * 86400 * 1000
+
+
 def random_penalty(rng, limits, policy, window_us):
     """One where the settings allow it, of about the length of a window."""
     takes = policy.algorithm in NATIVE and policy.algorithm != "leaky_bucket" and not any(p.count_denied for p in limits)
@@ -403,7 +406,8 @@ def random_penalty(rng, limits, policy, window_us):
     time = rng.choice((1, 2, max(1, window // 2), window, window + 1, 3 * window))
     factor = rng.choice((1, 2, 5, 1000))
     most = time * rng.choice((1, 4, 30))
-    return time, factor, most, rng.choice((0, 1, time, most, 10 * most))
+    forget = rng.choice((0, 1, time, most, 10 * most))
+    return min(time, PENALTY_MAX_MS), factor, min(most, PENALTY_MAX_MS), min(forget, PENALTY_MAX_MS)
 
 
 def penalized(trace, name, seed):

@@ -119,6 +119,7 @@ def unusual(pick):
         lambda: ["hello", {"decision": pick.choice(["map", "array"])}], lambda: ["ping"], lambda: ["version"],
         lambda: ["stats"], lambda: ["policies"], lambda: ["metrics"], lambda: ["metrics", "1.2"],
         lambda: [pick.choice(["top", "denials", "slowlog", "clients"])], lambda: ["hash", key],
+        lambda: ["find", pick.choice(methods.UNITS), pick.choice(["*", "k1*", "", "*" * 300])],
         lambda: ["test_clock", 5], lambda: ["test_store", "down"], lambda: ["peek", pick.choice(methods.UNITS), key],
         lambda: ["check_many", [[pick.choice(methods.UNITS), f"k{i}"] for i in range(pick.choice(many))]],
         lambda: ["check_many", []], lambda: ["check", inline_policy(pick), key],

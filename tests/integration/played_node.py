@@ -106,7 +106,8 @@ class PlayedNode:
         if name == b"EVALSHA":
             n = int(words[2])
             keys = words[3:3 + n] if n > 0 else words[3:-1]  # those of several hash slots are not declared
-            self.calls.append(keys)
+            if n > 0 or self.says is None:  # the others are refused by it as a whole, and come again for each hash slot
+                self.calls.append(keys)
             if self.says is not None:
                 return self.says(key_slot(keys[0]))
         return None

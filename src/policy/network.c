@@ -20,7 +20,7 @@ static const unsigned __int128 ipv4_first = (unsigned __int128)0xffff << IPV4_LE
 
 static unsigned __int128 host_bits(unsigned len)
 {
-    return len == ADDRESS_LEN ? 0 : ~(unsigned __int128)0 >> len;
+    return len >= ADDRESS_LEN ? 0 : ~(unsigned __int128)0 >> len;
 }
 
 static bool is_ipv4(struct address address)
@@ -104,7 +104,7 @@ bool address_parse(struct slice text, struct address *ret)
 static int read_len(const char *text)
 {
     size_t n = strspn(text, "0123456789");
-    return n == 0 || n > 3 || text[n] != '\0' || (n > 1 && text[0] == '0') ? -1 : atoi(text);
+    return n == 0 || n > 3 || text[n] != '\0' || (n > 1 && text[0] == '0') ? -1 : (int)strtol(text, NULL, 10);
 }
 
 /* Were there bits behind it? They are 0 now. */

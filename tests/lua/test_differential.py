@@ -9,7 +9,7 @@ import sys
 
 from harness import ROOT, build_dir
 
-FIRST, TRACES = 3, 3  # of every four seeds the cache of denials is on in the trace of one: 4
+FIRST, TRACES = 6, 3  # of every four seeds the cache of denials is on in the trace of one: 8
 KINDS = {"check", "peek", "reset", "at_most", "request_id", "refund", "undo", "return", "reserve", "settle", "cancel", "sweep", "acquire",
          "release", "renew"}
 

@@ -31,7 +31,7 @@ enum redis_error {
 };
 
 /* What to do with the connection that gave the error to a batch. Its ops end with a store error in any case but RELOAD
- * and APART. */
+ * and SEPARATE. */
 enum redis_remedy {
     REMEDY_KEEP,           /* go on */
     REMEDY_RELOAD,         /* load the script, send its ops again, once */

@@ -320,7 +320,7 @@ def test_a_missing_policy_is_500_and_named_in_the_log(nginx):
 
 
 @pytest.mark.parametrize("limit, message", [
-    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"; it has algorithm, burst, compat, cost'),
+    ('{ policy = "web", costs = 2 }', 'does not know the option "costs"; it has algorithm, anchor, burst, compat'),
     ('{ policy = "web", cost = "2" }', "cost of limit is a string; write a function or a number"),
     ('{ policy = "web", skip = true }', "skip of limit is a boolean; write a function"),
     ('{ policy = "web", key = { "ip" } }', "key of limit is a table; write a function or a string"),

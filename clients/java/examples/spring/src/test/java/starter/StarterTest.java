@@ -1030,7 +1030,7 @@ class StarterTest {
         assertContains("no request is mapped to this method", refused(with(NoHandler.class)));
         assertContains("no request is mapped to this controller", refused(with(NoHandlers.class)));
         assertContains("private, static or final", refused(with(UnseenConfiguration.class)));
-        assertContains("has no setting `bust`; there are algorithm, burst", refused(with(BadSetting.class)));
+        assertContains("has no setting `bust`; there are algorithm, anchor, burst", refused(with(BadSetting.class)));
         assertContains("cost: the expression `-1` is not valid: it is negative", refused(with(BadCost.class)));
         assertContains("filters[0].on-eror", refused(with(), "--ratelimitd.filters[0].pattern=/**",
                 "--ratelimitd.filters[0].policy=two", "--ratelimitd.filters[0].on-eror=deny"));

@@ -200,7 +200,8 @@ class Load(threading.Thread):
     def __init__(self, daemon, n, seed):
         super().__init__()
         self.daemon, self.n, self.random, self.over = daemon, n, random.Random(seed), threading.Event()
-        self.admitted, self.sources, self.ids = defaultdict(Counter), Counter(), {}
+        self.admitted, self.sources = defaultdict(Counter), Counter()
+        self.ids, self.decided = {}, set()  # by request id: key and cost; those that Redis has answered
         self.wrong, self.fault = [], None
         self.start()
 
@@ -222,7 +223,7 @@ class Load(threading.Thread):
         if kind == "id":
             request_id = f"{self.n}-{pick.randrange(500)}"
             key, cost = self.ids.setdefault(request_id, (f"i{key}", cost))
-            return kind, key, cost, client.send("check", "window", key, {"cost": cost, "request_id": request_id})
+            return request_id, key, cost, client.send("check", "window", key, {"cost": cost, "request_id": request_id})
         if kind == "all":
             return kind, key, cost, client.send("check_all", [["first", key, cost], ["second", key, cost]])
         if kind == "peek":
@@ -236,7 +237,10 @@ class Load(threading.Thread):
             self.sources[str(error)] += 1
             return
         self.sources[f"{answer['source']} {answer.get('reason')}"] += 1
-        if answer["source"] != "redis" or kind == "id":
+        if answer["source"] != "redis":
+            return
+        if kind in self.ids:
+            self.decided.add(kind)
             return
         if kind == "all":
             self.admitted["first"][key] += cost
@@ -306,7 +310,8 @@ def assert_counted(daemon, loads):
                 found = {f"c{load.n}-{i}": limit - client.call("peek", policy, f"c{load.n}-{i}")["remaining"] for i in range(N_KEYS)}
                 assert found == {key: load.admitted[policy][key] for key in found}, policy
             once = Counter()
-            for key, cost in load.ids.values():
+            for request_id in load.decided:
+                key, cost = load.ids[request_id]
                 once[key] += cost
             assert {key: LIMIT - client.call("peek", "window", key)["remaining"] for key in once} == once
 

@@ -66,13 +66,11 @@ static void end_op(struct redis_batches *batches, struct op *op, enum op_outcome
     batches->events.on_end(batches->events.arg, op, outcome);
 }
 
-/* For people: the ops of the call end with it. */
-static void note_error(const struct batch_call *call, const char *text)
+/* For people: some ops end with it. policy: the one that it is about; NULL = all. */
+static void note_error(struct redis_batches *batches, const struct policy *policy, const char *text)
 {
-    struct redis_batches *batches = call->batches;
     snprintf(batches->last_error, sizeof batches->last_error, "%.*s", (int)sizeof batches->last_error - 1, text);
-    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s",
-             call->policy != NULL ? call->policy->name : "");
+    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s", policy != NULL ? policy->name : "");
     batches->last_error_us = batches->clock->mono_us;
 }
 
@@ -106,7 +104,7 @@ static void on_asking_reply(struct redis_call *redis_call, const struct redis_re
     call->is_asking_refused = true;
     char text[REDIS_TEXT_MAX];
     snprintf(text, sizeof text, "ASKING: %.*s", REDIS_TEXT_MAX - 16, reply->text);
-    note_error(call, text);
+    note_error(call->batches, call->policy, text);
 }
 
 /* Its batch is complete. If it is empty or cannot be sent it ends here; it was certainly not executed. */
@@ -563,7 +561,7 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     enum redis_error error = redis_error_of((const char *)text.data, text.len);
     enum redis_remedy remedy = redis_error_remedy(error);
     if (remedy == REMEDY_RELOAD) {
-        note_error(call, reply->text); /* some may end with it */
+        note_error(batches, call->policy, reply->text); /* some may end with it */
         call_refused(call, remedy);
         return;
     }
@@ -583,7 +581,7 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
     char why[REDIS_TEXT_MAX];
     snprintf(why, sizeof why, "%.256s; this is a node of a cluster: write store.redis.topology: cluster and restart",
              reply->text);
-    note_error(call, is_moved ? why : reply->text);
+    note_error(batches, call->policy, is_moved ? why : reply->text);
 
     /* Redis refused the whole call, so nothing of it ran. It names no key, and one policy without a right must not be
      * the others' outage. */
@@ -613,9 +611,7 @@ static int64_t missed_us(const struct batch_call *call)
 static void end_barred(struct redis_batches *batches, struct list *ops)
 {
     const struct op *last = LIST_ITEM(ops->prev, struct op, link);
-    snprintf(batches->last_error_policy, sizeof batches->last_error_policy, "%s", last->members[0].limit->policy->name);
-    snprintf(batches->last_error, sizeof batches->last_error, "NOPERM: the user may not read one of the keys");
-    batches->last_error_us = batches->clock->mono_us;
+    note_error(batches, last->members[0].limit->policy, "NOPERM: the user may not read one of the keys");
     redis_counters.redis_errors++;
     end_all(batches, ops);
 }
@@ -628,7 +624,7 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
         status = batch_replay(call->batch, reply->integers, reply->n_integers, call->nonce);
     if (status < 0) {
         redis_counters.redis_bad_replies++;
-        note_error(call, "an answer to something else than was asked");
+        note_error(batches, call->policy, "an answer to something else than was asked");
         const struct list *ops = batch_ops(call->batch);
         LIST_FOREACH (it, ops) LIST_ITEM(it, struct op, link)->is_doubtful = true;
         call_end(call, OP_STORE_ERROR);
@@ -703,9 +699,7 @@ static void on_batch_reply(struct redis_call *redis_call, const struct redis_rea
 void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, const char *text)
 {
     redis_counters.redis_errors++;
-    snprintf(batches->last_error, sizeof batches->last_error, "%s", text);
-    batches->last_error_policy[0] = '\0';
-    batches->last_error_us = batches->clock->mono_us;
+    note_error(batches, NULL, text);
     end_all(batches, ops);
 }
 

@@ -75,6 +75,11 @@ static void end_op(struct redis_cluster *cluster, struct op *op, enum op_outcome
     cluster->events.batches.on_end(cluster->events.batches.arg, op, outcome);
 }
 
+static void end_ops(struct redis_cluster *cluster, struct list *ops, enum op_outcome outcome)
+{
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;) end_op(cluster, LIST_ITEM(it, struct op, link), outcome);
+}
+
 /* To a node, again. */
 static void send_on(struct redis_cluster *cluster, struct redis_node *node, struct op *op)
 {
@@ -140,13 +145,14 @@ static void release_all(struct redis_cluster *cluster)
     size_t n_released = 0;
     LIST_FOREACH (it, &cluster->slots->held) {
         struct cluster_slot *slot = LIST_ITEM(it, struct cluster_slot, link);
-        if (is_drained(cluster, slot) && n_released < RELEASED_MAX) {
+        bool may_go = is_drained(cluster, slot);
+        if (may_go && n_released < RELEASED_MAX) {
             n_released += release(cluster, slot);
             continue;
         }
-        int64_t next_us = is_drained(cluster, slot) ? now_us : slot->held_until_us;
-        bool has_time = next_us > now_us || is_drained(cluster, slot); /* else it goes on with the end of a call */
-        if (has_time && next_us < first_us) first_us = next_us;
+        int64_t next_us = may_go ? now_us : slot->held_until_us;
+        if (!may_go && next_us <= now_us) continue; /* it goes on with the end of its last call */
+        if (next_us < first_us) first_us = next_us;
     }
     if (first_us < INT64_MAX) uv_timer_start(&cluster->timer, on_time, (uint64_t)(first_us - now_us) / 1000 + 1, 0);
 }
@@ -306,25 +312,55 @@ static void hold_for_a_while(struct redis_cluster *cluster, struct cluster_slot 
     if (!uv_is_active((uv_handle_t *)&cluster->timer)) uv_timer_start(&cluster->timer, on_time, wait_ms, 0);
 }
 
+/* The op waits with its hash slot, and goes alone then, its keys declared: the node itself redirects it. One that has
+ * been tried too often goes to `ended`. */
+static void hold_alone(struct redis_cluster *cluster, struct op *op, struct list *ended)
+{
+    struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
+    cluster_slots_hold(cluster->slots, slot, 0);
+    slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
+    if (op->n_tries == TRIES_MAX) {
+        list_push_back(ended, &op->link);
+        return;
+    }
+    op->n_tries++;
+    cluster_slots_add(slot, op);
+}
+
 static void try_again(struct redis_cluster *cluster, struct redis_batches *batches, struct cluster_slot *slot,
                       struct list *ops)
 {
     struct list ended;
     list_init(&ended);
     hold_for_a_while(cluster, slot);
-    slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
     for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
         struct op *op = LIST_ITEM(it, struct op, link);
         op->n_hops = 0; /* it has not found its place yet */
-        if (op->n_tries == TRIES_MAX) {
-            list_push_back(&ended, it);
-            continue;
-        }
-        op->n_tries++;
-        cluster_slots_add(slot, op);
+        hold_alone(cluster, op, &ended);
     }
     if (!list_empty(&ended))
         redis_batches_end_refused(batches, &ended, "TRYAGAIN: the keys are on their way for too long");
+}
+
+/* They were not executed: some key of each has left the node. */
+static void on_away(struct redis_batches *batches, struct list *ops)
+{
+    struct redis_cluster *cluster = cluster_of(batches);
+    struct list ended;
+    list_init(&ended);
+    LIST_FOREACH (it, ops) {
+        redis_counters.redis_away++;
+        LIST_ITEM(it, struct op, link)->sent = false;
+    }
+    if (cluster->is_closing) {
+        end_ops(cluster, ops, OP_DOWN);
+        return;
+    }
+
+    for (struct list *it; (it = list_pop_front(ops)) != NULL;)
+        hold_alone(cluster, LIST_ITEM(it, struct op, link), &ended);
+    cluster_watch_ask(cluster->watch);
+    if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "the keys are on their way for too long");
 }
 
 static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, struct cluster_slot *slot, bool is_ask,
@@ -356,42 +392,13 @@ static void go_on(struct redis_cluster *cluster, struct redis_batches *batches, 
     if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "MOVED: sent from node to node three times");
 }
 
-/* Each goes on alone, its keys declared, once no call of its hash slot is on its way: the node itself redirects it. */
-static void on_away(struct redis_batches *batches, struct list *ops)
-{
-    struct redis_cluster *cluster = cluster_of(batches);
-    struct list ended;
-    list_init(&ended);
-    for (struct list *it; (it = list_pop_front(ops)) != NULL;) {
-        struct op *op = LIST_ITEM(it, struct op, link);
-        struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
-        redis_counters.redis_away++;
-        op->sent = false;
-        if (cluster->is_closing) {
-            end_op(cluster, op, OP_DOWN);
-            continue;
-        }
-        if (op->n_tries == TRIES_MAX) {
-            list_push_back(&ended, it);
-            continue;
-        }
-        op->n_tries++;
-        cluster_slots_hold(cluster->slots, slot, 0);
-        slot->alone_until_us = cluster->clock->mono_us + ALONE_US;
-        cluster_slots_add(slot, op);
-    }
-    if (!cluster->is_closing) cluster_watch_ask(cluster->watch);
-    if (!list_empty(&ended)) redis_batches_end_refused(batches, &ended, "the keys are on their way for too long");
-}
-
 static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struct slice error, bool is_try_again,
                         struct list *ops)
 {
     struct redis_cluster *cluster = cluster_of(batches);
     struct cluster_slot *slot = &cluster->slots->of[hash_slot];
     if (cluster->is_closing) {
-        for (struct list *it; (it = list_pop_front(ops)) != NULL;)
-            end_op(cluster, LIST_ITEM(it, struct op, link), OP_DOWN);
+        end_ops(cluster, ops, OP_DOWN);
         return;
     }
     if (is_try_again) {
@@ -700,8 +707,7 @@ void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *
         struct list ops;
         list_init(&ops);
         cluster_slots_release(cluster->slots, LIST_ITEM(cluster->slots->held.next, struct cluster_slot, link), &ops);
-        for (struct list *it; (it = list_pop_front(&ops)) != NULL;)
-            end_op(cluster, LIST_ITEM(it, struct op, link), OP_DOWN);
+        end_ops(cluster, &ops, OP_DOWN);
     }
     while (!list_empty(&cluster->nodes))
         close_node(cluster, LIST_ITEM(cluster->nodes.next, struct redis_node, link_of_nodes));

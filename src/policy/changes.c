@@ -1,13 +1,13 @@
 /* changes.c: a list of changes and their lines, filled by policy_diff.c and config/, shown by daemon/. */
 #include "policy/changes.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/line.h"
 #include "base/log.h"
 
 enum { FIRST_CAP = 16 };
@@ -49,22 +49,8 @@ void change_add_value(struct change *change, const char *name, struct slice from
 
 /* ---- As a line ---- */
 
-struct text {
-    char *out;
-    size_t len;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(text->out + text->len, CHANGE_TEXT_MAX - text->len, format, args);
-    va_end(args);
-    if (n > 0) text->len += (size_t)n < CHANGE_TEXT_MAX - text->len ? (size_t)n : CHANGE_TEXT_MAX - 1 - text->len;
-}
-
 /* By the host's clock and time zone, with the day if it is not within 20 hours. */
-static void add_time(struct text *text, const struct changes *changes, int64_t at_s)
+static void add_time(struct line *line, const struct changes *changes, int64_t at_s)
 {
     enum { NEAR_S = 20 * 3600 };
     int64_t away_s = at_s - changes->wall_us / 1000000;
@@ -72,32 +58,32 @@ static void add_time(struct text *text, const struct changes *changes, int64_t a
     struct tm local;
     char shown[32];
     if (localtime_r(&at, &local) == NULL || strftime(shown, sizeof shown, "%Y-%m-%d %H:%M", &local) == 0) return;
-    add(text, "%s", away_s < NEAR_S && away_s > -NEAR_S ? strchr(shown, ' ') + 1 : shown);
+    line_add(line, "%s", away_s < NEAR_S && away_s > -NEAR_S ? strchr(shown, ' ') + 1 : shown);
 }
 
-static void add_old_keys(struct text *text, const struct changes *changes, const struct change *change)
+static void add_old_keys(struct line *line, const struct changes *changes, const struct change *change)
 {
     if (!change->has_old_keys) return;
     const char *which = change->kind == CHANGE_REMOVED ? "its keys" : "old keys";
-    add(text, "; %s", which);
+    line_add(line, "; %s", which);
     if (change->old_keys_ms < 0) {
-        add(text, " end when they expire");
+        line_add(line, " end when they expire");
         return;
     }
     enum { MINUTE_S = 60 }; /* rounded up to one */
     int64_t end_s = changes->wall_us / 1000000 + change->old_keys_ms / 1000 + MINUTE_S;
-    add(text, " end by ");
-    add_time(text, changes, end_s - end_s % MINUTE_S);
+    line_add(line, " end by ");
+    add_time(line, changes, end_s - end_s % MINUTE_S);
 }
 
-static void add_values(struct text *text, const struct change *change)
+static void add_values(struct line *line, const struct change *change)
 {
     for (size_t i = 0; i < change->n_values; i++)
-        add(text, "%s%s %s -> %s", i > 0 ? ", " : "", change->values[i].name, change->values[i].from,
-            change->values[i].to);
+        line_add(line, "%s%s %s -> %s", i > 0 ? ", " : "", change->values[i].name, change->values[i].from,
+                 change->values[i].to);
 }
 
-static void add_overrides(struct text *text, const struct change *change)
+static void add_overrides(struct line *line, const struct change *change)
 {
     const struct {
         size_t n;
@@ -106,99 +92,102 @@ static void add_overrides(struct text *text, const struct change *change)
     const char *before = "overrides: ";
     for (size_t i = 0; i < N_OF(parts); i++) {
         if (parts[i].n == 0) continue;
-        add(text, "%s%zu %s", before, parts[i].n, parts[i].word);
+        line_add(line, "%s%zu %s", before, parts[i].n, parts[i].word);
         before = ", ";
     }
     if (change->n_afresh > 0)
-        add(text, "; the keys of %zu of them start afresh, because their windows have other edges", change->n_afresh);
+        line_add(line, "; the keys of %zu of them start afresh, because their windows have other edges",
+                 change->n_afresh);
     else
-        add(text, "; their keys keep their counts");
+        line_add(line, "; their keys keep their counts");
 }
 
-static void add_counts(struct text *text, const struct changes *changes, const struct change *change)
+static void add_counts(struct line *line, const struct changes *changes, const struct change *change)
 {
-    bool is_first = text->len >= 2 && strcmp(text->out + text->len - 2, ": ") == 0;
-    if (change->counts != COUNTS_NONE && !is_first) add(text, ", ");
+    bool is_first = line->len >= 2 && strcmp(line->out + line->len - 2, ": ") == 0;
+    if (change->counts != COUNTS_NONE && !is_first) line_add(line, ", ");
     switch (change->counts) {
     case COUNTS_NONE: break;
-    case COUNTS_KEPT: add(text, "keeps its counts"); break;
-    case COUNTS_SOME: add(text, "some keys keep their counts, the others start a new window"); break;
+    case COUNTS_KEPT: line_add(line, "keeps its counts"); break;
+    case COUNTS_SOME: line_add(line, "some keys keep their counts, the others start a new window"); break;
     case COUNTS_AFRESH:
-        add(text, "starts afresh");
+        line_add(line, "starts afresh");
         /* After a way back within their time there are some, of any daemon. They are not looked for. */
-        if (change->has_old_keys) add(text, " where no keys of these settings are left");
+        if (change->has_old_keys) line_add(line, " where no keys of these settings are left");
         break;
     }
     if (change->has_old_keys)
-        add_old_keys(text, changes, change);
+        add_old_keys(line, changes, change);
     else
-        add(text, "; takes effect now");
+        line_add(line, "; takes effect now");
 }
 
 /* "login/day: ", "login: candidate day: " */
-static void add_subject(struct text *text, const struct change *change)
+static void add_subject(struct line *line, const struct change *change)
 {
-    add(text, "%s", change->policy);
+    line_add(line, "%s", change->policy);
     if (change->is_candidate)
-        add(text, ": candidate%s%s", change->limit[0] != '\0' ? " " : "", change->limit);
+        line_add(line, ": candidate%s%s", change->limit[0] != '\0' ? " " : "", change->limit);
     else if (change->limit[0] != '\0')
-        add(text, "/%s", change->limit);
-    add(text, ": ");
+        line_add(line, "/%s", change->limit);
+    line_add(line, ": ");
     bool is_one_limit = change->subject == CHANGE_OF_LIMIT && change->limit[0] == '\0';
-    if (is_one_limit && change->kind != CHANGE_CHANGED) add(text, "its one limit ");
+    if (is_one_limit && change->kind != CHANGE_CHANGED) line_add(line, "its one limit ");
 }
 
-static void add_daemon_setting(struct text *text, const struct change *change)
+static void add_daemon_setting(struct line *line, const struct change *change)
 {
     const struct change_value *value = &change->values[0];
     if (change->is_content)
-        add(text, "%s: its content has changed", value->name);
+        line_add(line, "%s: its content has changed", value->name);
     else
-        add(text, "%s: %s -> %s", value->name, value->from, value->to);
+        line_add(line, "%s: %s -> %s", value->name, value->from, value->to);
     if (change->held_by != NULL && change->is_content)
-        add(text, "; held back until the restart: %s needs one", change->held_by);
+        line_add(line, "; held back until the restart: %s needs one", change->held_by);
     else if (change->held_by != NULL)
-        add(text, "; held back until the restart: %s needs one; until then %s stays in force", change->held_by,
-            value->from);
+        line_add(line, "; held back until the restart: %s needs one; until then %s stays in force", change->held_by,
+                 value->from);
     else if (change->needs_restart)
-        add(text, " needs a restart; until then %s stays in force", value->from);
+        line_add(line, " needs a restart; until then %s stays in force", value->from);
     else
-        add(text, "; takes effect %s", change->is_proved ? "once it has proved good on a second connection" : "now");
+        line_add(line, "; takes effect %s",
+                 change->is_proved ? "once it has proved good on a second connection" : "now");
 }
 
 const char *changes_text(const struct changes *changes, const struct change *change, char out[CHANGE_TEXT_MAX])
 {
-    struct text text = {.out = out};
+    struct line line = line_of(out, CHANGE_TEXT_MAX);
     bool is_trial = change->is_candidate && change->limit[0] == '\0';
     out[0] = '\0';
     if (change->subject == CHANGE_OF_DAEMON) {
-        add_daemon_setting(&text, change);
+        add_daemon_setting(&line, change);
         return out;
     }
 
-    add_subject(&text, change);
+    add_subject(&line, change);
     if (change->subject == CHANGE_OF_OVERRIDES) {
-        add_overrides(&text, change);
-        add(&text, "; takes effect now");
+        add_overrides(&line, change);
+        line_add(&line, "; takes effect now");
         return out;
     }
     switch (change->kind) {
-    case CHANGE_ADDED: add(&text, is_trial ? "begins its trial" : "added"); break;
+    case CHANGE_ADDED: line_add(&line, is_trial ? "begins its trial" : "added"); break;
     case CHANGE_REMOVED:
-        add(&text, is_trial ? "ended its trial" : "removed");
-        if (change->n_asked > 0) add(&text, "; asked %u times in the last 10 minutes", (unsigned)change->n_asked);
-        add_old_keys(&text, changes, change);
+        line_add(&line, is_trial ? "ended its trial" : "removed");
+        if (change->n_asked > 0) line_add(&line, "; asked %u times in the last 10 minutes", (unsigned)change->n_asked);
+        add_old_keys(&line, changes, change);
         break;
     case CHANGE_RENAMED:
-        add(&text, "was %s", change->renamed_from[0] != '\0' ? change->renamed_from : "the one limit");
-        if (change->n_values > 0) add(&text, ", ");
-        add_values(&text, change);
-        add_counts(&text, changes, change);
+        line_add(&line, "was %s", change->renamed_from[0] != '\0' ? change->renamed_from : "the one limit");
+        if (change->n_values > 0) line_add(&line, ", ");
+        add_values(&line, change);
+        add_counts(&line, changes, change);
         break;
     case CHANGE_CHANGED:
-        if (change->keys_moved) add(&text, "its keys get other names, which follow from key_format, by and on_change");
-        add_values(&text, change);
-        add_counts(&text, changes, change);
+        if (change->keys_moved)
+            line_add(&line, "its keys get other names, which follow from key_format, by and on_change");
+        add_values(&line, change);
+        add_counts(&line, changes, change);
         break;
     }
     return out;
@@ -206,10 +195,10 @@ const char *changes_text(const struct changes *changes, const struct change *cha
 
 const char *changes_copy_text(const struct changes *changes, const struct change_copy *copy, char out[CHANGE_TEXT_MAX])
 {
-    struct text text = {.out = out};
-    add(&text, "%s: the credential is a copy of ", copy->name);
-    add_time(&text, changes, copy->made_s);
-    add(&text, ": restart the service, if what it was copied from has changed");
+    struct line line = line_of(out, CHANGE_TEXT_MAX);
+    line_add(&line, "%s: the credential is a copy of ", copy->name);
+    add_time(&line, changes, copy->made_s);
+    line_add(&line, ": restart the service, if what it was copied from has changed");
     return out;
 }
 

@@ -5,10 +5,10 @@
 #include "server/explain.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/line.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "limit/calendar.h"
@@ -48,23 +48,10 @@ static struct view *view_of(struct shown *shown, const struct check *check, cons
 
 /* The text so far; what is too long is cut off. */
 struct why {
-    char *out;
-    size_t len;
+    struct line line;
     int64_t share;           /* of struct explain_options */
     const char *denied_like; /* the same */
 };
-
-static void add(struct why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add(struct why *why, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int len = vsnprintf(why->out + why->len, WHY_TEXT_MAX - why->len, format, args);
-    va_end(args);
-    why->len += (size_t)len;
-    if (why->len >= WHY_TEXT_MAX) why->len = WHY_TEXT_MAX - 1;
-}
 
 /* `limit "day"`, or `the policy's limit` if the policy's one has no name. */
 static const char *name_of(const struct limit *limit, char out[NAME_SHOWN_MAX])
@@ -85,12 +72,12 @@ static bool has_slots(const struct limit *limit)
 static void add_limit(struct why *why, const struct limit *limit)
 {
     char name[NAME_SHOWN_MAX], window[UNITS_TEXT_MAX];
-    add(why, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
-        has_slots(limit) ? "at once, slot_ttl" : "per");
+    line_add(&why->line, "%s (%s, %" PRId64 " %s ", name_of(limit, name), limit_ops(limit)->name, limit->limit,
+             has_slots(limit) ? "at once, slot_ttl" : "per");
     if (limit->calendar != NULL)
-        add(why, "%s of %s)", calendar_unit_name(limit->calendar), calendar_zone_name(limit->calendar));
+        line_add(&why->line, "%s of %s)", calendar_unit_name(limit->calendar), calendar_zone_name(limit->calendar));
     else
-        add(why, "%s)", units_print_duration(window, limit->window_us));
+        line_add(&why->line, "%s)", units_print_duration(window, limit->window_us));
 }
 
 static void add_free(struct why *why, const struct check *check, const struct op_member *member)
@@ -99,8 +86,8 @@ static void add_free(struct why *why, const struct check *check, const struct op
     const struct view *view = view_of(&shown, check, member, why->share);
     int64_t is_free = limit_remaining(view);
     const char *things = has_slots(member->limit) ? "slots" : member->limit->counts_checks ? "checks" : "units";
-    add(why, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free, view->limit->full, things,
-        limit_cost(member->limit, check->cost));
+    line_add(&why->line, "%" PRId64 " of %" PRId64 " %s are free and this check needs %" PRId64, is_free,
+             view->limit->full, things, limit_cost(member->limit, check->cost));
 }
 
 /* The denying member that waits longest, and how many deny; NULL if none does. */
@@ -136,37 +123,39 @@ static void add_pause(struct why *why, const struct check *check, const struct o
     const struct penalty *penalty = &view->limit->penalty;
     const struct pause next = penalty_next(penalty, &view->pause, view->now_us / 1000);
     if (view->pause_ms > 0)
-        add(why, ". A pause of its penalty, level %" PRId64 ", ends in %s", view->pause.level,
-            units_print_wait(time, view->pause_ms));
+        line_add(&why->line, ". A pause of its penalty, level %" PRId64 ", ends in %s", view->pause.level,
+                 units_print_wait(time, view->pause_ms));
     else
-        add(why, ". So a check would begin a pause of its penalty, level %" PRId64 ", of %s", next.level,
-            units_print_wait(time, penalty_length_ms(penalty, next.level)));
+        line_add(&why->line, ". So a check would begin a pause of its penalty, level %" PRId64 ", of %s", next.level,
+                 units_print_wait(time, penalty_length_ms(penalty, next.level)));
 }
 
 static void add_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
 {
     char time[UNITS_TEXT_MAX];
     const struct limit *limit = member->limit;
-    add(why, "%s by ", denied_word(check->plan->policy));
+    line_add(&why->line, "%s by ", denied_word(check->plan->policy));
     add_limit(why, limit);
 
     if (limit_cost(limit, check->cost) > limit->full) {
-        add(why,
-            ": it never has more than %" PRId64 " units, and this check needs %" PRId64
-            ". No waiting helps; ask for less.",
-            limit->full, check->cost);
+        line_add(&why->line,
+                 ": it never has more than %" PRId64 " units, and this check needs %" PRId64
+                 ". No waiting helps; ask for less.",
+                 limit->full, check->cost);
         return;
     }
-    add(why, ": ");
+    line_add(&why->line, ": ");
     add_free(why, check, member);
     if (member->decision.reason == REASON_PENALTY) add_pause(why, check, member);
     if (has_slots(limit))
-        add(why, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
-            units_print_wait(time, member->decision.retry_after_ms));
+        line_add(&why->line, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
+                 units_print_wait(time, member->decision.retry_after_ms));
     else
-        add(why, ". It fits in %s, unless others come first.", units_print_wait(time, member->decision.retry_after_ms));
-    if (limit->count_denied) add(why, " Denied checks are counted, too.");
-    if (n_deny > 1) add(why, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
+        line_add(&why->line, ". It fits in %s, unless others come first.",
+                 units_print_wait(time, member->decision.retry_after_ms));
+    if (limit->count_denied) line_add(&why->line, " Denied checks are counted, too.");
+    if (n_deny > 1)
+        line_add(&why->line, " %u of %u limits deny; this one takes longest to open.", n_deny, check->op.n_members);
 }
 
 /* By the limit that leaves least: of those that count units, if there is one and no other is used up. */
@@ -179,16 +168,17 @@ static void add_allowed(struct why *why, const struct check *check)
 
     char time[UNITS_TEXT_MAX];
     int64_t delay_ms = check->decision.delay_ms;
-    add(why, "%s by ", check->plan->policy->is_candidate ? "Would be allowed" : "Allowed");
+    line_add(&why->line, "%s by ", check->plan->policy->is_candidate ? "Would be allowed" : "Allowed");
     add_limit(why, tightest->limit);
-    add(why, ": ");
+    line_add(&why->line, ": ");
     if (why->denied_like[0] != '\0') {
-        add(why, "never counted here; denied in the last %s. Is one of these meant?", why->denied_like);
+        line_add(&why->line, "never counted here; denied in the last %s. Is one of these meant?", why->denied_like);
         return;
     }
     add_free(why, check, tightest);
-    add(why, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
-    if (delay_ms > 0) add(why, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
+    line_add(&why->line, op->n_members > 1 ? "; of %u limits the one that leaves least." : ".", op->n_members);
+    if (delay_ms > 0)
+        line_add(&why->line, " It would have to wait %s before it goes ahead.", units_print_wait(time, delay_ms));
 }
 
 /* Decided by the policy alone. */
@@ -199,13 +189,13 @@ static void add_policy(struct why *why, const struct check *check)
     const struct limit *zero_limit = check->plan->zero_limit;
 
     if (check->plan->decider == ALLOWED_ALWAYS)
-        add(why, "Allowed: %s unlimited, and nothing is counted.",
-            policy->base != NULL ? "an override makes this key" : "the policy is");
+        line_add(&why->line, "Allowed: %s unlimited, and nothing is counted.",
+                 policy->base != NULL ? "an override makes this key" : "the policy is");
     else if (zero_limit != NULL && check->cost > 0)
-        add(why, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy),
-            name_of(zero_limit, name));
+        line_add(&why->line, "%s: %s is 0, which admits nothing. No waiting helps.", denied_word(policy),
+                 name_of(zero_limit, name));
     else
-        add(why, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
+        line_add(&why->line, "%s: a cost of 0 charges nothing.", policy->is_candidate ? "Would be allowed" : "Allowed");
 }
 
 /* Explains the answer of a peek, by its policy or its store, in `out`, which is returned. */
@@ -213,7 +203,7 @@ static const char *why_text(const struct check *check, const struct explain_opti
 {
     const struct policy *policy = check->plan->policy;
     int64_t share = options->share;
-    struct why why = {.out = out, .share = share, .denied_like = options->denied_like};
+    struct why why = {.line = line_of(out, WHY_TEXT_MAX), .share = share, .denied_like = options->denied_like};
     char shown[KEY_SHOWN_MAX], network[NETWORK_TEXT_MAX];
     unsigned n_deny;
     out[0] = '\0';
@@ -226,25 +216,29 @@ static const char *why_text(const struct check *check, const struct explain_opti
     else
         add_allowed(&why, check);
 
-    if (policy->shadow) add(&why, " The policy is in shadow: it is counted, and denies nobody.");
+    if (policy->shadow) line_add(&why.line, " The policy is in shadow: it is counted, and denies nobody.");
     if (policy->override != NULL) {
         const char *text = override_counting(policy->override, check->key, network);
-        add(&why, " The override %s counts for this key.", log_escape(shown, sizeof shown, text, strlen(text)));
+        line_add(&why.line, " The override %s counts for this key.",
+                 log_escape(shown, sizeof shown, text, strlen(text)));
     }
     if (check->n_leased > 0)
-        add(&why, " This daemon held %" PRId64 " units of it that no check had used yet (lease)%s.", check->n_leased,
-            limit_is_bucket(check->op.members[0].limit) ? "; where others were charged since, they count as used here"
-                                                        : "");
+        line_add(&why.line, " This daemon held %" PRId64 " units of it that no check had used yet (lease)%s.",
+                 check->n_leased,
+                 limit_is_bucket(check->op.members[0].limit)
+                     ? "; where others were charged since, they count as used here"
+                     : "");
     bool has_share = check->plan->on_failure == ON_FAILURE_LOCAL && check->decision.source == SOURCE_REDIS;
     if (has_share && share > 1)
-        add(&why, " Without Redis this daemon decides by its share, limit and burst divided by %" PRId64 ".", share);
+        line_add(&why.line, " Without Redis this daemon decides by its share, limit and burst divided by %" PRId64 ".",
+                 share);
     if (has_share && check->plan->merges_back)
-        add(&why, " What it admits without Redis is charged in Redis afterwards (merge_back).");
+        line_add(&why.line, " What it admits without Redis is charged in Redis afterwards (merge_back).");
     if (check->decision.source == SOURCE_LOCAL) {
-        add(&why, " This is what the daemon has counted itself");
-        if (share > 1) add(&why, ", by its share, limit and burst divided by %" PRId64, share);
-        add(&why, ": Redis did not decide.");
-        if (options->trouble[0] != '\0') add(&why, " Redis is %s", options->trouble);
+        line_add(&why.line, " This is what the daemon has counted itself");
+        if (share > 1) line_add(&why.line, ", by its share, limit and burst divided by %" PRId64, share);
+        line_add(&why.line, ": Redis did not decide.");
+        if (options->trouble[0] != '\0') line_add(&why.line, " Redis is %s", options->trouble);
     }
     return out;
 }

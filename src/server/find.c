@@ -8,10 +8,10 @@
 #include "server/find.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/line.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "policy/inline_policies.h"
@@ -167,32 +167,19 @@ static bool look(struct finding *finding, uint64_t at[N_AT])
 
 /* ---- what lies in Redis ---- */
 
-/* A text that is cut off at the end; what was cut makes it as long as its space. */
-static size_t add(char *out, size_t cap, size_t len, const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static size_t add(char *out, size_t cap, size_t len, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = len < cap ? vsnprintf(out + len, cap - len, format, args) : 0;
-    va_end(args);
-    return len + (size_t)n < cap ? len + (size_t)n : cap;
-}
-
 /* As a pattern of Redis between the quotes of a shell, without a backslash, which messages escape. What cannot be shown
  * is ?, which stands for one byte. */
-static size_t add_pattern(char *out, size_t cap, size_t len, struct slice text, bool is_pattern)
+static void add_pattern(struct line *line, struct slice text, bool is_pattern)
 {
     for (size_t i = 0; i < text.len; i++) {
         char c = (char)text.data[i];
         if (c < ' ' || c > '~' || c == '\\')
-            len = add(out, cap, len, "?");
+            line_add(line, "?");
         else if (c == '\'')
-            len = add(out, cap, len, "'\"'\"'");
+            line_add(line, "'\"'\"'");
         else
-            len = add(out, cap, len, c == '?' || c == '[' || (c == '*' && !is_pattern) ? "[%c]" : "%c", c);
+            line_add(line, c == '?' || c == '[' || (c == '*' && !is_pattern) ? "[%c]" : "%c", c);
     }
-    return len;
 }
 
 /* "redis-cli --scan --pattern 'rl:{b???}:fw1:login:acme*'", with `then` behind it; in `out`. False: it does not fit. */
@@ -200,31 +187,30 @@ static bool redis_line(const struct finding *finding, const struct limit *limit,
                        char out[REDIS_LINES_MAX])
 {
     const struct algo_ops *ops = limit_ops(limit);
-    size_t len = add(out, REDIS_LINES_MAX, 0, "redis-cli --scan --pattern '");
+    struct line line = line_of(out, REDIS_LINES_MAX);
+    line_add(&line, "redis-cli --scan --pattern '");
     if (!ops->is_compat) {
-        const char *prefix = finding->session->sessions->options.key_prefix;
-        len = add_pattern(out, REDIS_LINES_MAX, len, slice_of(prefix), false);
-        len = add(out, REDIS_LINES_MAX, len, ":{b?\?\?}:");
+        add_pattern(&line, slice_of(finding->session->sessions->options.key_prefix), false);
+        line_add(&line, ":{b?\?\?}:");
     }
-    const struct slice head = {(const uint8_t *)limit->key_head, limit->key_head_len};
-    len = add_pattern(out, REDIS_LINES_MAX, len, head, false);
-    len = add_pattern(out, REDIS_LINES_MAX, len, finding->match, true);
-    len = add(out, REDIS_LINES_MAX, len, "%s'%s", ops->name_window != NULL ? "*" : "", then);
-    return len < REDIS_LINES_MAX;
+    add_pattern(&line, (struct slice){(const uint8_t *)limit->key_head, limit->key_head_len}, false);
+    add_pattern(&line, finding->match, true);
+    line_add(&line, "%s'%s", ops->name_window != NULL ? "*" : "", then);
+    return !line.is_cut;
 }
 
 /* The answer to a reset of what is not here: what does it there. */
 static void refuse_reset(const struct finding *finding, uint64_t msgid)
 {
     static const char then[] = " | while read -r key; do redis-cli unlink \"$key\"; done";
-    char text[2 * REDIS_LINES_MAX], line[REDIS_LINES_MAX];
-    size_t len =
-        add(text, sizeof text, 0, "the counters are in Redis, where this removes them (add -h, -p and --user):");
+    char text[2 * REDIS_LINES_MAX], one[REDIS_LINES_MAX];
+    struct line line = line_of(text, sizeof text);
+    line_add(&line, "the counters are in Redis, where this removes them (add -h, -p and --user):");
     for (size_t i = 0; i < finding->n_limits; i++) {
-        bool fits = redis_line(finding, finding->limits[i], then, line);
-        len = add(text, sizeof text, len, "%s %s", i > 0 ? ";" : "", fits ? line : "(too long)");
+        bool fits = redis_line(finding, finding->limits[i], then, one);
+        line_add(&line, "%s %s", i > 0 ? ";" : "", fits ? one : "(too long)");
     }
-    if (len == sizeof text)
+    if (line.is_cut)
         snprintf(text, sizeof text,
                  "the counters are in Redis; name one limit, POLICY/LIMIT, for a line of redis-cli "
                  "that removes them");
@@ -379,7 +365,8 @@ const char *find_denied_like(const struct session *session, const struct policy 
 
     int64_t window_us = sessions->watch.denied.window_us;
     bool is_minute = window_us == INT64_C(60) * SECOND_US;
-    size_t len = add(out, FIND_DENIED_MAX, 0, "%s: ", is_minute ? "minute" : units_print_duration(window, window_us));
+    struct line line = line_of(out, FIND_DENIED_MAX);
+    line_add(&line, "%s: ", is_minute ? "minute" : units_print_duration(window, window_us));
     for (size_t i = 0; i < n; i++) {
         char space[KEPT_KEY_SHOWN_MAX], text[LIKE_KEY_MAX];
         const struct slice shown = kept_key_shown(&rows[i]->key, space);
@@ -387,8 +374,7 @@ const char *find_denied_like(const struct session *session, const struct policy 
             out[0] = '\0';
             return out;
         }
-        len = add(out, FIND_DENIED_MAX, len, "%s%s", i > 0 ? ", " : "",
-                  log_escape(text, sizeof text, shown.data, shown.len));
+        line_add(&line, "%s%s", i > 0 ? ", " : "", log_escape(text, sizeof text, shown.data, shown.len));
     }
     return out;
 }

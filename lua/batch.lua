@@ -9,8 +9,8 @@
 --   give back   what was charged since the state began: at most ceil(used / step) units; used stays at 0 or above
 --
 -- KEYS     each key once: first those read by MGET, of which the first are the pauses of penalties, then the others. Keys of one
---          limit are consecutive, and so are their pauses. Keys of several hash
---          slots, two at least, are not declared: KEYS is empty, and they stand in ARGV before ARGV[1], which is the last then
+--          limit are consecutive, and so are their pauses. Keys of several hash slots, two at least, are not declared: KEYS is
+--          empty, and they stand in ARGV before ARGV[1], which is the last then
 -- ARGV[1]  <I4 nonce> <I7 latest: a script that begins later does nothing; us, 0 = never too late> <B flags: 1 = keys are loaded>
 --          <H keys read by MGET> <B limits> <H ops>, then the limits, then the ops
 --   limit  <B algorithm> <I7 a> <I7 b> <I7 c> <I7 d>
@@ -24,8 +24,9 @@
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
 --     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record>
---     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next; of RESERVE and what
---     follows, which go alone, 1: a check takes one of it, so no units of a reservation> <I7 step> <I7 cost; SETTLE: debt>; with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
+--     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next; of RESERVE and
+--     what follows, which go alone, 1: a check takes one of it, so no units of a reservation> <I7 step> <I7 cost; SETTLE: debt>;
+--     with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
 --       CHECK_ALL  nothing more: `count` times the costs, or as often as they fit; 0 = a peek
 --       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation

@@ -23,10 +23,10 @@
 --     of one key, followed by <c32 slot>; count > 0: later ops ask for the key, too:
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
---     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record>
---     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next; of RESERVE and
---     what follows, which go alone, 1: a check takes one of it, so no units of a reservation> <I7 step> <I7 cost; SETTLE: debt>;
---     with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
+--     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record> <H key of the list of reservations> and per limit <H key>
+--     <B how far it moves from one op to the next; of RESERVE and what follows, which go alone, 1: a check takes one of it, so no
+--     units of a reservation; 2: a slot, likewise> <I7 step> <I7 cost; SETTLE: debt>; with a record (whose key moves by 1)
+--     <I6 ms to keep it> <I4 version>; then
 --       CHECK_ALL  nothing more: `count` times the costs, or as often as they fit; 0 = a peek
 --       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation
@@ -70,6 +70,7 @@
 --              type. Always sets an absolute expiry
 --   @check     the whole of CHECK where count > 0, for a shorter way than view and save
 --   @wait      key, place (of a time, from the newest: -1) -> wait until that has left the window   (logs)
+--   @recount   key, a -> used, extra, as view, which has been there before   (slots)
 --   @refund    key, used, extra, more, units, charged_at -> gives, extra; takes them out   (logs; nothing is charged yet)
 -- Anything that is not exactly an algorithm's own format counts as fresh, so that one broken value cannot fail a batch.
 --
@@ -332,7 +333,7 @@ for _ = 1, n_ops do
             end
         end
     else
-        local members, record, list, keep_ms, version, id, held, made, ends, drains
+        local members, record, list, keep_ms, version, id, held, made, ends, has_slots, drains
         members, record, list, pos = unp('<BHH', S, pos)
         for j = 1, members do
             at[j], strides[j], steps[j], costs[j], pos = unp('<HBI7I7', S, pos)
@@ -342,6 +343,7 @@ for _ = 1, n_ops do
             slot, pos = unp('<c32', S, pos)
         elseif kind >= RESERVE then
             id, held, made, ends, pos = unp('<c8I7I7I7', S, pos)
+            for j = 1, members do has_slots = has_slots or strides[j] == 2 end
             if kind == REFUND and cost == 0 then
                 drains = {}
                 for j = 1, members do drains[j], pos = unp('<I7', S, pos) end
@@ -469,6 +471,26 @@ for _ = 1, n_ops do
                             end
                         end
                         if e > #ended then backs[j] = gives end
+                    end
+                end
+            end
+
+            -- a reservation's slot goes by its id; it ends with that, and is taken out at the end of the batch
+            for e = 1, has_slots and intact and again == 0 and #ended + 1 or 0 do
+                local entry = ended[e] or id
+                local is_over = #entry == 22 or not ended[e] -- no tombstone, and nothing foreign
+                if is_over then
+                    local low, high = unp('<I4I4', entry)
+                    slot = fmt('%08x%08x%08x%08x', high, low, high, low)
+                end
+                for j = 1, is_over and (ended[e] or kind == SETTLE) and members or 0 do
+                    local i = at[j]
+                    local key, a = K[i], capacities[i]
+                    if strides[j] == 2 and call('ZADD', key, 'XX', 'CH', '0', slot) == 1 then
+                        local algo, used, extra = CONCURRENCY, 0, 0
+                        late[key] = {'ZREMRANGEBYSCORE', key, '0', '0'}
+                        --@@recount
+                        useds[i], extras[i] = used, extra
                     end
                 end
             end

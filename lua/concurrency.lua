@@ -1,6 +1,6 @@
 -- concurrency.lua: a lease for every taken slot; C counterpart src/limit/concurrency.c, which explains why ended leases stay.
 -- limit a, slot_ttl b ms. Value: ZSET of slot id -> lease end in ms. `slot` is the id that save stores: only ACQUIRE
--- charges such a key.
+-- and RESERVE charge such a key.
 --@prepare
 edge = now_ms + b
 second, since = 0, 1e300
@@ -23,6 +23,16 @@ elseif live > 0 then
         wait = -floor(-tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
     end
     extra = wait * 67108864 - floor(-last) - now_ms -- rounded up: somebody else's may have fractions
+end
+--@recount
+used = call('ZCOUNT', key, fmt('(%.0f', now_ms), '+inf')
+if used > 0 then
+    local last, wait = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]), 0
+    if used >= a then
+        local place = fmt('%d', -a)
+        wait = -floor(-tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
+    end
+    extra = wait * 67108864 - floor(-last) - now_ms
 end
 --@save
 if charge > 0 then

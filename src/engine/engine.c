@@ -148,7 +148,7 @@ void check_release(struct check *check)
         deadlines_unset(&engine->deadlines, &check->deadline);
         check->op.is_awaited = false;
     }
-    if (check->op.kind == OP_ACQUIRE && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
+    if (op_is_check(check->op.kind) && check->state != CHECK_ANSWERED && check->slot != NULL) slot_leave(check->slot);
     if (check->making != NULL) check->making->call.check = NULL;
 
     check->state = check->state == CHECK_ANSWERED ? CHECK_OVER : CHECK_LEFT;
@@ -168,9 +168,11 @@ static void complete_special(struct check *check)
     bool decides = (op_is_check(kind) || kind == OP_PEEK) && check->error == ERROR_NONE;
     if (plan->shadow && decides) decision_shadow(&check->decision); /* a check_all has none in shadow */
     if (check->making != NULL) reservations_answered(check);
-    if (kind != OP_ACQUIRE) return;
+    if (kind == OP_SETTLE && check->error == ERROR_NONE) slots_settled(&check->engine->slots, check);
+    if (!op_is_check(kind) || check->slot == NULL) return;
 
-    if (check->error == ERROR_NONE && check->decision.allowed)
+    bool is_reserved = kind == OP_ACQUIRE || check->reservation.held; /* `allow` and a policy in shadow hold nothing */
+    if (check->error == ERROR_NONE && check->decision.allowed && is_reserved)
         slot_held(check->slot, &check->decision);
     else
         slot_leave(check->slot);
@@ -359,6 +361,7 @@ static __attribute__((noinline)) void submit_special(struct engine *engine, stru
         check->reservation = (struct op_reservation){.id = hash_keyed(&seed, sizeof seed),
                                                      .units = is_one ? 1 : check->cost,
                                                      .ttl_ms = check->reservation.ttl_ms};
+        if (check->slot != NULL) slot_reserve(check->slot, &check->reservation);
     }
     if (check->op.kind == OP_SETTLE) check->reservation.ended = true; /* unless a store is asked */
     /* No limit decides these; the pool keeps the last check's decision. */
@@ -410,7 +413,8 @@ void engine_submit(struct engine *engine, struct check *check)
 
 int engine_acquires(struct engine *engine, struct check *check, struct slot_owner *owner)
 {
-    CHECK(check->op.kind == OP_ACQUIRE && check->state == CHECK_NEW && check->is_sealed);
+    CHECK(check->op.kind == OP_ACQUIRE || (check->op.kind == OP_RESERVE && check->request_id.len == 0));
+    CHECK(check->state == CHECK_NEW && check->is_sealed);
     check->slot = slots_new(&engine->slots, check, owner);
     engine_counters.overloaded += check->slot == NULL;
     if (check->slot == NULL) return -1;

@@ -145,8 +145,9 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     slot->policy = check->plan->policy;
     slot->set = policy_set_ref(check->set);
     make_id(slots, slot->id);
-    slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check};
-    calls_add(slots->calls, &slot->call, check->op.client, check->msgid);
+    slot->ttl_us = slot->ends_us = INT64_MAX;
+    slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check, .client = check->op.client};
+    if (check->op.kind == OP_ACQUIRE) calls_add(slots->calls, &slot->call, check->op.client, check->msgid);
     owner->n++;
     if (owner->n_shared != NULL) ++*owner->n_shared;
     slots->n++;
@@ -207,7 +208,8 @@ static void renew_later(struct slot *slot)
 {
     int64_t third = ttl_us(slot) / RENEWALS;
     uint64_t spread = hash_keyed(slot->id, SLOT_ID_LEN) % (uint64_t)(third / SPREAD);
-    set_due(slot, slot->leased_us + third - (int64_t)spread);
+    int64_t at_us = slot->leased_us + third - (int64_t)spread;
+    set_due(slot, at_us < slot->ends_us ? at_us : slot->ends_us);
 }
 
 /* The slot's limits as the present policies have them, so that a reload reaches leases that exist. */
@@ -307,6 +309,13 @@ static void become(struct slot *slot, enum slot_state state)
 
 static void settle(struct slot *slot); /* after n_out or lease has changed: a slot that is LEFT may end */
 
+/* Its reservation is over. */
+static void end_with_reservation(struct slot *slot)
+{
+    slots_counters.slots_settled++;
+    become(slot, SLOT_LEFT);
+}
+
 /* The store has renewed what it still had of the slot's leases. */
 static void note_renewed(struct slot *slot)
 {
@@ -318,6 +327,8 @@ static void note_renewed(struct slot *slot)
     slot->leased_us = slot->asked_us;
     if (n_found == slot->n_members) {
         renew_later(slot);
+    } else if (slot->is_reserved && n_found == 0) { /* most likely settled elsewhere */
+        end_with_reservation(slot);
     } else { /* reset, evicted, or lost with the store's memory: it is not taken again behind others' backs */
         slots_counters.slots_lost++;
         become(slot, SLOT_LEFT);
@@ -413,15 +424,26 @@ static void settle(struct slot *slot)
 
 void slot_op_done(struct slot *slot, const struct op *op, enum op_outcome outcome)
 {
-    bool is_asked = op->kind == OP_ACQUIRE, is_lost = outcome == OP_DOWN && op->sent;
+    bool is_asked = op_is_check(op->kind), is_lost = outcome == OP_DOWN && op->sent;
     slot->n_out--;
     if (outcome == OP_DECIDED && op->kind == OP_RELEASE) slot->lease = LEASE_NONE;
     if (outcome == OP_DECIDED && is_asked && op->members[0].decision.granted > 0) { /* however late */
         slot->lease = LEASE_TAKEN;
-        if (slot->state == SLOT_HELD) renew_later(slot);
+        if (slot->state == SLOT_HELD && slot->is_reserved)
+            slot->lease = LEASE_NONE; /* the failure table has made the reservation: this one is cancelled */
+        else if (slot->state == SLOT_HELD)
+            renew_later(slot);
     }
     if (is_lost && is_asked && slot->lease == LEASE_NONE) slot->lease = LEASE_DOUBTFUL;
     settle(slot);
+}
+
+void slot_reserve(struct slot *slot, const struct op_reservation *reservation)
+{
+    enum { ROUNDING_US = 1000 }; /* the store's time is in milliseconds */
+    slot->is_reserved = true;
+    if (!slot->slots->clock->manual) slot->ttl_us = reservation->ttl_ms * 1000 + ROUNDING_US;
+    reservation_slot(reservation->id, slot->id);
 }
 
 void slot_held(struct slot *slot, const struct decision *decision)
@@ -430,6 +452,8 @@ void slot_held(struct slot *slot, const struct decision *decision)
     slot->call.check = NULL;
     slots_counters.slots_acquired++;
 
+    if (slot->ttl_us < INT64_MAX) slot->ends_us = slot->slots->clock->mono_us + slot->ttl_us;
+    set_due(slot, slot->ends_us);
     if (slot->lease == LEASE_TAKEN) renew_later(slot);
     if (decision->source == SOURCE_LOCAL) renew_local_later(slot);
     if (slot->request != NULL) slot->request->decision = *decision;
@@ -446,6 +470,29 @@ void slot_take_back(struct slot *slot)
 {
     slots_counters.slots_taken_back++;
     become(slot, SLOT_LEFT);
+    settle(slot);
+}
+
+static struct slot *find_held(const struct slots *slots, struct slice id)
+{
+    struct map_node *node = map_first(&slots->by_id, hash_keyed(id.data, id.len));
+    for (; node != NULL; node = map_next_same(node)) {
+        struct slot *slot = CONTAINER_OF(node, struct slot, node);
+        if (memcmp(slot->id, id.data, SLOT_ID_LEN) == 0) return slot;
+    }
+    return NULL;
+}
+
+void slots_settled(struct slots *slots, const struct check *check)
+{
+    char id[SLOT_ID_LEN];
+    reservation_slot(check->reservation.id, id);
+    struct slot *slot = find_held(slots, (struct slice){(const uint8_t *)id, SLOT_ID_LEN});
+    bool is_local = check->local_reason != REASON_NONE, was_asked = check->op.n_members > 0;
+    if (slot == NULL || !slot->is_reserved || deadline_is_set(&slot->local) != is_local) return;
+
+    if (!is_local && was_asked) slot->lease = LEASE_NONE; /* the store has given it back */
+    end_with_reservation(slot);
     settle(slot);
 }
 
@@ -479,13 +526,8 @@ int slot_seal_release(struct check *check)
 
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id)
 {
-    if (id.len != SLOT_ID_LEN) return NULL;
-    struct map_node *node = map_first(&slots->by_id, hash_keyed(id.data, id.len));
-    for (; node != NULL; node = map_next_same(node)) {
-        struct slot *slot = CONTAINER_OF(node, struct slot, node);
-        if (memcmp(slot->id, id.data, SLOT_ID_LEN) == 0) return slot->owner == owner ? slot : NULL;
-    }
-    return NULL;
+    struct slot *slot = id.len == SLOT_ID_LEN ? find_held(slots, id) : NULL;
+    return slot != NULL && slot->owner == owner && !slot->is_reserved ? slot : NULL;
 }
 
 struct slot *slots_find_request(const struct slots *slots, const struct slot_owner *owner, const char *policy,
@@ -537,6 +579,7 @@ void slots_run(struct slots *slots)
 
         struct slot *slot = CONTAINER_OF(first, struct slot, due);
         set_due(slot, INT64_MAX);
+        if (slot->state == SLOT_HELD && now_us >= slot->ends_us) end_with_reservation(slot);
         if (slot->state == SLOT_LEFT)
             settle(slot);
         else

@@ -22,6 +22,9 @@
  * must have ended. A failure answer may allow a slot that the store knows nothing of: it is HELD without a lease
  * (allow), or its lease is in the failure table (local).
  *
+ * A reserve takes a slot with its units. Its connection holds it until the reservation is settled or ends, and does not
+ * know its id: it goes by the reservation's, so whatever ends that in the store, from any daemon, gives it back there.
+ *
  * An op of the store about a slot keeps it alive until it is done.
  */
 #ifndef RL_ENGINE_SLOTS_H
@@ -45,6 +48,8 @@
     COUNTER(slots_acquired, "slots of concurrency limits given out")                                                   \
     COUNTER(slots_released, "slots given back by release")                                                             \
     COUNTER(slots_ended_by_close, "slots that ended with the connection that held them")                               \
+    COUNTER(slots_settled,                                                                                             \
+            "slots that a reserve took, ended with the reservation: settled, cancelled, reset, or its time was up")    \
     COUNTER(slots_taken_back, "slots whose user lost the right to them by a reload")                                   \
     COUNTER(slots_lost, "slots whose lease was gone when it was to be renewed: reset, evicted, or lost by Redis")      \
     GAUGE(slots, "slots held by connections now")
@@ -80,6 +85,9 @@ struct slot {
     const struct policy *policy;
     struct slice key; /* the client's; its bytes are behind the members */
     char id[SLOT_ID_LEN];
+    bool is_reserved;  /* with units, by an OP_RESERVE */
+    int64_t ttl_us;    /* of that reservation; INT64_MAX: none, or no timer knows its end */
+    int64_t ends_us;   /* CLOCK_MONOTONIC: the reservation has ended by then; INT64_MAX as above */
     int64_t leased_us; /* CLOCK_MONOTONIC: the store's lease began no earlier */
     int64_t asked_us;  /* CLOCK_MONOTONIC: its own op began */
     uint32_t n_out;    /* ops about it that the store holds, its own included */
@@ -140,12 +148,16 @@ void slots_end(struct slot_owner *owner); /* the owner leaves all that it holds 
 enum slots_cap { SLOTS_CAP_NONE, SLOTS_CAP_OF_OWNER, SLOTS_CAP_OF_ALL };
 enum slots_cap slots_cap_reached(const struct slots *slots, const struct slot_owner *owner);
 
-/* For `check`, a sealed OP_ACQUIRE. NULL: a bound is reached, or memory is short. */
+/* For `check`, a sealed OP_ACQUIRE or OP_RESERVE. NULL: a bound is reached, or memory is short. */
 struct slot *slots_new(struct slots *slots, struct check *check, struct slot_owner *owner);
+void slot_reserve(struct slot *slot, const struct op_reservation *reservation); /* of its OP_RESERVE, before that */
 void slot_held(struct slot *slot, const struct decision *decision); /* its owner learns that it is allowed */
 void slot_leave(struct slot *slot);     /* its owner does not have it any more, or never will */
 void slot_take_back(struct slot *slot); /* it is HELD, and its owner may not have it any more */
-/* The store is done with a check's op about it, an OP_ACQUIRE or OP_RELEASE that n_out counts. The slot may be gone. */
+/* `check` has settled its reservation, or the same in the failure table: a slot that came with it is left. */
+void slots_settled(struct slots *slots, const struct check *check);
+/* The store is done with a check's op about it, an OP_ACQUIRE, OP_RESERVE or OP_RELEASE that n_out counts. The slot may be
+ * gone. */
 void slot_op_done(struct slot *slot, const struct op *op, enum op_outcome outcome);
 
 /* check_seal() of an OP_RELEASE, whose members are its slot's. 0, or -1 without memory. */
@@ -154,7 +166,7 @@ int slot_seal_release(struct check *check);
 /* It is the answer to another call of its owner: that one is abandoned with it. */
 void slot_answers(struct slot *slot, uint64_t msgid);
 
-/* The slot that `owner` holds under this id; NULL: there is none. */
+/* The slot that `owner` has acquired and holds under this id; NULL: there is none. */
 struct slot *slots_find(const struct slots *slots, const struct slot_owner *owner, struct slice id);
 
 /* The slot that `owner` holds, or has asked for, with this policy, key and request id; NULL: there is none. */

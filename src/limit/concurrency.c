@@ -31,8 +31,6 @@ static int configure(struct limit *limit, struct diag *diag)
         return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " for concurrency, which stores each slot",
                             SLOTS_MAX);
 
-    if (limit->debt)
-        return diag_invalid(diag, "debt", "is not for policies with a concurrency limit; leave one of them out");
     if (limit->merge_back)
         return diag_invalid(diag, "merge_back",
                             "is not for policies with a concurrency limit, whose slots are held and not used up; leave "

@@ -400,7 +400,7 @@ void plan_make(struct plan *plan, const struct policy *policy, const struct limi
         plan->merges_back |= limit->merge_back;
         plan->owns_state |= !limit->shared;
         /* Units charged with a delay cannot be given back, because later checks have been delayed because of them. */
-        plan->reserves &= limit_ops(limit)->refunds && limit->max_wait_us == 0;
+        plan->reserves &= (limit_ops(limit)->refunds || limit->algo == ALGO_CONCURRENCY) && limit->max_wait_us == 0;
         if (format == NULL || !limit->shared) continue;
         plan->shares = true;
         plan->n_joined += key_format_is_joined(format, limit->parts);

@@ -387,7 +387,7 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         if (asked->kind >= KIND_RESERVE) { /* these go alone */
             bool is_held = reservation != NULL ? reservation_holds(reservation, key->member->limit)
                                                : !limit_takes_one(key->member->limit);
-            stride = is_held ? 0 : 1;
+            stride = is_held ? 0 : is_slots(key) ? 2 : 1;
             if (asked->kind == KIND_REFUND) each = (uint64_t)op->members[i].cost;
             if (asked->kind == KIND_SETTLE) each = (uint64_t)COST_NEVER; /* it bounds nothing */
             if (asked->kind == KIND_SETTLE && is_held)
@@ -449,10 +449,9 @@ static uint32_t put_script_ops(struct packing *packing, uint32_t i)
         /* a slot's state is saved at once; what a log is charged is not in Redis before its SAVE */
         for (uint16_t j = 0; j < alike->op->n_members; j++) {
             struct batch_key *key = batch_key_of(batch, alike, j);
-            if (alike->kind == KIND_ACQUIRE && is_slots(key)) {
+            if ((alike->kind == KIND_ACQUIRE || alike->kind == KIND_RESERVE) && is_slots(key))
                 put_state(packing, KIND_SAVE, key);
-                key->has_state = false;
-            }
+            if (alike->kind >= KIND_ACQUIRE && is_slots(key)) key->has_state = false;
             key->is_pending |=
                 limit_ops(key->member->limit)->has_wait && (alike->count > 0 || alike->kind == KIND_SETTLE);
         }

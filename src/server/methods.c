@@ -112,7 +112,8 @@ static int read_refund(struct params *params, struct check *check)
     const struct limit *only = check->only;
     for (uint16_t i = 0; i < plan->n_limits; i++) {
         const struct limit *limit = &plan->limits[i];
-        if ((only != NULL && limit != only) || limit_ops(limit)->refunds) continue;
+        bool is_other = only != NULL ? limit != only : plan->takes_units && limit->algo == ALGO_CONCURRENCY;
+        if (is_other || limit_ops(limit)->refunds) continue;
         return params_fail(params, ERROR_UNSUPPORTED,
                            "policy: '%s%s%s' has no units to give back one by one; reset forgets a whole key",
                            plan->policy->label, only != NULL ? "/" : "", only != NULL ? only->name : "");
@@ -215,30 +216,10 @@ static int run_check_all(struct params *params)
     return request_go(request, params, status);
 }
 
-static int fail_no_slot(const struct params *params)
-{
-    struct session *session = params->session;
-    switch (slots_cap_reached(engine_slots(session->sessions->engine), &session->slots)) {
-    case SLOTS_CAP_OF_OWNER:
-        return params_fail(params, ERROR_OVERLOADED,
-                           "this connection holds as many slots as one may (caps.max_slots_per_connection); release "
-                           "some");
-    case SLOTS_CAP_OF_ALL:
-        return params_fail(params, ERROR_OVERLOADED,
-                           "the daemon's connections hold as many slots as they may together (caps.max_slots); release "
-                           "some");
-    default:
-        return params_fail(
-            params, ERROR_OVERLOADED,
-            "memory is short, or too many slots of this connection are on their way back; try again later");
-    }
-}
-
 static int run_acquire(struct params *params)
 {
     struct session *session = params->session;
-    struct engine *engine = session->sessions->engine;
-    struct slots *slots = engine_slots(engine);
+    struct slots *slots = engine_slots(session->sessions->engine);
     struct request *request = request_begin(params, OP_ACQUIRE);
     if (request == NULL) return -1;
 
@@ -267,9 +248,7 @@ static int run_acquire(struct params *params)
         status = params_fail(params, ERROR_BAD_REQUEST,
                              "request_id: an acquire with it is under way on this connection; wait for its answer");
 
-    if (status == 0) status = access_slot(session, params->fault);
-    if (status == 0) status = request_seal(request, params);
-    if (status == 0 && engine_acquires(engine, check, &session->slots) != 0) status = fail_no_slot(params);
+    if (status == 0) status = request_take_slot(request, params);
     return request_go(request, params, status);
 }
 

@@ -244,7 +244,7 @@ int params_charged(struct params *params, struct check *ret)
 {
     if (params_target(params, ret) != 0) return -1;
     if (!ret->plan->has_slots) return 0;
-    return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire and release");
+    return params_fail(params, ERROR_UNSUPPORTED, "policy: has a concurrency limit; use acquire or reserve");
 }
 
 static int fail_unknown_limit(const struct params *params, const struct policy *policy, struct slice name)

@@ -334,6 +334,35 @@ int request_seal(const struct request *request, const struct params *params)
     return 0;
 }
 
+static int fail_no_slot(const struct params *params)
+{
+    struct session *session = params->session;
+    switch (slots_cap_reached(engine_slots(session->sessions->engine), &session->slots)) {
+    case SLOTS_CAP_OF_OWNER:
+        return params_fail(params, ERROR_OVERLOADED,
+                           "this connection holds as many slots as one may (caps.max_slots_per_connection); release "
+                           "some");
+    case SLOTS_CAP_OF_ALL:
+        return params_fail(params, ERROR_OVERLOADED,
+                           "the daemon's connections hold as many slots as they may together (caps.max_slots); release "
+                           "some");
+    default:
+        return params_fail(
+            params, ERROR_OVERLOADED,
+            "memory is short, or too many slots of this connection are on their way back; try again later");
+    }
+}
+
+int request_take_slot(struct request *request, const struct params *params)
+{
+    struct session *session = request->session;
+    int status = access_slot(session, params->fault);
+    if (status == 0) status = request_seal(request, params);
+    if (status == 0 && engine_acquires(session->sessions->engine, request->first, &session->slots) != 0)
+        status = fail_no_slot(params);
+    return status;
+}
+
 int request_go(struct request *request, const struct params *params, int status)
 {
     struct engine *engine = request->session->sessions->engine;

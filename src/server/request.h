@@ -66,6 +66,9 @@ struct check *request_add(struct request *request, enum op_kind kind);
 void request_join(struct request *request, struct check *check);
 /* Seals the checks that are not. 0, or -1 with the fault filled. */
 int request_seal(const struct request *request, const struct params *params);
+/* Seals the one check, an OP_ACQUIRE or OP_RESERVE, and takes a slot for its session. 0, or -1 with the fault filled. */
+int request_take_slot(struct request *request, const struct params *params);
+
 /* With status 0, seals the checks and submits them to the engine: the request may be over when this returns. Otherwise,
  * or without memory, drops the request. Returns `status`, or -1 with the fault filled. */
 int request_go(struct request *request, const struct params *params, int status);

@@ -36,13 +36,25 @@ static int read_reserve(struct params *params, struct check *check)
     if (params_units(params, "estimate", 0, &check->cost) != 0) return -1;
     fault = policy_cost_fault(check->plan->policy, check->cost);
     if (fault != NULL) return params_fail(params, ERROR_BAD_COST, "estimate%s", fault + strlen("cost"));
-    return params_options(params, check);
+    if (params_options(params, check) != 0) return -1;
+    if (check->request_id.len == 0 || !check->plan->has_slots) return 0;
+    return params_fail(
+        params, ERROR_UNSUPPORTED,
+        "request_id: the policy has a concurrency limit, and asked again, the slot may be gone while the "
+        "units are not; leave it out");
 }
 
 int reserve_run(struct params *params)
 {
     struct request *request = request_begin(params, OP_RESERVE);
-    return request != NULL ? request_go(request, params, read_reserve(params, request->first)) : -1;
+    if (request == NULL) return -1;
+
+    const struct check *check = request->first;
+    int status = read_reserve(params, request->first);
+    bool takes_slot =
+        status == 0 && check->plan->has_slots && check->plan->decider == DECIDED_BY_LIMITS && check->cost > 0;
+    if (takes_slot) status = request_take_slot(request, params);
+    return request_go(request, params, status);
 }
 
 /* May the client settle a reservation of this policy (NULL: an inline one, or one that is gone) and key? If not, the

@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
+#include "limit/concurrency.h"
 
 enum { TAKE_MAX = 64 };
 
@@ -73,6 +74,24 @@ int64_t memory_give_back(struct memory_store *memory, struct op_member *member, 
     return give_back(memory, member, units, charged_us, NULL, ret_view);
 }
 
+static void end_slot(struct memory_store *memory, struct op_member *member, uint64_t id)
+{
+    char slot[SLOT_ID_LEN];
+    struct view view;
+    struct memory_entry *entry = memory_find_state(memory, member);
+    if (entry == NULL || member->limit->algo != ALGO_CONCURRENCY) return;
+
+    reservation_slot(id, slot);
+    memory_view_now(memory, member, &view);
+    if (concurrency_release(&entry->state, slot))
+        entry->expires_us = limit_ops(member->limit)->save(&view, &entry->state);
+}
+
+void memory_end_slots(struct memory_store *memory, const struct op *op, uint64_t id)
+{
+    for (size_t i = 0; i < op->n_members; i++) end_slot(memory, &op->members[i], id);
+}
+
 void memory_set_reserved(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++)
@@ -118,9 +137,11 @@ static bool take_ended(struct memory_store *memory, const struct op *op, size_t 
 
         reservation_list_remove(entry->reserved, 0);
         struct view view;
-        for (size_t i = from; i < end && !reservation.settled; i++)
+        for (size_t i = from; i < end && !reservation.settled; i++) {
+            end_slot(memory, &op->members[i], reservation.id);
             if (!limit_takes_one(op->members[i].limit))
                 memory_give_back(memory, &op->members[i], reservation.units, reservation.made_us, &view);
+        }
     }
     if (n_taken > 0) memory_update_reservations(memory, entry);
     return n_taken > 0;

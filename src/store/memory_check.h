@@ -41,6 +41,9 @@ void memory_view_now(struct memory_store *memory, const struct op_member *member
 int64_t memory_give_back(struct memory_store *memory, struct op_member *member, int64_t units, int64_t charged_us,
                          struct view *ret_view);
 
+/* Gives back the slots of that reservation. */
+void memory_end_slots(struct memory_store *memory, const struct op *op, uint64_t id);
+
 /* Call it after a change of the list: removes an empty one, unless it is pinned, and updates its expiry. */
 void memory_update_reservations(struct memory_store *memory, struct memory_entry *entry);
 /* Notes in the states of an open op that their key now has a list of reservations (or of tombstones). */

@@ -158,7 +158,11 @@ static enum submit reserve_units(struct memory_store *memory, struct op *op)
     struct memory_entry *entry = open_reservations(memory, op);
     if (entry == NULL) return SUBMIT_OVERLOAD;
 
+    char slot[SLOT_ID_LEN];
+    reservation_slot(reservation->id, slot);
+    op->slot = slot;
     enum submit result = memory_check(memory, op);
+    op->slot = NULL;
     bool is_new = result == SUBMIT_DECIDED && !reservation->is_known;
     for (size_t i = 0; i < op->n_members; i++) is_new &= op->members[i].decision.allowed;
     if (is_new) {
@@ -234,6 +238,7 @@ static enum submit settle_reservation(struct memory_store *memory, struct op *op
 
     memory_open(memory, op);
     int status = settle_in(memory, op, entry);
+    if (status == 0 && !op->reservation->is_merge) memory_end_slots(memory, op, op->reservation->id);
     memory_set_reserved(memory, op);
     memory_unpin(memory, op);
     close_reservations(memory, entry);

@@ -23,6 +23,12 @@ bool op_same_counter(const struct op_member *a, const struct op_member *b)
            memcmp(x->key_head, y->key_head, x->key_head_len) == 0 && slice_eq(a->key, b->key);
 }
 
+void reservation_slot(uint64_t id, char out[SLOT_ID_LEN])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < SLOT_ID_LEN; i++) out[i] = digits[id >> (60 - 4 * (i % 16)) & 0xf];
+}
+
 int64_t op_decide_one(struct op *op, struct view *view)
 {
     struct op_member *only = &op->members[0];

@@ -30,9 +30,10 @@ enum op_kind {
     OP_REFUND,  /* give back what every member is charged, up to its cost; the decision is a peek's of cost 0 after it.
                    With a reservation: take back the charge of its made_us, as if it had not been; with its level,
                    only from a bucket without a charge since then (limit_undo) */
-    OP_RESERVE, /* OP_CHECK, and if it admits, a reservation of the members' cost */
-    OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not; members' cost 0 */
-    OP_SWEEP,   /* return the units of reservations that have ended; members' cost 0 */
+    OP_RESERVE, /* OP_CHECK, and if it admits, a reservation of the members' cost, with its slot (reservation_slot) */
+    OP_SETTLE,  /* end a reservation: charge what was used beyond it, or return what was not, and give its slot back;
+                   members' cost 0 */
+    OP_SWEEP,   /* return the units and slots of reservations that have ended; members' cost 0 */
 
     /* The members of the last two are limits of slots (concurrency) only. */
     OP_ACQUIRE, /* OP_CHECK, by which such limits among the members take the slot op->slot */
@@ -109,6 +110,9 @@ static inline bool reservation_holds(const struct op_reservation *reservation, c
 {
     return reservation->is_merge || !limit_takes_one(limit);
 }
+
+/* The slot of limits of slots that a reservation takes goes by the reservation's id, as 16 hexadecimal digits, twice. */
+void reservation_slot(uint64_t id, char out[SLOT_ID_LEN]);
 
 /* By how many units an OP_SETTLE may lift the charges of a limit above its capacity. */
 static inline int64_t reservation_debt(const struct op_reservation *reservation, const struct limit *limit)

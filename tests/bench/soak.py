@@ -145,7 +145,7 @@ def settled(daemon, redis):
         def nothing_is_held():
             stats = client.call("stats")
             assert stats["slots_acquired"] == (stats["slots"] + stats["slots_released"] + stats["slots_ended_by_close"] +
-                                               stats["slots_lost"]), stats
+                                               stats["slots_settled"] + stats["slots_lost"]), stats
             return not any(stats[name] for name in ("slots", "reservations", "inflight"))
 
         eventually(nothing_is_held, "no slot, no reservation, no check")

@@ -102,7 +102,7 @@ def test_a_reservation_is_settled_or_cancelled(daemon, store):
     done = daemon.ctl("reserve", "ten", "a", 2)
     assert done.returncode == DENIED and len(done.stdout.splitlines()) == 1
     assert daemon.ctl("settle", "nonsense", 1).returncode == REFUSED
-    assert "UNSUPPORTED: policy: " in daemon.ctl("reserve", "jobs", "a", 1).stderr
+    assert "UNSUPPORTED: policy: " in daemon.ctl("refund", "jobs", "a", 1).stderr
     inline = json.loads(daemon.ctl("--json", "reserve", INLINE, "a", 5).stdout)["reservation"]
     assert daemon.ctl("settle", inline, 2).stdout.startswith("refunded 3  remaining 7/9")
 

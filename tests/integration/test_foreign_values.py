@@ -36,18 +36,11 @@ def settings(name):
     if name == "two":
         return (f"{{limits: [{{name: a, algorithm: sliding_log, limit: {LIMIT}, window: 1h, count_denied: true}}, "
                 f"{{name: b, algorithm: sliding_counter, limit: {LIMIT}, window: 1h}}, {{name: c, algorithm: token_bucket, limit: {LIMIT}, window: 365d}}]}}")
+    if name == "admission":
+        return (f"{{limits: [{{name: a, algorithm: fixed_window, limit: {LIMIT}, window: 1h, counts: checks}}, "
+                f"{{name: b, algorithm: sliding_log, limit: {LIMIT}, window: 1h}}, {{name: c, algorithm: concurrency, limit: {LIMIT}, slot_ttl: 1h}}]}}")
     window = "month" if name == "month" else "365d" if name in ("token", "leaky") else "1h"
     return f"{{{OF_UNITS[name]}, limit: {LIMIT}, window: {window}}}"
-
-
-POLICIES = (*OF_UNITS, "two", "slots", *COMPAT)
-# Asked in the same batch, before and behind the op: (policy, options).
-OTHERS = (("others_window", {}), ("others_log", {}), ("others_token", {"request_id": "o"}))
-CONFIG = "defaults: {deadline: 10s, on_failure: deny}\npolicies:\n" + "".join(f"  {name}: {settings(name)}\n" for name in POLICIES) + """
-  others_window: {algorithm: fixed_window, limit: 1000, window: 1h}
-  others_log: {algorithm: sliding_log, limit: 1000, window: 1h}
-  others_token: {algorithm: token_bucket, limit: 1000, window: 365d}
-"""
 
 
 class Asked:
@@ -97,13 +90,22 @@ SLOTS = {
     "peek": (Asked.acquire, lambda asked: ("peek", asked.policy, asked.key)),
     "reset": (Asked.acquire, lambda asked: ("reset", asked.policy, asked.key)),
 }
+WITH_SLOTS = {"slots": SLOTS, "admission": SLOTS | {name: NATIVE[name] for name in ("reserve", "settle", "settle above", "cancel", "refund", "refund with a request id")}}
+POLICIES = (*OF_UNITS, "two", *WITH_SLOTS, *COMPAT)
+# Asked in the same batch, before and behind the op: (policy, options).
+OTHERS = (("others_window", {}), ("others_log", {}), ("others_token", {"request_id": "o"}))
+CONFIG = "defaults: {deadline: 10s, on_failure: deny}\npolicies:\n" + "".join(f"  {name}: {settings(name)}\n" for name in POLICIES) + """
+  others_window: {algorithm: fixed_window, limit: 1000, window: 1h}
+  others_log: {algorithm: sliding_log, limit: 1000, window: 1h}
+  others_token: {algorithm: token_bucket, limit: 1000, window: 365d}
+"""
 RECORD = re.compile(rb":(notes?|reserve|refund)1:")
 NO_RESERVE = ("leaky",)
 
 
 def ops_of(policy):
-    if policy == "slots":
-        return SLOTS
+    if policy in WITH_SLOTS:
+        return WITH_SLOTS[policy]
     if policy in COMPAT:
         return {name: (none, ask) for name, (_, ask) in CHECKS.items() if name != "check_all"} | {"reset": NATIVE["reset"]}
     return NATIVE if policy not in NO_RESERVE else {
@@ -188,7 +190,7 @@ class Trial:
         self.name = f"key{next(self.numbers):07d}"
         self.asked = Asked(client, policy, self.name)
         self.keys = {}  # by form: the key and its type
-        for make in (("acquire" if policy == "slots" else "check", policy, self.name), None):
+        for make in (("acquire" if policy in WITH_SLOTS else "check", policy, self.name), None):
             self.prepare(self.asked)
             client.call(*(make or self.ask(self.asked)))
             self.keys |= {form(key, self.name.encode()): (key, redis.type(key)) for key in redis.keys(f"*{self.name}*") if b"all-" not in key}

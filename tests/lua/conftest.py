@@ -23,7 +23,7 @@ from stitch import stitch  # noqa: E402
 
 DECISIONS = 30_000  # at least, for each algorithm and each way to run it; ./dev soak model makes any number of others
 COUNTED = (*traces.NATIVE, *traces.COMPAT, "slots")
-N_TRACES = {**dict.fromkeys(COUNTED, 310), "slots": 470, "several": 350, "steps": 350, "shared": 120, "overridden": 120, "networked": 120, "reserving": 150,
+N_TRACES = {**dict.fromkeys(COUNTED, 310), "slots": 470, "several": 350, "steps": 350, "shared": 120, "overridden": 120, "networked": 120, "reserving": 150, "admitting": 150,
             traces.PAST: 310, "candidate": 250, traces.MERGING: 150, traces.UNDOING: 150}
 
 

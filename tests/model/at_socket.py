@@ -113,7 +113,8 @@ def steps_of(trace):
             yield now, kind, asked, {"request_id": str(request)} if request else {}
         elif isinstance(trace, ReservingTrace):
             kind, asked, more = step
-            yield now, kind, asked, {"reservation": more[0], "ttl_ms": more[1]} if more else {}
+            named = {"slot": more[0]} if kind == "acquire" else {"reservation": more[0], "ttl_ms": more[1]} if more else {}
+            yield now, kind, asked, named
         else:
             kind, asked = step
             yield now, kind, asked, {}

@@ -1,4 +1,4 @@
-"""reserving.py: a plain model of reserve, settle and cancel, and random schedules of them.
+"""reserving.py: a plain model of reserve, settle and cancel, and random schedules of them, some with slots.
 
 A policy and key has a list of reservations, each with its units, the time of the charge and its end. Every op on the policy
 and key first gives back the units of ended reservations. On Redis a plain check does not do this, so the text for a server
@@ -11,8 +11,9 @@ import random
 from dataclasses import dataclass
 
 import calendars
+import slot_traces
 import traces
-from model import Several, SlidingLog, least, of_key, takes_one
+from model import Concurrency, Policy, Several, SlidingLog, least, of_key, takes_one
 from schedule import asked_line, policy_lines
 
 GRACE_MS = 60_000
@@ -47,6 +48,10 @@ def give_back(state, now, units, made):
     return back
 
 
+def slot_of(id_):
+    return f"of {id_}"
+
+
 class Reserving(Several):
     """Several limits of several policies, with reservations."""
 
@@ -65,6 +70,17 @@ class Reserving(Several):
         states = [state for state in self.states_of(self.members(name, key, 0)) if not takes_one(state.policy)]
         return max((give_back(state, now, units, made) for state in states), default=0)
 
+    def slots(self, name, key, slot):
+        """The states of the policy's limits of slots, about to act on that one."""
+        states = [state for state in self.states_of(self.members(name, key, 0)) if isinstance(state, Concurrency)]
+        for state in states:
+            state.slot = slot
+        return states
+
+    def end_slot(self, name, key, id_):
+        for state in self.slots(name, key, slot_of(id_)):
+            state.release()
+
     def add(self, name, key, reservation):
         self.reservations[name, key].append(reservation)
         self.ever_reserved.add(reservation.id)
@@ -74,6 +90,7 @@ class Reserving(Several):
         for reservation in [r for r in reservations if r.end <= now // 1000]:
             reservations.remove(reservation)
             if not reservation.settled:
+                self.end_slot(name, key, reservation.id)
                 self.give_back(now, name, key, reservation.units, reservation.made)
 
     def charge_used(self, now, name, key, units, is_merge=False):
@@ -96,6 +113,7 @@ class Reserving(Several):
 
     def settle(self, now, name, key, reservation, actual):
         """(refunded, charged, ended) for a Reservation in its original form."""
+        self.end_slot(name, key, reservation.id)
         reservations = self.reservations.setdefault((name, key), [])
         found = next((r for r in reservations if r.id == reservation.id), None)
         if found is not None and found.settled or reservation.end + GRACE_MS <= now // 1000:
@@ -130,7 +148,8 @@ class Reserving(Several):
 @dataclass
 class ReservingTrace(traces.SeveralTrace):
     """Like SeveralTrace, with the kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with the used units, then (id, 0);
-    merge: asked[0], then (id, ttl_ms), of a policy with one limit; the first of an id says when it was drawn."""
+    merge: asked[0], then (id, ttl_ms), of a policy with one limit; the first of an id says when it was drawn. acquire: asked[0] with
+    1, then (the slot's name, 0)."""
 
     def text_for_server(self):
         """A plain check in Redis does not look for ended reservations, so a sweep comes before it."""
@@ -144,16 +163,24 @@ class ReservingTrace(traces.SeveralTrace):
             yield from policy_lines(name, limits, f" {self.formats.get(name, '-')}{flags}")
 
     def step_lines(self, kind, asked, more, sweeping=False):
-        if sweeping and kind in ("check", "peek", "all"):
+        if sweeping and kind in ("check", "peek", "all", "acquire"):
             yield from (f"{name} {key} sweep 0" for name, key, _ in asked)
+        if kind == "acquire":
+            yield "slot acquire {} {} {}".format(*asked[0][:2], more[0])
+            return
         yield asked_line(kind, asked, f" {more[0]} {more[1]}" if more and kind != "all" else "")
 
     def answers(self, of_admitted=False):
         """The limits' answers to each step; for a settlement followed by (refunded, charged, ended, more than reserved?).
         `of_admitted`: a denied reservation has no token to settle; None for it."""
         model, made, drawn, answers = Reserving(self.policy, self.formats), {}, {}, []
+        held, last = {}, None  # of the daemon: the slots that it renews at every new time
         for now, kind, asked, more in self.steps():
             name, key, cost = asked[0]
+            for slot in list(held) if of_admitted and now != last else ():
+                if not all([state.renew(now) for state in model.slots(*held[slot], slot)]):
+                    del held[slot]
+            last = now
             if kind == "settle" and of_admitted and more[0] not in model.ever_reserved:
                 answers.append(None)
                 continue
@@ -167,10 +194,16 @@ class ReservingTrace(traces.SeveralTrace):
                     model.take_ended(now, *one[:2])
             if kind == "settle":
                 refunded, charged, ended = model.settle(now, name, key, made[more[0]], cost)
+                held.pop(slot_of(more[0]), None)
                 settled = refunded, charged, ended, cost > (0 if ended else made[more[0]].units)
                 answers.append([*model.step(now, "peek", model.members(name, key, 0)), settled])
                 continue
-            answers.append(model.step(now, "check" if kind in ("all", "reserve") else kind, self.members(kind, asked)))
+            slot = slot_of(more[0]) if kind == "reserve" else more[0] if kind == "acquire" else None
+            slots = model.slots(name, key, slot)
+            as_kind = "check" if kind in ("all", "reserve", "acquire") else kind
+            answers.append(model.step(now, as_kind, self.members(kind, asked)))
+            if slot and slots and cost > 0 and all(answer["allowed"] for answer in answers[-1]):
+                held[slot] = name, key
             if kind == "reserve":
                 has_units = any(not takes_one(p) for _, p in self.policy[name])
                 made[more[0]] = Reservation(more[0], cost if has_units else min(cost, 1), now, now // 1000 + more[1])
@@ -210,6 +243,46 @@ def random_policies(rng, seed, merging):
         named = [("-" if n == 1 else f"l{j}", p) for j, p in enumerate(limits)]
         policies[f"reserving-{seed}-{i}"] = traces.some_count_checks(random.Random(f"counts {seed} {i}"), named)
     return policies, formats
+
+
+def make_admitting(seed, n_steps=60, backwards=True):
+    """Policies with slots, which a reserve takes with its units: some by acquire, too. No daemon renews them in a store's trace."""
+    rng = random.Random(f"admitting {seed}")
+    policies = {}
+    for i in range(rng.randint(1, 2)):
+        window, debt, n = rng.choice((1_000_000, 10_000_000, 3_600_000_000)), rng.random() < 0.5, rng.choice((0, 1, 2, 3))
+        limits = [traces.random_policy(rng, rng.choice(traces.NATIVE)) for _ in range(n)]
+        limits = [dataclasses.replace(p, max_wait_us=0, phase_head="",
+                                      window_us=p.window_us if p.calendar else window * rng.choice((1, 1, 2, 7))) for p in limits]
+        limits.insert(rng.randint(0, n), Policy("concurrency", rng.choice((1, 1, 2, 3, 7)), rng.choice(slot_traces.TTLS_US)))
+        named = [("-" if n == 0 else f"l{j}", dataclasses.replace(p, debt=debt)) for j, p in enumerate(limits)]
+        policies[f"admitting-{seed}-{i}"] = [(name, p if p.algorithm != "concurrency" else dataclasses.replace(p, counts_checks=False))
+                                             for name, p in traces.some_count_checks(rng, named)]
+    every = [p for limits in policies.values() for _, p in limits]
+    now, ticks, left, made, n_slots = traces.START_US + rng.randint(0, 20_000_000), [], n_steps, [], 0
+    while left > 0:
+        n, steps = min(left, rng.choice((1, 1, 2, 3, 8))), []
+        for kind in rng.choices(("reserve", "settle", "peek", "acquire", "reset"), (45, 35, 12, 6, 2), k=n):
+            name, key = rng.choice(sorted(policies)), rng.choice("aab")
+            cost, more = traces.random_cost(rng, rng.choice(policies[name])[1]), None
+            if kind == "settle" and not made:
+                kind = "reserve"
+            if kind == "reserve":
+                more = (seed * 1000 + len(made), random_ttl_ms(rng, rng.choice(every)))
+                made.append(((name, key, cost), more[0], now // 1000 + more[1]))
+            elif kind == "settle":
+                (name, key, cost), number, _ = rng.choice(made[-4:]) if rng.random() < 0.8 else rng.choice(made)
+                cost = rng.choice((0, 0, cost, max(0, cost - 1), cost + 1, rng.randint(0, 3 * cost + 3), 10**6))
+                more = (number, 0)
+            elif kind == "acquire":
+                n_slots += 1
+                cost, more = 1, (f"s{n_slots}", 0)
+            steps.append((kind, [(name, key, 0 if kind == "reset" else cost)], more))
+        ticks.append((now, steps))
+        now = max(traces.earliest(every, ticks), now + random_step_us(rng, every, made, backwards, now))
+        now = min(now, traces.LAST_US)
+        left -= n
+    return ReservingTrace(seed, policies, ticks)
 
 
 MERGES_FROM = 100  # of the ids of a seed, of which the replay program keeps 256

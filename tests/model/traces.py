@@ -196,7 +196,7 @@ class SeveralTrace(Schedule):
     def line(self, kind, members, answers):
         if kind == "reset":
             return f"removed {int(any(a['removed'] for a in answers))}"
-        whole, bound = combine(answers, by_units=kind != "all"), "-"
+        whole, bound = combine(answers, by_units=kind not in ("all", "acquire")), "-"
         if whole["bound_by"] is not None:
             name, limit = members[whole["bound_by"]][0].split("/")
             bound = limit if kind != "all" else name if limit == "-" else f"{name}/{limit}"
@@ -430,7 +430,7 @@ def penalized(trace, name, seed):
     return dataclasses.replace(trace, **changed)
 
 
-EVERY = (*NATIVE, "several", "shared", "overridden", "networked", "steps", "slots", "reserving")  # the names for a seed, besides COMPAT
+EVERY = (*NATIVE, "several", "shared", "overridden", "networked", "steps", "slots", "reserving", "admitting")  # the names for a seed, besides COMPAT
 MERGING = "merging"  # and this one, for the stores alone: no method asks for a merge
 UNDOING = "undoing"  # and this one: or for taking back a charge as if it had not been
 AT_SOCKET = ("candidate",)  # and this one, for a whole daemon
@@ -447,6 +447,7 @@ def of_seed(name, seed):
     if name == PAST:
         return make("calendar_window", seed, past=True)
     made = {"several": make_several, "shared": make_shared, "overridden": make_overridden, "networked": make_networked, "steps": steps.make, "reserving": reserving.make,
+            "admitting": reserving.make_admitting,
             MERGING: functools.partial(reserving.make, merging=True), UNDOING: undoing.make, "slots": slot_traces.make_slots, "candidate": candidates.make_candidates}
     # The windows of the presets' originals end by Redis' clock, which does not step back.
     make_it = made.get(name, functools.partial(make, name, backwards=name not in COMPAT))

@@ -127,8 +127,7 @@ static void add_candidate(struct policy *policy)
 static void finish_policy(struct policy *policy, bool has_override, bool has_candidate)
 {
     bool debt = once_in(2);
-    for (uint16_t i = 0; i < policy->n_limits; i++)
-        debt &= policy->limits[i].max_wait_us == 0 && policy->limits[i].algo != ALGO_CONCURRENCY;
+    for (uint16_t i = 0; i < policy->n_limits; i++) debt &= policy->limits[i].max_wait_us == 0;
     if (has_candidate) add_candidate(policy);
     prepare(policy, debt);
     if (has_override && !has_shared_bucket(policy)) add_override(policy, debt);

@@ -1,7 +1,7 @@
 /*
  * random_traces.c: see random_traces.h.
  *
- * On the memory store, a check or a peek first gives back the units of ended reservations of its policy and key. On
+ * On the memory store, a check, an acquire or a peek first gives back the units of ended reservations of its policy and key. On
  * Redis, the daemon requests that (OP_SWEEP). So a trace has sweeps before each check of a key that may have ended
  * reservations: in some traces for Redis alone, in others for both sides, and as many as are needed. A repeated answer
  * (a request id) on the memory store does not sweep, so before such a check both sides sweep.
@@ -323,6 +323,7 @@ static void ask_slot(struct question *question)
 static struct asked asked_for(enum trace_kind kind)
 {
     if (kind == TRACE_ACQUIRE) return random_slots_asked();
+    if (kind == TRACE_RESERVE && has_slots && once_in(3)) return random_slots_asked();
     if ((kind == TRACE_PEEK || kind == TRACE_RESET) && has_slots && once_in(4)) return random_slots_asked();
     return random_asked(0, TRACE_COUNTING);
 }
@@ -367,8 +368,8 @@ static void make_question(struct question *question, enum trace_kind kind)
         } /* fallthrough */
     default: ask_check(step, asked); break;
     }
-    if ((kind == TRACE_RESERVE || kind == TRACE_REFUND) && once_in(3))
-        name_step(question, kind == TRACE_RESERVE ? "reserve" : "refund");
+    bool may_name = kind == TRACE_REFUND || (kind == TRACE_RESERVE && !trace_policies[asked.policy]->plan.has_slots);
+    if (may_name && once_in(3)) name_step(question, kind == TRACE_RESERVE ? "reserve" : "refund");
 }
 
 /* ---- state that a step may use only once ----------------------------------------------------------------------- */
@@ -477,7 +478,7 @@ static void ask(struct trace_step *steps, size_t *n, struct question *question)
 {
     struct trace_step *step = &question->step;
     enum op_kind kind = step->op.kind;
-    bool sweeps = kind == OP_CHECK || kind == OP_PEEK || step->op.record.len > 0;
+    bool sweeps = kind == OP_CHECK || kind == OP_PEEK || kind == OP_ACQUIRE || step->op.record.len > 0;
     for (int i = 0; i < question->n_asked && sweeps; i++)
         sweep_if_due(steps, n, question->asked[i], sweeps_both || step->op.record.len > 0);
     if (kind == OP_RESERVE) make_reservation(step, question->asked[0]);

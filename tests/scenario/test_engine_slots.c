@@ -29,6 +29,10 @@ static const struct policy_spec specs[] = {
      .on_failure = ON_FAILURE_DENY,
      .limits = {{.name = "rate", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = 1000000},
                 {.name = "slots", .algo = ALGO_CONCURRENCY, .limit = 3, .window_us = TTL_MS * 1000}}},
+    {.name = "both_local",
+     .on_failure = ON_FAILURE_LOCAL,
+     .limits = {{.name = "rate", .algo = ALGO_FIXED_WINDOW, .limit = 9, .window_us = 1000000},
+                {.name = "slots", .algo = ALGO_CONCURRENCY, .limit = 3, .window_us = TTL_MS * 1000}}},
     {.name = "none", .limits = {{.algo = ALGO_CONCURRENCY, .limit = 0, .window_us = TTL_MS * 1000}}},
 };
 enum { N_SPECS = sizeof specs / sizeof specs[0] };
@@ -59,9 +63,9 @@ static int tear_down(void **state)
     slots_end(&bob);
     fixture_close(&fixture);
     assert_int_equal(slots_counters.slots, 0);
-    assert_int_equal(slots_counters.slots_acquired, slots_counters.slots_released +
-                                                        slots_counters.slots_ended_by_close +
-                                                        slots_counters.slots_lost + slots_counters.slots_taken_back);
+    assert_int_equal(slots_counters.slots_acquired,
+                     slots_counters.slots_released + slots_counters.slots_ended_by_close +
+                         slots_counters.slots_settled + slots_counters.slots_lost + slots_counters.slots_taken_back);
     return 0;
 }
 
@@ -76,6 +80,23 @@ static bool acquire(struct want *want, struct slot_owner *owner, const char *pol
     want->slot = want->asked.check->slot;
     fixture_submit(&fixture, &want->asked, OP_ACQUIRE, policy, 1);
     return true;
+}
+
+/* Units and a slot. */
+static void reserve(struct want *want, struct slot_owner *owner, const char *policy, int64_t ttl_ms)
+{
+    *want = (struct want){.asked = {.check = fixture_check_new(&fixture, "k"), .reservation = {.ttl_ms = ttl_ms}}};
+    assert_true(fixture_seal(&fixture, want->asked.check, OP_RESERVE, policy, 4));
+    assert_int_equal(engine_acquires(fixture.engine, want->asked.check, owner), 0);
+    want->slot = want->asked.check->slot;
+    fixture_submit(&fixture, &want->asked, OP_RESERVE, policy, 4);
+}
+
+static void settle(struct asked *asked, const struct want *reserved, const char *policy)
+{
+    *asked = (struct asked){.reservation = reserved->asked.reservation};
+    if (reserved->asked.decision.source == SOURCE_LOCAL) asked->local_reason = reserved->asked.decision.reason;
+    assert_true(fixture_ask(&fixture, asked, OP_SETTLE, policy, "k", 0));
 }
 
 /* Taken in the store, and held. */
@@ -519,6 +540,93 @@ static void closing_ends_what_is_on_its_way(void **state)
     assert_int_equal(slots()->n, 2);
 }
 
+static void a_reserved_slot_goes_by_its_reservation_and_ends_with_its_settlement(void **state)
+{
+    (void)state;
+    struct want want;
+    struct asked asked;
+    char id[SLOT_ID_LEN];
+    reserve(&want, &alice, "both", 60000);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_true(want.asked.reservation.held);
+    assert_int_equal(slots_counters.slots, 1);
+
+    reservation_slot(want.asked.reservation.id, id);
+    assert_memory_equal(want.slot->id, id, SLOT_ID_LEN);
+    assert_null(slots_find(slots(), &alice, (struct slice){(const uint8_t *)id, SLOT_ID_LEN})); /* release knows none */
+
+    settle(&asked, &want, "both");
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_int_equal(slots_counters.slots_settled, 1);
+    assert_int_equal(fixture.scripted.n_held, 0); /* the settlement has given it back */
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_reserved_slot_is_renewed_until_its_reservation_ends(void **state)
+{
+    (void)state;
+    struct want want;
+    reserve(&want, &alice, "both", TTL_MS);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture_advance_ms(&fixture, THIRD_MS);
+    fixture_advance_ms(&fixture, THIRD_MS);
+    assert_int_equal(slots_counters.slots, 1);
+    fixture_advance_ms(&fixture, THIRD_MS + 1);
+    assert_int_equal(slots_counters.slots, 0);
+    assert_int_equal(slots_counters.slots_settled, 1);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_reserved_slot_that_another_daemon_settled_is_not_lost(void **state)
+{
+    (void)state;
+    struct want want;
+    reserve(&want, &alice, "both", 60000);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    fixture.scripted.mode = SCRIPTED_DECIDE;
+    fixture.scripted.found = false;
+    fixture_advance_ms(&fixture, THIRD_MS);
+    assert_int_equal(slots_counters.slots_lost, 0);
+    assert_int_equal(slots_counters.slots_settled, 1);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_late_yes_to_a_reserve_that_was_answered_locally_is_cancelled_with_its_slot(void **state)
+{
+    (void)state;
+    struct want want;
+    struct asked asked;
+    reserve(&want, &alice, "both_local", 60000);
+    fixture_advance_ms(&fixture, 20);
+    assert_true(want.asked.decision.source == SOURCE_LOCAL && want.asked.reservation.held);
+    assert_int_equal(slots_counters.slots, 1);
+    scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    assert_int_equal(fixture.scripted.n_held, 1);
+    assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_SETTLE);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
+    assert_int_equal(slots_counters.slots, 1); /* in the failure table */
+
+    settle(&asked, &want, "both_local");
+    assert_int_equal(slots_counters.slots_settled, 1);
+    assert_int_equal(slots()->n, 0);
+}
+
+static void a_reserved_slot_without_an_owner_is_given_back(void **state)
+{
+    (void)state;
+    struct want denied, left;
+    reserve(&denied, &alice, "both", 60000);
+    reserve(&left, &bob, "both", 60000);
+    fixture_leave(&left.asked);
+    fixture_advance_ms(&fixture, 20);
+    assert_false(denied.asked.decision.allowed);
+    for (int i = 0; i < 2; i++) scripted_end(&fixture.scripted, 0, OP_DECIDED);
+    scripted_end_all(&fixture.scripted, OP_DECIDED);
+    assert_int_equal(slots()->n, 0);
+    assert_int_equal(alice.n + bob.n, 0);
+}
+
 static void ids_do_not_repeat(void **state)
 {
     (void)state;
@@ -558,6 +666,11 @@ int main(void)
         TEST(a_stop_does_not_wait_for_a_store_that_is_away),
         TEST(a_stop_gives_up_all_that_waits_for_the_store_together),
         TEST(closing_ends_what_is_on_its_way),
+        TEST(a_reserved_slot_goes_by_its_reservation_and_ends_with_its_settlement),
+        TEST(a_reserved_slot_is_renewed_until_its_reservation_ends),
+        TEST(a_reserved_slot_that_another_daemon_settled_is_not_lost),
+        TEST(a_late_yes_to_a_reserve_that_was_answered_locally_is_cancelled_with_its_slot),
+        TEST(a_reserved_slot_without_an_owner_is_given_back),
         TEST(ids_do_not_repeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

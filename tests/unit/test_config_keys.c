@@ -245,8 +245,8 @@ static const struct {
     {ONE OVER("{key: a}"), 7, "policies.p.overrides[0]: changes nothing"},
     {ONE OVER("{key: a, unlimited: false}"), 7, "policies.p.overrides[0]: changes nothing"},
     {TWO OVER("{key: a, limit: {}}"), 7, "policies.p.overrides[0]: changes nothing"},
-    {"policies:\n  p: {algorithm: concurrency, limit: 5, debt: true}\n", 2,
-     "policies.p.debt: is not for policies with a"},
+    {"policies:\n  p: {algorithm: concurrency, limit: 5, on_failure: local, merge_back: true}\n", 2,
+     "policies.p.merge_back: is not for policies with a"},
     {"policies:\n  p: {compat: first-hit, limit: 5, window: 1s, merge_back: true}\n", 2,
      "policies.p.merge_back: is not a setting of first-hit; leave it out (it belongs to policies with on_failure: "
      "local, without max_wait and concurrency, and without compat, whose keys another limiter reads too)"},

@@ -82,6 +82,8 @@ static void prepare(struct policy *policy, bool debt)
     drop_penalties(policy);
     for (uint16_t i = 0; i < policy->n_limits; i++) {
         policy->limits[i].debt = debt;
+        if (policy_prepare_limit(&policy->limits[i], NULL, &diag) == 0) continue;
+        policy->limits[i].burst = 1; /* a bucket of that size cannot be counted exactly with its limit and window */
         if (policy_prepare_limit(&policy->limits[i], NULL, &diag) != 0) die(diag.text);
     }
 }

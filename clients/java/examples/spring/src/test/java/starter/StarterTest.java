@@ -71,6 +71,8 @@ class StarterTest {
               wide: {algorithm: fixed_window, limit: 100, window: 1h}
               shaped: {algorithm: leaky_bucket, limit: 5, window: 1s, burst: 1, max_wait: 10s}
             """);
+    @RegisterExtension
+    static final TestDaemon inline = new TestDaemon("inline: {allow: true}\npolicies: {}\n");
     private static final FakeLimiter FAKE = new FakeLimiter();
     private final List<Http> apps = new ArrayList<>();
 
@@ -820,6 +822,28 @@ class StarterTest {
 
         assertEquals(List.of("shop|GET /|127.0.0.1"),
                 FAKE.calls().stream().skip(before).map(FakeLimiter.Asked::key).toList());
+    }
+
+    @RestController
+    static class Paused {
+        @RateLimit(limit = 1, window = "1s", settings = {"penalty.time=1h", "penalty.factor=2", "penalty.max=1d"})
+        @GetMapping("/paused")
+        String get() {
+            return "";
+        }
+    }
+
+    @Test
+    void aLimitInTheProgramMayHaveAPenalty() {
+        Http http = start(with(Paused.class), "--ratelimitd.socket=" + inline.socket(), "--ratelimitd.filters[0].pattern=/also",
+                "--ratelimitd.filters[0].limit=1", "--ratelimitd.filters[0].window=1s",
+                "--ratelimitd.filters[0].settings.penalty.time=1h");
+        for (String path : List.of("/paused", "/also")) {
+            http.get(path);
+            var denied = http.get(path);
+            assertEquals(429, denied.statusCode(), path);
+            assertTrue(Long.parseLong(denied.headers().firstValue("Retry-After").orElseThrow()) > 3000, path);
+        }
     }
 
     /* ---- what stops the start ---- */

@@ -10,17 +10,23 @@ final class Inline {
     /** Of ratelimitd.yaml(5), besides limit, window and name. */
     private static final List<String> SETTINGS = List.of("algorithm", "anchor", "burst", "compat", "count_denied", "counts", "deadline", "debt",
             "idempotency_window", "key_format", "key_prefix", "lease", "local_share", "max_wait", "merge_back", "on_change", "on_failure",
-            "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "warn_at", "week_start");
+            "penalty", "phase", "shadow", "slot_ttl", "start", "timezone", "unlimited", "warn_at", "week_start");
     private static final List<String> OF_THEIR_OWN = List.of("limit", "window", "name");
 
     private Inline() {
     }
 
-    /** A number, true, false or text, as YAML would read it. */
+    /** Each a number, true, false or text, as YAML would read it. `penalty.time` is the entry `time` of `penalty`. */
     static Map<String, Object> parsed(Map<String, String> settings) {
         Map<String, Object> values = new LinkedHashMap<>();
-        settings.forEach((name, text) -> values.put(name, text.matches("[0-9]{1,16}") ? (Object) Long.parseLong(text)
-                : text.matches("true|false") ? (Object) Boolean.parseBoolean(text) : text));
+        Map<String, Object> penalty = new LinkedHashMap<>();
+        settings.forEach((name, text) -> {
+            Object value = text.matches("[0-9]{1,16}") ? (Object) Long.parseLong(text)
+                    : text.matches("true|false") ? (Object) Boolean.parseBoolean(text) : text;
+            if (name.startsWith("penalty.")) penalty.put(name.substring("penalty.".length()), value);
+            else values.put(name, value);
+        });
+        if (!penalty.isEmpty()) values.put("penalty", penalty);
         return values;
     }
 

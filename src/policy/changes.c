@@ -122,19 +122,6 @@ static void add_counts(struct line *line, const struct changes *changes, const s
         line_add(line, "; takes effect now");
 }
 
-/* "login/day: ", "login: candidate day: " */
-static void add_subject(struct line *line, const struct change *change)
-{
-    line_add(line, "%s", change->policy);
-    if (change->is_candidate)
-        line_add(line, ": candidate%s%s", change->limit[0] != '\0' ? " " : "", change->limit);
-    else if (change->limit[0] != '\0')
-        line_add(line, "/%s", change->limit);
-    line_add(line, ": ");
-    bool is_one_limit = change->subject == CHANGE_OF_LIMIT && change->limit[0] == '\0';
-    if (is_one_limit && change->kind != CHANGE_CHANGED) line_add(line, "its one limit ");
-}
-
 static void add_daemon_setting(struct line *line, const struct change *change)
 {
     const struct change_value *value = &change->values[0];
@@ -164,7 +151,16 @@ const char *changes_text(const struct changes *changes, const struct change *cha
         return out;
     }
 
-    add_subject(&line, change);
+    /* "login/day: ", "login: candidate day: " */
+    line_add(&line, "%s", change->policy);
+    if (change->is_candidate)
+        line_add(&line, ": candidate%s%s", change->limit[0] != '\0' ? " " : "", change->limit);
+    else if (change->limit[0] != '\0')
+        line_add(&line, "/%s", change->limit);
+    line_add(&line, ": ");
+    bool is_one_limit = change->subject == CHANGE_OF_LIMIT && change->limit[0] == '\0';
+    if (is_one_limit && change->kind != CHANGE_CHANGED) line_add(&line, "its one limit ");
+
     if (change->subject == CHANGE_OF_OVERRIDES) {
         add_overrides(&line, change);
         line_add(&line, "; takes effect now");

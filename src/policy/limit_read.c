@@ -228,20 +228,6 @@ static void read_penalty(struct reading *reading, struct limit *limit)
                                       .forget_ms = values[FORGET] >= 0 ? values[FORGET] : values[MAX]};
 }
 
-/* Each denial of a pause would be charged to a limit that counts denials. */
-static void refuse_counted_pauses(struct reading *reading, const struct limit *limit)
-{
-    for (const struct limit *other = limit->policy->limits; other <= limit; other++) {
-        bool is_counted = other->count_denied && limit_has_penalty(limit);
-        if (is_counted || (limit->count_denied && limit_has_penalty(other)))
-            reading_refuse(
-                reading, is_counted ? FIELD_PENALTY : FIELD_COUNT_DENIED,
-                "does not go with %s in one policy, where each denial of a pause would be counted; leave one "
-                "of the two out",
-                is_counted ? "count_denied" : "penalty");
-    }
-}
-
 /* NULL: the preset's own, or the fault is recorded. */
 static const char *read_prefix(struct reading *reading)
 {
@@ -286,18 +272,6 @@ static field_bits read_limit_fields(struct reading *reading, struct limit *limit
     return bad;
 }
 
-/* Replaces values with a fault by ones that every algorithm accepts, so that the other settings can be checked. */
-static void stand_in(struct limit *limit, field_bits bad)
-{
-    if (bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW)))
-        bad |= bit(FIELD_BURST) | bit(FIELD_MAX_WAIT); /* bounded by them */
-    for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
-        const enum policy_field field = (enum policy_field)i;
-        if (bad & bit(field) && policy_settings[i].holder == HELD_BY_LIMIT && policy_setting_takes(field, limit))
-            setting_set_default(&policy_settings[i], limit);
-    }
-}
-
 /* Lets the algorithm check the values, and records its faults one by one. */
 static void prepare_limit(struct reading *reading, struct limit *limit, const char *prefix, field_bits bad)
 {
@@ -311,7 +285,17 @@ static void prepare_limit(struct reading *reading, struct limit *limit, const ch
         reading_refuse(reading, FIELD_PENALTY, "means nothing with limit: 0, which denies always; leave it out");
 
     for (;;) {
-        stand_in(limit, bad);
+        /* Values with a fault give way to ones that every algorithm accepts, so that the others can be checked. */
+        field_bits replaced = bad;
+        if (bad & (bit(FIELD_LIMIT) | bit(FIELD_WINDOW)))
+            replaced |= bit(FIELD_BURST) | bit(FIELD_MAX_WAIT); /* bounded by them */
+        for (size_t i = 0; i < N_POLICY_FIELDS; i++) {
+            const enum policy_field field = (enum policy_field)i;
+            if (replaced & bit(field) && policy_settings[i].holder == HELD_BY_LIMIT &&
+                policy_setting_takes(field, limit))
+                setting_set_default(&policy_settings[i], limit);
+        }
+
         if (policy_prepare_limit(limit, prefix, &diag) == 0) return;
         const enum policy_field field = policy_field_at_fault(&diag);
         if (bad & bit(field)) return; /* reported before: no other value helps */
@@ -351,7 +335,16 @@ void limit_read(struct reading *reading, struct limit *limit)
             reading, FIELD_COUNT_DENIED,
             "of a sliding_log does not go with id, under which the limit may change; leave one of the two out");
 
-    refuse_counted_pauses(reading, limit);
+    /* Each denial of a pause would be charged to a limit that counts denials. */
+    for (const struct limit *other = limit->policy->limits; other <= limit; other++) {
+        bool is_counted = other->count_denied && limit_has_penalty(limit);
+        if (is_counted || (limit->count_denied && limit_has_penalty(other)))
+            reading_refuse(reading, is_counted ? FIELD_PENALTY : FIELD_COUNT_DENIED,
+                           "does not go with %s in one policy, where each denial of a pause would be counted; leave "
+                           "one of the two out",
+                           is_counted ? "count_denied" : "penalty");
+    }
+
     if (algo >= 0) prepare_limit(reading, limit, prefix, bad);
 }
 

@@ -101,27 +101,6 @@ static bool leases(const struct policy *policy)
     return policy->candidate != NULL && leases(policy->candidate);
 }
 
-/* Units are leased for checks that one limit alone decides. */
-static void refuse_lease(struct reading *reading, const struct policy *policy)
-{
-    if (!leases(policy)) return;
-    if (policy->n_limits > 1)
-        reading_refuse(
-            reading, FIELD_LIMITS,
-            "has several limits, and lease is for policies of one; leave lease out, or write a policy for each "
-            "limit");
-    if (policy->shadow && !reading->defaults->shadow)
-        reading_refuse(
-            reading, FIELD_SHADOW,
-            "is not for policies with lease, whose units are charged before a check uses them; leave one of the "
-            "two out");
-    if (policy->candidate != NULL)
-        reading_refuse(
-            reading, FIELD_CANDIDATE,
-            "is not for policies with lease, because a candidate is asked in Redis with every check; leave one of "
-            "the two out");
-}
-
 /* ---- Its limits ---- */
 
 /* The limits of `policy` from a list of the file: `limits`, or `candidate`. */
@@ -194,7 +173,23 @@ static void read_contents(struct reading *reading, struct policy *policy, uint16
     read_policy_fields(reading, policy);
     share_warn_at(policy, policy->warn_at);
     override_read_all(reading, policy, n_limits > 0 && reading->faults->n_errors == n_errors);
-    if (reading->faults->n_errors == n_errors) refuse_lease(reading, policy);
+
+    if (reading->faults->n_errors == n_errors && leases(policy)) {
+        /* Units are leased for checks that one limit alone decides. */
+        if (policy->n_limits > 1)
+            reading_refuse(reading, FIELD_LIMITS,
+                           "has several limits, and lease is for policies of one; leave lease out, or write a "
+                           "policy for each limit");
+        if (policy->shadow && !reading->defaults->shadow)
+            reading_refuse(reading, FIELD_SHADOW,
+                           "is not for policies with lease, whose units are charged before a check uses them; "
+                           "leave one of the two out");
+        if (policy->candidate != NULL)
+            reading_refuse(reading, FIELD_CANDIDATE,
+                           "is not for policies with lease, because a candidate is asked in Redis with every "
+                           "check; leave one of the two out");
+    }
+
     if (reading->faults->n_errors == n_errors && policy->n_limits == 1 && policy->limits[0].lease_us > 0 &&
         policy->limits[0].full < LEASE_LEFT_MIN)
         faults_warn(

@@ -111,43 +111,6 @@ static int64_t choice_index(const char *text, const char *choices)
     return -1;
 }
 
-static bool parse_choice(const struct value_type *type, const char *path, const struct tree_node *node,
-                         struct faults *faults, int64_t *ret)
-{
-    char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
-    int64_t index = choice_index(node->text, type->choices);
-    if (index >= 0) {
-        *ret = index;
-        return true;
-    }
-
-    const char *guess = hint_choice(node->text, type->choices, near);
-    faults_shown(shown, node->text);
-    if (guess != NULL)
-        faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
-    else
-        faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
-                   strchr(type->choices, ' ') != NULL ? "one of: " : "", type->choices);
-    return false;
-}
-
-static bool parse_count_or_word(const struct value_type *type, const char *path, const struct tree_node *node,
-                                struct faults *faults, int64_t *ret)
-{
-    char shown[FAULTS_SHOWN_MAX];
-    int64_t count = 0;
-    bool is_word = strcmp(node->text, type->zero_word) == 0;
-    if (is_word || (units_count(node->text, &count) == NULL && count >= type->min && count <= type->max)) {
-        *ret = count;
-        return true;
-    }
-
-    faults_add(faults, node->line, path,
-               "%s is neither %s nor a number from %" PRId64 " to %" PRId64 "; write one of the two",
-               faults_shown(shown, node->text), type->zero_word, type->min, type->max);
-    return false;
-}
-
 /* NULL, or what is wrong with it. */
 static const char *read_number(const struct value_type *type, const char *text, int64_t *ret)
 {
@@ -175,9 +138,44 @@ static const char *read_number(const struct value_type *type, const char *text, 
     }
 }
 
-static bool parse_number(const struct value_type *type, const char *path, const struct tree_node *node,
-                         struct faults *faults, int64_t *ret)
+bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
+                 int64_t *ret)
 {
+    if (value_parse_text(path, node, faults) == NULL) return false;
+
+    if (type->kind == VALUE_CHOICE) {
+        char shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
+        int64_t index = choice_index(node->text, type->choices);
+        if (index >= 0) {
+            *ret = index;
+            return true;
+        }
+
+        const char *guess = hint_choice(node->text, type->choices, near);
+        faults_shown(shown, node->text);
+        if (guess != NULL)
+            faults_add(faults, node->line, path, "%s is not known; did you mean %s?", shown, guess);
+        else
+            faults_add(faults, node->line, path, "%s is not known; write %s%s", shown,
+                       strchr(type->choices, ' ') != NULL ? "one of: " : "", type->choices);
+        return false;
+    }
+
+    if (type->zero_word != NULL) {
+        char shown[FAULTS_SHOWN_MAX];
+        int64_t count = 0;
+        bool is_word = strcmp(node->text, type->zero_word) == 0;
+        if (is_word || (units_count(node->text, &count) == NULL && count >= type->min && count <= type->max)) {
+            *ret = count;
+            return true;
+        }
+
+        faults_add(faults, node->line, path,
+                   "%s is neither %s nor a number from %" PRId64 " to %" PRId64 "; write one of the two",
+                   faults_shown(shown, node->text), type->zero_word, type->min, type->max);
+        return false;
+    }
+
     char low[UNITS_TEXT_MAX], high[UNITS_TEXT_MAX], shown[FAULTS_SHOWN_MAX], near[HINT_MAX];
     int64_t number = 0;
     const char *wrong = read_number(type, node->text, &number);
@@ -197,13 +195,4 @@ static bool parse_number(const struct value_type *type, const char *path, const 
                    number < type->min ? "small" : "large", value_print(type, type->min, low),
                    value_print(type, type->max, high));
     return false;
-}
-
-bool value_parse(const struct value_type *type, const char *path, const struct tree_node *node, struct faults *faults,
-                 int64_t *ret)
-{
-    if (value_parse_text(path, node, faults) == NULL) return false;
-    if (type->kind == VALUE_CHOICE) return parse_choice(type, path, node, faults, ret);
-    if (type->zero_word != NULL) return parse_count_or_word(type, path, node, faults, ret);
-    return parse_number(type, path, node, faults, ret);
 }

@@ -263,19 +263,6 @@ static void check_admin(struct loader *loader)
             "this build has no HTTP (it was configured with RL_HTTP=OFF); leave it out, or install one that has");
 }
 
-static void check_control(struct loader *loader)
-{
-    const size_t at = SETTING_AT_control_socket;
-    const struct config *config = loader->config;
-    const char *path = config->control_socket;
-    if (path == NULL) return;
-    if (path[0] != '/')
-        refuse_setting(loader, at, at, "is not absolute; write the whole path, e.g. /run/ratelimitd/control.sock");
-    else if (strcmp(path, config->listen_socket) == 0)
-        refuse_setting(loader, at, at,
-                       "is listen.socket, too; write another path, e.g. that one with .control at its end");
-}
-
 static void check_values(struct loader *loader)
 {
     struct config *config = loader->config;
@@ -294,7 +281,16 @@ static void check_values(struct loader *loader)
         refuse_setting(loader, socket, socket,
                        "is not absolute; write the whole path, e.g. /run/ratelimitd/ratelimitd.sock");
 
-    check_control(loader);
+    const size_t at = SETTING_AT_control_socket;
+    const char *path = config->control_socket;
+    if (path != NULL) {
+        if (path[0] != '/')
+            refuse_setting(loader, at, at, "is not absolute; write the whole path, e.g. /run/ratelimitd/control.sock");
+        else if (strcmp(path, config->listen_socket) == 0)
+            refuse_setting(loader, at, at,
+                           "is listen.socket, too; write another path, e.g. that one with .control at its end");
+    }
+
     check_admin(loader);
     if (strpbrk(config->store_redis_key_prefix, "{}") != NULL)
         refuse_setting(loader, prefix, prefix,
@@ -408,24 +404,6 @@ static void unset_text(char **text)
 {
     mem_free(*text);
     *text = NULL;
-}
-
-/* A test's daemon counts in memory, for one client, and no other process reaches it. */
-static void replace_for_test(struct config *config)
-{
-    enum { CONNECTIONS = 16, HOUR_MS = 3600000 };
-    const struct setting *max_keys = &daemon_settings[SETTING_AT_store_memory_max_keys];
-    if (config->store_type == STORE_TYPE_REDIS) { /* which has as many places as there are keys */
-        config->store_type = STORE_TYPE_MEMORY;
-        setting_set_default(max_keys, config);
-    }
-    unset_text(&config->listen_group);
-    unset_text(&config->admin_listen);
-    unset_text(&config->control_socket);
-    config->caps_max_connections = CONNECTIONS;
-    config->listen_idle_timeout_ms = config->reload_watch_ms = 0;
-    config->listen_write_stall_ms = HOUR_MS;
-    config->log_level = LOG_LEVEL_ERROR;
 }
 
 static void read_both_tls(struct loader *loader)
@@ -544,7 +522,23 @@ static struct config *load_tree(const struct tree_node *root, enum config_use us
                     "limits again");
     if (!loader.is_test) warn_of_compat_in_memory(&loader);
     check_policies_in_cluster(&loader);
-    if (loader.is_test) replace_for_test(config);
+
+    if (loader.is_test) {
+        /* A test's daemon counts in memory, for one client, and no other process reaches it. */
+        enum { CONNECTIONS = 16, HOUR_MS = 3600000 };
+        const struct setting *max_keys = &daemon_settings[SETTING_AT_store_memory_max_keys];
+        if (config->store_type == STORE_TYPE_REDIS) { /* which has as many places as there are keys */
+            config->store_type = STORE_TYPE_MEMORY;
+            setting_set_default(max_keys, config);
+        }
+        unset_text(&config->listen_group);
+        unset_text(&config->admin_listen);
+        unset_text(&config->control_socket);
+        config->caps_max_connections = CONNECTIONS;
+        config->listen_idle_timeout_ms = config->reload_watch_ms = 0;
+        config->listen_write_stall_ms = HOUR_MS;
+        config->log_level = LOG_LEVEL_ERROR;
+    }
 
     if (faults->n_errors == 0) return config;
     config_free(config);

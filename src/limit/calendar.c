@@ -80,7 +80,8 @@ static int64_t month_begin(const struct calendar *calendar, int64_t month)
     return first + (calendar->day < n_days ? calendar->day : n_days) - 1;
 }
 
-/* The beginning, in local seconds, of the day, week, month or year that lies `after` units behind the one around local_s. */
+/* The beginning, in local seconds, of the day, week, month or year that lies `after` units behind the one around
+ * local_s. */
 static int64_t unit_begin(const struct calendar *calendar, int64_t local_s, int after)
 {
     int64_t days = floor_div(local_s, DAY_S), year;
@@ -167,22 +168,17 @@ static int64_t hour_end(const struct calendar *calendar, int64_t at_s)
     }
 }
 
-static struct calendar_edges hours_around(const struct calendar *calendar, int64_t at_s)
-{
-    int64_t begin_s = at_s - 2 * HOUR_S, end_s = hour_end(calendar, begin_s); /* an hour never takes longer */
-    while (end_s <= at_s) {
-        begin_s = end_s;
-        end_s = hour_end(calendar, begin_s);
-    }
-    return (struct calendar_edges){begin_s, end_s, hour_end(calendar, end_s)};
-}
-
 const struct calendar_edges *calendar_around(struct calendar *calendar, int64_t at_s)
 {
     struct calendar_edges *edges = &calendar->edges;
     if (at_s >= edges->begin_s && at_s < edges->end_s) return edges;
     if (calendar->unit == CALENDAR_HOUR) {
-        *edges = hours_around(calendar, at_s);
+        int64_t begin_s = at_s - 2 * HOUR_S, end_s = hour_end(calendar, begin_s); /* an hour never takes longer */
+        while (end_s <= at_s) {
+            begin_s = end_s;
+            end_s = hour_end(calendar, begin_s);
+        }
+        *edges = (struct calendar_edges){begin_s, end_s, hour_end(calendar, end_s)};
         return edges;
     }
 

@@ -130,19 +130,6 @@ static void print_text(const struct found *found, size_t n, const struct rows *r
 
 /* ---- asking ---- */
 
-static void pack_question(struct buffer *params, const struct buffer *policy, const char *match, const char *next,
-                          bool resets)
-{
-    struct packer packer = packer_of(params);
-    buffer_truncate(params, 0);
-    pack_array(&packer, 3);
-    packer.failed |= buffer_append(params, buffer_data(policy) + 1, buffer_len(policy) - 1) != 0; /* its only member */
-    pack_text(&packer, match);
-    pack_map(&packer, (uint32_t)resets + (next[0] != '\0'));
-    if (resets) pack_bool_field(&packer, "reset", true);
-    if (next[0] != '\0') pack_text_field(&packer, "next", next);
-}
-
 static bool is_first(struct pull answer)
 {
     struct pull first = words_member(answer, "first");
@@ -162,7 +149,17 @@ enum exit_code find_print(struct ratelimit *client, const struct buffer *policy,
     do {
         struct pull answer = {0};
         struct slice text = {0};
-        pack_question(&params, policy, options->match, next, resets);
+
+        struct packer packer = packer_of(&params);
+        buffer_truncate(&params, 0);
+        pack_array(&packer, 3);
+        /* The policy is the list's only member. */
+        packer.failed |= buffer_append(&params, buffer_data(policy) + 1, buffer_len(policy) - 1) != 0;
+        pack_text(&packer, options->match);
+        pack_map(&packer, (uint32_t)resets + (next[0] != '\0'));
+        if (resets) pack_bool_field(&packer, "reset", true);
+        if (next[0] != '\0') pack_text_field(&packer, "next", next);
+
         code = views_ask(client, "find", &params, (uint32_t)options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 

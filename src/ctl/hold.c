@@ -108,25 +108,6 @@ static void on_acquired(const struct ratelimit_answer *answer, void *arg)
     if (holder->slot == NULL) holder->code = (int)usage_error("no memory", "");
 }
 
-/* Until there is a slot, an error, a denial to be taken, or a signal. */
-static void get_slot(struct holder *holder, const char *policy, const char *key)
-{
-    do {
-        holder->answered = false;
-        holder->pause_ms = WAIT_OVER;
-        enum ratelimit_status status = ratelimit_async_acquire(
-            holder->client, policy, key, strlen(key), (uint32_t)holder->options->timeout_ms, on_acquired, holder);
-        if (status != RATELIMIT_OK) {
-            holder->answered = true;
-            holder->code = (int)complain(&holder->client->connection, status, "", ratelimit_status_text(status));
-        }
-        while (!holder->answered && got_signal == 0) tick(holder, false, FOREVER);
-
-        int64_t left_ms = holder->pause_ms, until_ms = wait_now_ms() + left_ms;
-        for (; left_ms > 0 && got_signal == 0; left_ms = until_ms - wait_now_ms()) tick(holder, false, left_ms);
-    } while (got_signal == 0 && holder->slot == NULL && holder->pause_ms != WAIT_OVER);
-}
-
 static void on_released(const struct ratelimit_answer *answer, void *arg)
 {
     struct holder *holder = arg;
@@ -165,7 +146,22 @@ static void start_command(struct holder *holder)
 /* The exit status. */
 static int hold(struct holder *holder, const char *policy, const char *key)
 {
-    get_slot(holder, policy, key);
+    /* Until there is a slot, an error, a denial to be taken, or a signal. */
+    do {
+        holder->answered = false;
+        holder->pause_ms = WAIT_OVER;
+        enum ratelimit_status status = ratelimit_async_acquire(
+            holder->client, policy, key, strlen(key), (uint32_t)holder->options->timeout_ms, on_acquired, holder);
+        if (status != RATELIMIT_OK) {
+            holder->answered = true;
+            holder->code = (int)complain(&holder->client->connection, status, "", ratelimit_status_text(status));
+        }
+        while (!holder->answered && got_signal == 0) tick(holder, false, FOREVER);
+
+        int64_t left_ms = holder->pause_ms, until_ms = wait_now_ms() + left_ms;
+        for (; left_ms > 0 && got_signal == 0; left_ms = until_ms - wait_now_ms()) tick(holder, false, left_ms);
+    } while (got_signal == 0 && holder->slot == NULL && holder->pause_ms != WAIT_OVER);
+
     if (got_signal != 0) return EXIT_SIGNALLED + got_signal;
     if (holder->slot == NULL) return holder->code;
 

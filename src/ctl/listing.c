@@ -42,18 +42,6 @@ static void take_page(struct listing *listing, struct pull answer)
     listing->is_whole |= n_configured != PAGE_POLICIES;
 }
 
-static void pack_page(struct buffer *params, struct slice after)
-{
-    struct packer packer = packer_of(params);
-    buffer_truncate(params, 0);
-    pack_array(&packer, 1);
-    pack_map(&packer, after.len > 0 ? 2 : 1);
-    pack_int_field(&packer, "max", PAGE_POLICIES);
-    if (after.len == 0) return;
-    pack_text(&packer, "after");
-    pack_str(&packer, after);
-}
-
 static enum exit_code finish_listing(struct ratelimit *client, const struct listing *listing, struct buffer *ret)
 {
     char text[MESSAGE_SIZE];
@@ -78,7 +66,16 @@ enum exit_code listing_ask(struct ratelimit *client, uint32_t timeout_ms, const 
     enum exit_code code = EXIT_DONE;
 
     while (!listing.is_whole && !listing.has_no_memory) {
-        pack_page(&params, listing.last);
+        struct packer packer = packer_of(&params);
+        buffer_truncate(&params, 0);
+        pack_array(&packer, 1);
+        pack_map(&packer, listing.last.len > 0 ? 2 : 1);
+        pack_int_field(&packer, "max", PAGE_POLICIES);
+        if (listing.last.len != 0) {
+            pack_text(&packer, "after");
+            pack_str(&packer, listing.last);
+        }
+
         enum ratelimit_status status =
             ratelimit_call(client, "policies", buffer_data(&params), buffer_len(&params), timeout_ms, &result, &len);
         bool is_refused = status == RATELIMIT_REFUSED && strcmp(ratelimit_error_code(client), "BAD_REQUEST") == 0;

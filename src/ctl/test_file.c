@@ -436,29 +436,6 @@ static void read_ticks(struct reader *reader, const struct raw_step *raw, struct
     step->n_ticks = (until_us - step->at_us - 1) / every_us + 1;
 }
 
-static void read_times(struct reader *reader, const struct raw_step *raw, struct test_step *step)
-{
-    const struct tree_node *at = raw->of[WORD_AT];
-    char shown[FAULTS_SHOWN_MAX], later[UNITS_TEXT_MAX];
-    step->at_us = reader->now_us;
-    if (at != NULL && test_time_read("at", at, reader->test->start_us, reader->faults, &step->at_us) &&
-        step->at_us < reader->now_us) {
-        refuse(reader, at->line, "at",
-               "%s is in the past: the step before, or the start, is later by %s; write the steps in the order of "
-               "their times",
-               faults_shown(shown, at->text), units_print_duration(later, reader->now_us - step->at_us));
-        step->at_us = reader->now_us;
-    }
-
-    if (raw->of[WORD_TIMES] != NULL) (void)read_count(reader, raw->of[WORD_TIMES], &step->times);
-    if (raw->of[WORD_EVERY] != NULL || raw->of[WORD_UNTIL] != NULL) read_ticks(reader, raw, step);
-    reader->now_us = step->at_us + step->every_us * (step->n_ticks - 1);
-
-    if (step->n_ticks > TEST_CALLS_MAX / step->times)
-        refuse(reader, step->line, NULL,
-               "makes more than %d calls; write a longer `every`, an earlier `until` or fewer times", TEST_CALLS_MAX);
-}
-
 /* ---- Steps ---- */
 
 static void read_redis(struct reader *reader, const struct raw_step *raw, struct test_step *step)
@@ -556,7 +533,26 @@ static void read_step(struct reader *reader, const struct tree_node *map, struct
     buffer_init(&step->params, 0);
     if (!sort_step(reader, map, step, &raw)) return;
 
-    read_times(reader, &raw, step);
+    const struct tree_node *at = raw.of[WORD_AT];
+    char shown[FAULTS_SHOWN_MAX], later[UNITS_TEXT_MAX];
+    step->at_us = reader->now_us;
+    if (at != NULL && test_time_read("at", at, reader->test->start_us, reader->faults, &step->at_us) &&
+        step->at_us < reader->now_us) {
+        refuse(reader, at->line, "at",
+               "%s is in the past: the step before, or the start, is later by %s; write the steps in the order of "
+               "their times",
+               faults_shown(shown, at->text), units_print_duration(later, reader->now_us - step->at_us));
+        step->at_us = reader->now_us;
+    }
+
+    if (raw.of[WORD_TIMES] != NULL) (void)read_count(reader, raw.of[WORD_TIMES], &step->times);
+    if (raw.of[WORD_EVERY] != NULL || raw.of[WORD_UNTIL] != NULL) read_ticks(reader, &raw, step);
+    reader->now_us = step->at_us + step->every_us * (step->n_ticks - 1);
+
+    if (step->n_ticks > TEST_CALLS_MAX / step->times)
+        refuse(reader, step->line, NULL,
+               "makes more than %d calls; write a longer `every`, an earlier `until` or fewer times", TEST_CALLS_MAX);
+
     if (step->method == NULL)
         read_redis(reader, &raw, step);
     else
@@ -644,9 +640,13 @@ static char *path_next_to(const char *file, const char *path)
     return whole;
 }
 
-static void read_config(struct reader *reader, const struct tree_node *root)
+static void read_tree(struct reader *reader, const struct tree_node *root)
 {
+    static const char *const known[] = {"config", "policies", "defaults", "tests"};
     struct test_file *file = reader->file;
+    if (!is_filled(reader, root, NULL, TREE_MAP, "`config:` and `tests:`")) return;
+    refuse_others(reader, root, known, N_OF(known), "a file of tests has config (or policies and defaults) and tests");
+
     const struct tree_node *config = member(root, "config"), *policies = member(root, "policies");
     const struct tree_node *defaults = member(root, "defaults");
     const char *path = config != NULL ? value_parse_text("config", config, reader->faults) : file->path;
@@ -656,19 +656,11 @@ static void read_config(struct reader *reader, const struct tree_node *root)
     if (config != NULL && (policies != NULL || defaults != NULL))
         refuse(reader, (policies != NULL ? policies : defaults)->line, policies != NULL ? "policies" : "defaults",
                "does not go with config, which has its own; keep one of the two");
-    if (path == NULL) return;
-    file->config_line = (config != NULL ? config : root)->line;
-    file->config = config != NULL ? path_next_to(file->path, path) : mem_strdup(path);
-    if (file->config == NULL) refuse_no_memory(reader, 0);
-}
-
-static void read_tree(struct reader *reader, const struct tree_node *root)
-{
-    static const char *const known[] = {"config", "policies", "defaults", "tests"};
-    struct test_file *file = reader->file;
-    if (!is_filled(reader, root, NULL, TREE_MAP, "`config:` and `tests:`")) return;
-    refuse_others(reader, root, known, N_OF(known), "a file of tests has config (or policies and defaults) and tests");
-    read_config(reader, root);
+    if (path != NULL) {
+        file->config_line = (config != NULL ? config : root)->line;
+        file->config = config != NULL ? path_next_to(file->path, path) : mem_strdup(path);
+        if (file->config == NULL) refuse_no_memory(reader, 0);
+    }
 
     const struct tree_node *tests = member(root, "tests");
     if (tests == NULL) refuse(reader, root->line, "tests", "are missing; write `tests:` with a list of them");

@@ -350,19 +350,6 @@ static void on_explained(const struct ratelimit_answer *answer, void *arg)
     fputc('\n', out);
 }
 
-static bool pack_explain(struct buffer *params, const struct test_target *target)
-{
-    struct packer packer = packer_of(params);
-    const char *name = target->policy->text;
-    buffer_truncate(params, 0);
-    if (target->policy->kind != TREE_TEXT) return false;
-    pack_array(&packer, 3);
-    pack_str(&packer, (struct slice){(const uint8_t *)name, strcspn(name, "/")});
-    pack_text(&packer, target->key);
-    pack_int(&packer, target->cost > 0 ? target->cost : 1);
-    return !packer.failed;
-}
-
 /* Why the daemon answers as it does, in its words: lines, allocated, or NULL. */
 static char *explain(struct run *run)
 {
@@ -375,7 +362,16 @@ static char *explain(struct run *run)
 
     for (size_t i = 0; i < step->n_targets && i < EXPLAINED_MAX; i++) {
         struct explanation explanation = {run, &step->targets[i], step->n_targets > 1, out};
-        if (!pack_explain(&run->params, explanation.target)) continue;
+
+        struct packer packer = packer_of(&run->params);
+        const char *name = explanation.target->policy->text;
+        buffer_truncate(&run->params, 0);
+        if (explanation.target->policy->kind != TREE_TEXT) continue;
+        pack_array(&packer, 3);
+        pack_str(&packer, (struct slice){(const uint8_t *)name, strcspn(name, "/")});
+        pack_text(&packer, explanation.target->key);
+        pack_int(&packer, explanation.target->cost > 0 ? explanation.target->cost : 1);
+        if (packer.failed) continue;
         if (test_daemon_call(&run->daemon, "explain", &run->params, on_explained, &explanation) == RATELIMIT_OK)
             test_daemon_wait(&run->daemon, 0);
     }

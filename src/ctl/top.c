@@ -37,19 +37,6 @@ struct top {
 
 /* ---- asking ---- */
 
-static void pack_question(struct top *top, struct slice next)
-{
-    struct packer packer = packer_of(&top->params);
-    const char *by = top->options->by;
-    buffer_truncate(&top->params, 0);
-    pack_array(&packer, 1);
-    pack_map(&packer, (next.len > 0) + (by != NULL));
-    if (by != NULL) pack_text_field(&packer, "by", by);
-    if (next.len == 0) return;
-    pack_text(&packer, "next");
-    pack_str(&packer, next);
-}
-
 static enum exit_code ask(struct top *top)
 {
     struct slice next = {0};
@@ -60,7 +47,18 @@ static enum exit_code ask(struct top *top)
     do {
         struct pull answer = {0};
         bool is_first = false;
-        pack_question(top, next);
+
+        struct packer packer = packer_of(&top->params);
+        const char *by = top->options->by;
+        buffer_truncate(&top->params, 0);
+        pack_array(&packer, 1);
+        pack_map(&packer, (next.len > 0) + (by != NULL));
+        if (by != NULL) pack_text_field(&packer, "by", by);
+        if (next.len != 0) {
+            pack_text(&packer, "next");
+            pack_str(&packer, next);
+        }
+
         enum exit_code code = views_ask(top->client, "top", &top->params, (uint32_t)top->options->timeout_ms, &answer);
         if (code != EXIT_DONE) return code;
 
@@ -212,19 +210,6 @@ static void print_keys(FILE *out, const struct rows *rows, const char *what, con
     }
 }
 
-static void print_clients(FILE *out, const struct rows *rows, size_t n_most)
-{
-    fprintf(out, "\n%-8s%-16s%12s%10s%16s%16s  %s\n", "PID", "USER", "REQUESTS", "INFLIGHT", "BYTES IN", "BYTES OUT",
-            "PROGRAM");
-    for (size_t i = 0; i < rows->n && i < n_most; i++) {
-        struct pull row = rows_at(rows, i);
-        fprintf(out, "%-8" PRId64 "%-16s%12" PRId64 "%10" PRId64 "%16" PRId64 "%16" PRId64, words_number(row, "pid", 0),
-                views_user(words_number(row, "uid", -1)), words_number(row, "requests", 0),
-                words_number(row, "inflight", 0), words_number(row, "bytes_in", 0), words_number(row, "bytes_out", 0));
-        words_text(out, row, "program", "  ", "\n");
-    }
-}
-
 /* ratelimitd 0.1.0  up 3h 2m  p50 41us  p99 190us; and why the store does not decide. */
 static void print_head(FILE *out, const struct top *top)
 {
@@ -275,7 +260,19 @@ static enum exit_code print_page(struct top *top)
     print_keys(out, &top->tables[GRANTED], "GRANTED", running, n_most);
     if (shows(top, "key") && top->tables[DENIED].n == 0 && top->tables[DENIED_COMPLETE].n == 0)
         fputs("\nno key was denied\n", out);
-    if (shows(top, "client")) print_clients(out, &top->tables[CLIENTS], n_most);
+
+    if (shows(top, "client")) {
+        fprintf(out, "\n%-8s%-16s%12s%10s%16s%16s  %s\n", "PID", "USER", "REQUESTS", "INFLIGHT", "BYTES IN",
+                "BYTES OUT", "PROGRAM");
+        for (size_t i = 0; i < top->tables[CLIENTS].n && i < n_most; i++) {
+            struct pull row = rows_at(&top->tables[CLIENTS], i);
+            fprintf(out, "%-8" PRId64 "%-16s%12" PRId64 "%10" PRId64 "%16" PRId64 "%16" PRId64,
+                    words_number(row, "pid", 0), views_user(words_number(row, "uid", -1)),
+                    words_number(row, "requests", 0), words_number(row, "inflight", 0),
+                    words_number(row, "bytes_in", 0), words_number(row, "bytes_out", 0));
+            words_text(out, row, "program", "  ", "\n");
+        }
+    }
 
     bool is_whole = fclose(out) == 0 && page != NULL;
     if (is_whole) screen_draw(page);

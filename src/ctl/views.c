@@ -120,21 +120,6 @@ static void print_check(FILE *out, struct pull row)
     fputs("]\n", out);
 }
 
-static void pack_question(struct buffer *params, const struct options *options, int64_t after)
-{
-    struct packer packer = packer_of(params);
-    uint32_t n = 1 + (options->policy != NULL) + (options->key != NULL) + ((options->given & OPTION_UID) != 0) +
-                 ((options->given & OPTION_RESET) != 0);
-    buffer_truncate(params, 0);
-    pack_array(&packer, 1);
-    pack_map(&packer, n);
-    pack_int_field(&packer, "after", after);
-    if (options->policy != NULL) pack_text_field(&packer, "policy", options->policy);
-    if (options->key != NULL) pack_text_field(&packer, "key", options->key);
-    if (options->given & OPTION_UID) pack_int_field(&packer, "uid", options->uid);
-    if (options->given & OPTION_RESET) pack_bool_field(&packer, "reset", true);
-}
-
 static void on_interrupt(int number)
 {
     _exit(EXIT_SIGNALLED + number);
@@ -171,7 +156,19 @@ enum exit_code views_print_checks(struct ratelimit *client, const char *method, 
 
     while (is_more || follows) {
         struct pull answer = {0};
-        pack_question(&params, options, after);
+
+        struct packer packer = packer_of(&params);
+        uint32_t n = 1 + (options->policy != NULL) + (options->key != NULL) + ((options->given & OPTION_UID) != 0) +
+                     ((options->given & OPTION_RESET) != 0);
+        buffer_truncate(&params, 0);
+        pack_array(&packer, 1);
+        pack_map(&packer, n);
+        pack_int_field(&packer, "after", after);
+        if (options->policy != NULL) pack_text_field(&packer, "policy", options->policy);
+        if (options->key != NULL) pack_text_field(&packer, "key", options->key);
+        if (options->given & OPTION_UID) pack_int_field(&packer, "uid", options->uid);
+        if (options->given & OPTION_RESET) pack_bool_field(&packer, "reset", true);
+
         code = views_ask(client, method, &params, (uint32_t)options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 

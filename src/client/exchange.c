@@ -167,23 +167,6 @@ static void end_all(struct ratelimit_async *client, struct list *list, enum rate
         end_failed(client, LIST_ITEM(client->ending.next, struct request, link), status, code, message);
 }
 
-/* Those that a callback adds wait for the next tick: a program that asks again at once must not stay in this one. */
-static void end_repeats(struct ratelimit_async *client)
-{
-    list_append(&client->ending, &client->repeats);
-    while (!list_empty(&client->ending)) {
-        struct request *request = LIST_ITEM(client->ending.next, struct request, link);
-        size_t n = request->n_members;
-        end_call(client, request,
-                 &(struct ratelimit_answer){.status = RATELIMIT_OK,
-                                            .code = "",
-                                            .message = "",
-                                            .decision = &request->members[n],
-                                            .members = n > 0 ? request->members : NULL,
-                                            .n_members = n});
-    }
-}
-
 /* ---- The connection's end ---- */
 
 void exchange_report_events(struct ratelimit_async *client, short events)
@@ -525,7 +508,22 @@ static struct request *due_call(const struct ratelimit_async *client)
 void exchange_tick(struct ratelimit_async *client, short revents)
 {
     CHECK(client->busy);
-    end_repeats(client);
+
+    /* Those that a callback adds wait for the next tick: a program that asks again at once must not stay in this one.
+     * */
+    list_append(&client->ending, &client->repeats);
+    while (!list_empty(&client->ending)) {
+        struct request *request = LIST_ITEM(client->ending.next, struct request, link);
+        size_t n = request->n_members;
+        end_call(client, request,
+                 &(struct ratelimit_answer){.status = RATELIMIT_OK,
+                                            .code = "",
+                                            .message = "",
+                                            .decision = &request->members[n],
+                                            .members = n > 0 ? request->members : NULL,
+                                            .n_members = n});
+    }
+
     if ((revents & ~POLLOUT) != 0 || due_call(client) != NULL || client->n_orphans > 0) receive_answers(client);
     if (revents & POLLOUT) client->stuck = false;
 

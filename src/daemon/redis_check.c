@@ -20,26 +20,6 @@ static bool is_too_old(const char *version)
     return major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
 }
 
-/* True: some are missing. */
-static bool report_rights(struct redis_check *check, const struct redis_facts *facts)
-{
-    char advice[REDIS_ADVICE_MAX] = "";
-    bool lacks_keys = facts->keys[0] != '\0', lacks_commands = facts->missing[0] != '\0';
-    if (lacks_keys || lacks_commands)
-        snprintf(advice, sizeof advice, "ACL SETUSER %s %s%s%s", facts->user, facts->keys,
-                 lacks_keys && lacks_commands ? " " : "", facts->missing);
-
-    bool is_news = !check->is_quiet || strcmp(advice, check->advice) != 0;
-    memcpy(check->advice, advice, sizeof advice);
-    if (is_news && lacks_keys)
-        log_warning("Redis: user %s may not use the keys of this daemon, which begin with store.redis.key_prefix; run: "
-                    "%s",
-                    facts->user, advice);
-    else if (is_news && lacks_commands)
-        log_warning("Redis: user %s lacks rights that checks will need; run: %s", facts->user, advice);
-    return lacks_keys || lacks_commands;
-}
-
 static void on_done(void *arg, const struct redis_facts *facts)
 {
     struct redis_check *check = arg;
@@ -51,7 +31,22 @@ static void on_done(void *arg, const struct redis_facts *facts)
         return;
     }
 
-    bool lacks_rights = report_rights(check, facts);
+    char advice[REDIS_ADVICE_MAX] = "";
+    bool lacks_keys = facts->keys[0] != '\0', lacks_commands = facts->missing[0] != '\0';
+    if (lacks_keys || lacks_commands)
+        snprintf(advice, sizeof advice, "ACL SETUSER %s %s%s%s", facts->user, facts->keys,
+                 lacks_keys && lacks_commands ? " " : "", facts->missing);
+
+    bool is_news = !check->is_quiet || strcmp(advice, check->advice) != 0;
+    memcpy(check->advice, advice, sizeof advice);
+    if (is_news && lacks_keys)
+        log_warning(
+            "Redis: user %s may not use the keys of this daemon, which begin with store.redis.key_prefix; run: %s",
+            facts->user, advice);
+    else if (is_news && lacks_commands)
+        log_warning("Redis: user %s lacks rights that checks will need; run: %s", facts->user, advice);
+    bool lacks_rights = lacks_keys || lacks_commands;
+
     if (check->is_quiet) return;
     check->round_trip_us = facts->round_trip_us;
     if (facts->version[0] != '\0' && is_too_old(facts->version))

@@ -118,17 +118,6 @@ static bool look_at_trial(struct redis_watch *watch, struct redis_store *redis)
     return is_news;
 }
 
-/* Each once, and again if its words change. */
-static void report_by_slot(struct redis_store *redis)
-{
-    const char *why, *address;
-    while ((why = redis_store_by_slot(redis, &address)) != NULL) {
-        char text[LOG_REPLY_MAX];
-        log_info("Redis: %s takes only calls with the keys of one hash slot, so it gets more of them: %s", address,
-                 log_escape(text, sizeof text, why, strlen(why)));
-    }
-}
-
 void redis_watch_trial_again(struct redis_watch *watch)
 {
     watch->trial[0] = '\0';
@@ -148,7 +137,15 @@ bool redis_watch_look(struct redis_watch *watch, struct redis_store *redis)
     watch->n_foreign = n_foreign;
     report_daemons(watch, redis);
     report_passed(watch, redis);
-    report_by_slot(redis);
+
+    /* Each server once, and again if its words change. */
+    const char *why, *address;
+    while ((why = redis_store_by_slot(redis, &address)) != NULL) {
+        char text[LOG_REPLY_MAX];
+        log_info("Redis: %s takes only calls with the keys of one hash slot, so it gets more of them: %s", address,
+                 log_escape(text, sizeof text, why, strlen(why)));
+    }
+
     bool is_news = look_at_sentinels(watch, redis);
     is_news |= look_at_trial(watch, redis);
 

@@ -227,20 +227,6 @@ static void start_freeing(struct daemon *daemon)
     start_phase(daemon, RELOAD_FREEING, free_in_thread, on_freed);
 }
 
-static void log_faults(const struct daemon *daemon)
-{
-    const struct faults *faults = &daemon->reload.faults;
-    const char *file = daemon->arguments.config_path;
-    char line[1024];
-    log_debug("reload: the file was read, with %zu mistakes", faults->n_errors);
-    for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
-        log_line(faults->items[i].code == FAULT_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
-                 faults_line(line, sizeof line, file, &faults->items[i]));
-    if (faults->n > RELOAD_FAULTS_SHOWN)
-        log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,
-                  faults->n - RELOAD_FAULTS_SHOWN, file);
-}
-
 /* What needs a restart is a warning, and comes first. */
 static void log_changes(const struct changes *changes)
 {
@@ -264,7 +250,17 @@ static void take_effect(struct daemon *daemon)
     const char *file = daemon->arguments.config_path;
     struct config *next = reload->next;
     CHECK(reload->phase == RELOAD_IDLE);
-    log_faults(daemon);
+
+    const struct faults *faults = &daemon->reload.faults;
+    char line[1024];
+    log_debug("reload: the file was read, with %zu mistakes", faults->n_errors);
+    for (size_t i = 0; i < faults->n && i < RELOAD_FAULTS_SHOWN; i++)
+        log_line(faults->items[i].code == FAULT_WARNING ? LOG_LEVEL_WARNING : LOG_LEVEL_ERROR, "%s",
+                 faults_line(line, sizeof line, file, &faults->items[i]));
+    if (faults->n > RELOAD_FAULTS_SHOWN)
+        log_error("%s: and %zu more; ratelimitd --check-config -c %s shows them all", file,
+                  faults->n - RELOAD_FAULTS_SHOWN, file);
+
     reload->next = NULL;
     reload->was_refused = next == NULL;
     if (next == NULL) {

@@ -61,43 +61,6 @@ static void pack_change(struct packer *packer, const struct changes *changes, co
 
 /* ---- reload ---- */
 
-static void pack_restart(struct packer *packer, const struct changes *changes)
-{
-    uint32_t n = 0;
-    for (size_t i = 0; i < changes->n; i++) n += changes->items[i].needs_restart;
-    pack_text(packer, "restart");
-    pack_array(packer, n);
-    for (size_t i = 0; i < changes->n; i++)
-        if (changes->items[i].needs_restart) pack_text(packer, changes->items[i].values[0].name);
-}
-
-static void pack_notes(struct packer *packer, const struct changes *changes)
-{
-    char text[CHANGE_TEXT_MAX];
-    pack_text(packer, "notes");
-    pack_array(packer, (uint32_t)changes->n_copies);
-    for (size_t i = 0; i < changes->n_copies; i++) {
-        pack_map(packer, 2);
-        pack_text_field(packer, "setting", changes->copies[i].name);
-        pack_text_field(packer, "text", changes_copy_text(changes, &changes->copies[i], text));
-    }
-}
-
-static void pack_faults(struct packer *packer, const struct faults *faults, const char *path)
-{
-    uint32_t n = faults->n < FAULTS_MAX ? (uint32_t)faults->n : FAULTS_MAX;
-    pack_text(packer, "faults");
-    pack_array(packer, n);
-    for (uint32_t i = 0; i < n; i++) {
-        char line[1024];
-        const struct fault *fault = &faults->items[i];
-        pack_map(packer, 3);
-        pack_uint_field(packer, "line", fault->line);
-        pack_bool_field(packer, "warning", fault->code == FAULT_WARNING);
-        pack_text_field(packer, "text", faults_line(line, sizeof line, path, fault));
-    }
-}
-
 void reload_answer_pack(struct buffer *out, const struct reload *reload, const char *path)
 {
     struct packer packer = packer_of(out);
@@ -119,10 +82,35 @@ void reload_answer_pack(struct buffer *out, const struct reload *reload, const c
     for (size_t i = 0; i < changes->n; i++) pack_change(&packer, changes, &changes->items[i]);
     pack_uint_field(&packer, "more_changes", changes->n_all - changes->n);
     if (!is_refused) {
-        pack_restart(&packer, changes);
-        pack_notes(&packer, changes);
+        uint32_t n = 0;
+        for (size_t i = 0; i < changes->n; i++) n += changes->items[i].needs_restart;
+        pack_text(&packer, "restart");
+        pack_array(&packer, n);
+        for (size_t i = 0; i < changes->n; i++)
+            if (changes->items[i].needs_restart) pack_text(&packer, changes->items[i].values[0].name);
+
+        char text[CHANGE_TEXT_MAX];
+        pack_text(&packer, "notes");
+        pack_array(&packer, (uint32_t)changes->n_copies);
+        for (size_t i = 0; i < changes->n_copies; i++) {
+            pack_map(&packer, 2);
+            pack_text_field(&packer, "setting", changes->copies[i].name);
+            pack_text_field(&packer, "text", changes_copy_text(changes, &changes->copies[i], text));
+        }
     }
-    pack_faults(&packer, &reload->faults, path);
+
+    uint32_t n = reload->faults.n < FAULTS_MAX ? (uint32_t)reload->faults.n : FAULTS_MAX;
+    pack_text(&packer, "faults");
+    pack_array(&packer, n);
+    for (uint32_t i = 0; i < n; i++) {
+        char line[1024];
+        const struct fault *fault = &reload->faults.items[i];
+        pack_map(&packer, 3);
+        pack_uint_field(&packer, "line", fault->line);
+        pack_bool_field(&packer, "warning", fault->code == FAULT_WARNING);
+        pack_text_field(&packer, "text", faults_line(line, sizeof line, path, fault));
+    }
+
     if (packer.failed) buffer_truncate(out, packer.start);
 }
 

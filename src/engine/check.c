@@ -116,26 +116,22 @@ struct check *check_pool_take(struct check_pool *pool)
     return check;
 }
 
-static void return_one(struct check_pool *pool, struct check *check)
-{
-    CHECK(pool->n_out > 0 && check->set != NULL && !deadline_is_set(&check->deadline) && !check->in_store);
-    policy_set_unref(check->set);
-    check->set = NULL;
-
-    if (check->bytes_cap > KEEP_BYTES || pool->n_large == KEEP_CHECKS) free_storage(check);
-
-    struct check **to = has_storage(check) ? &pool->large : &pool->idle;
-    pool->n_large += to == &pool->large;
-    pool->n_out--;
-    check->next = *to; /* first out: its memory is warm */
-    *to = check;
-}
-
 void check_pool_return(struct check_pool *pool, struct check *check)
 {
     for (struct check *joined; check != NULL; check = joined) {
         joined = check->joined;
-        return_one(pool, check);
+
+        CHECK(pool->n_out > 0 && check->set != NULL && !deadline_is_set(&check->deadline) && !check->in_store);
+        policy_set_unref(check->set);
+        check->set = NULL;
+
+        if (check->bytes_cap > KEEP_BYTES || pool->n_large == KEEP_CHECKS) free_storage(check);
+
+        struct check **to = has_storage(check) ? &pool->large : &pool->idle;
+        pool->n_large += to == &pool->large;
+        pool->n_out--;
+        check->next = *to; /* first out: its memory is warm */
+        *to = check;
     }
 }
 

@@ -106,16 +106,6 @@ int64_t failure_share(const struct failure *failure, const struct policy *policy
     return share_of(policy, failure->n_daemons);
 }
 
-/* The answer of a member that was asked by its share: it outlives the share. */
-static void name_limit(struct op_member *member, const struct limit *limit)
-{
-    struct decision *decision = &member->decision;
-    bool is_above_share = member->cost > member->limit->full && member->cost <= limit->full;
-    if (is_above_share && !decision->allowed) decision->retry_after_ms = DENY_RETRY_MS;
-    decision->of = limit;
-    member->limit = limit;
-}
-
 /* The policy's part of the table begins anew, if the store has decided and it had no failure answer for that long. */
 static void begin_anew(struct failure *failure, struct policy_counts *counts)
 {
@@ -245,18 +235,6 @@ int64_t failure_spent(struct failure *failure, const struct plan *plan, const st
     return local.members[at].limit->full - local.members[at].decision.remaining;
 }
 
-/* For `explain`: what the table has of each limit. */
-static void show_local(struct check *check, const struct local_op *local)
-{
-    check->op.now_us = local->op.now_us;
-    for (uint16_t i = 0; i < local->op.n_members; i++) {
-        struct op_member *member = &check->op.members[i];
-        member->used = local->members[i].used;
-        member->extra = local->members[i].extra;
-        member->decision = local->members[i].decision;
-    }
-}
-
 void failure_answer_locally(struct failure *failure, struct check *check, enum reason reason)
 {
     struct memory_options options = {.max_keys = failure->local_max_keys,
@@ -269,11 +247,31 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     if (failure->local == NULL || ask_table(failure, &op, failure->n_daemons, &local) != SUBMIT_DECIDED)
         goto err_no_memory;
 
-    for (uint16_t i = 0; i < local.op.n_members; i++) name_limit(&local.members[i], check->op.members[i].limit);
+    for (uint16_t i = 0; i < local.op.n_members; i++) {
+        /* The answer of a member that was asked by its share: it outlives the share. */
+        struct decision *decision = &local.members[i].decision;
+        bool is_above_share = local.members[i].cost > local.members[i].limit->full &&
+                              local.members[i].cost <= check->op.members[i].limit->full;
+        if (is_above_share && !decision->allowed) decision->retry_after_ms = DENY_RETRY_MS;
+        decision->of = check->op.members[i].limit;
+        local.members[i].limit = check->op.members[i].limit;
+    }
+
     engine_counters.failure_local++;
     check_take_answer(check, &local.op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;
-    if (op.kind == OP_PEEK) show_local(check, &local);
+
+    if (op.kind == OP_PEEK) {
+        /* For `explain`: what the table has of each limit. */
+        check->op.now_us = local.op.now_us;
+        for (uint16_t i = 0; i < local.op.n_members; i++) {
+            struct op_member *member = &check->op.members[i];
+            member->used = local.members[i].used;
+            member->extra = local.members[i].extra;
+            member->decision = local.members[i].decision;
+        }
+    }
+
     if (op.kind == OP_RESET) {
         check->decision.source = SOURCE_LOCAL;
         merge_back_forget(failure->merge_back, check);

@@ -375,24 +375,6 @@ static void charge(struct engine *engine, struct unmerged *counter, const struct
     ask_store(merge);
 }
 
-static void look_for_store(struct engine *engine)
-{
-    struct list *waiting = &engine->merge_back.waiting;
-    struct policy_set *set;
-    size_t n = engine->merge_back.n < MERGES_MAX ? engine->merge_back.n : MERGES_MAX;
-    for (; n > 0 && !list_empty(waiting); n--) { /* those go that have nothing left to be charged */
-        struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
-        if (limit_to_charge(engine, counter, &set) == NULL) continue;
-        list_remove(&counter->link);
-        list_push_back(waiting, &counter->link);
-    }
-    if (list_empty(waiting)) return;
-
-    struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
-    const struct limit *limit = limit_to_charge(engine, counter, &set);
-    if (limit != NULL) ask_store(take(engine, counter, limit, set, OP_PEEK));
-}
-
 static bool may_ask(const struct engine *engine)
 {
     const struct merge_back *merge_back = &engine->merge_back;
@@ -414,7 +396,21 @@ void merge_back_run(struct engine *engine)
         return;
     }
     if (!merge_back->knows_time) {
-        look_for_store(engine);
+        struct list *waiting = &merge_back->waiting;
+        struct policy_set *set;
+        size_t n = merge_back->n < MERGES_MAX ? merge_back->n : MERGES_MAX;
+        for (; n > 0 && !list_empty(waiting); n--) { /* those go that have nothing left to be charged */
+            struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
+            if (limit_to_charge(engine, counter, &set) == NULL) continue;
+            list_remove(&counter->link);
+            list_push_back(waiting, &counter->link);
+        }
+        if (!list_empty(waiting)) {
+            struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
+            const struct limit *limit = limit_to_charge(engine, counter, &set);
+            if (limit != NULL) ask_store(take(engine, counter, limit, set, OP_PEEK));
+        }
+
         return;
     }
 

@@ -168,23 +168,23 @@ void reservations_decided(const struct check *check)
     }
 }
 
-/* The failure table has made it. */
-static void keep_locally(const struct check *check)
-{
-    struct reservation *reservation = check->making;
-    const struct op_reservation *made = &check->reservation;
-    if (!reservation->is_made) reservation->made = *made;
-    if (start_timer(&check->engine->reservations, reservation, check->engine->clock->mono_us, made->ttl_ms) < 0) return;
-    reservation->local_reason = check->decision.reason;
-    reservation->local_made_us = made->made_us;
-}
-
 void reservations_answered(struct check *check)
 {
     const struct decision *decision = &check->decision;
     check->making->call.check = NULL;
     bool is_local = check->error == ERROR_NONE && decision->allowed && decision->source == SOURCE_LOCAL;
-    if (is_local && check->reservation.held) keep_locally(check);
+
+    if (is_local && check->reservation.held) {
+        /* The failure table has made it. */
+        struct reservation *reservation = check->making;
+        const struct op_reservation *made = &check->reservation;
+        if (!reservation->is_made) reservation->made = *made;
+        if (start_timer(&check->engine->reservations, reservation, check->engine->clock->mono_us, made->ttl_ms) >= 0) {
+            reservation->local_reason = check->decision.reason;
+            reservation->local_made_us = made->made_us;
+        }
+    }
+
     if (!check->in_store) reservations_let_go(check);
 }
 

@@ -191,17 +191,6 @@ static void end_part(struct split_part *part)
     return_part(part);
 }
 
-/* In the failure table, while the part's op may be the store's. */
-static void give_back_locally(struct split_part *part)
-{
-    struct op_member members[POLICY_LIMITS_MAX];
-    struct op_reservation charge = {.made_us = part->local_us};
-    struct op op = {.kind = OP_REFUND, .members = members, .reservation = &charge};
-    op.n_members = copy_charged(part->check, members);
-    part->check->may_merge_back = false;
-    if (op.n_members > 0) failure_give_back(part->split->splits->failure, &op);
-}
-
 /* ---- the answer ---- */
 
 /* Other limits deny the whole: the part's answer is that of a check that was not charged, as in one script. */
@@ -224,19 +213,6 @@ static void answer_uncharged(struct split_part *part)
     }
 }
 
-static void fill_whole(const struct split *split, struct check *whole)
-{
-    size_t i = 0;
-    CHECK_FOREACH (one, whole) {
-        const struct check *asked = split->asked[i++];
-        if (asked != NULL) one->decision = asked->decision;
-    }
-    for (uint8_t k = 0; k < split->n_parts && whole->error == ERROR_NONE; k++) {
-        whole->error = split->parts[k].check->error;
-        whole->error_message = split->parts[k].check->error_message;
-    }
-}
-
 /* Every part has its answer. */
 static void end_split(struct split *split)
 {
@@ -249,11 +225,30 @@ static void end_split(struct split *split)
     for (uint8_t k = 0; k < split->n_parts; k++) {
         struct split_part *part = &split->parts[k];
         if (part->is_local && !split->gives_back) failure_keep(splits->failure, part->check, part->reason);
-        if (part->is_local && split->gives_back) give_back_locally(part);
+
+        if (part->is_local && split->gives_back) {
+            /* In the failure table, while the part's op may be the store's. */
+            struct op_member members[POLICY_LIMITS_MAX];
+            struct op_reservation charge = {.made_us = part->local_us};
+            struct op op = {.kind = OP_REFUND, .members = members, .reservation = &charge};
+            op.n_members = copy_charged(part->check, members);
+            part->check->may_merge_back = false;
+            if (op.n_members > 0) failure_give_back(part->split->splits->failure, &op);
+        }
+
         if (part->is_allowed && split->gives_back) answer_uncharged(part);
     }
     if (whole != NULL) {
-        fill_whole(split, whole);
+        size_t i = 0;
+        CHECK_FOREACH (one, whole) {
+            const struct check *asked = split->asked[i++];
+            if (asked != NULL) one->decision = asked->decision;
+        }
+        for (uint8_t k = 0; k < split->n_parts && whole->error == ERROR_NONE; k++) {
+            whole->error = split->parts[k].check->error;
+            whole->error_message = split->parts[k].check->error_message;
+        }
+
         whole->is_split = false;
         split->whole = NULL;
     }

@@ -297,18 +297,6 @@ static enum batch_status find_or_add_keys(struct batch *batch, struct op *op)
     return BATCH_ADDED;
 }
 
-/* All but the first. */
-static void forget_keys(struct batch *batch, uint32_t n_keys, uint32_t n_limits)
-{
-    while (batch->n_keys > n_keys) {
-        const struct batch_key *key = &batch->keys[--batch->n_keys];
-        batch->table[key->at] = 0;
-        batch->keys_len -= key_len(batch, key->member);
-        batch->n_pauses -= limit_has_penalty(key->member->limit);
-    }
-    batch->n_limits = n_limits;
-}
-
 /* An op key. An idempotency record that two ops name is one key: the second must find what the first
  * has written. A list has all reservations of the op's policy and key, or the ids of what was merged into a counter. */
 static uint16_t find_or_add_op_key(struct batch *batch, const struct op *op, bool is_record)
@@ -360,15 +348,6 @@ static bool needs_wait(const struct limit *limit, int64_t cost)
     return limit_ops(limit)->has_wait && cost > 0 && cost <= limit->full;
 }
 
-/* Is a check that may be charged counted together with those of `last`? */
-static bool is_merged(const struct batch *batch, const struct script_op *last, const struct op *op)
-{
-    const struct limit *limit = op->members[0].limit;
-    bool may_merge = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
-    return may_merge && last->count > 0 && last->op->members[0].cost == op->members[0].cost && op->at_most == 0 &&
-           last->op->at_most == 0;
-}
-
 /* May a plain check join `last`, its key's last script op? `count` is what it asks for. */
 static bool may_join(const struct batch *batch, const struct script_op *last, const struct op *op, int64_t count)
 {
@@ -377,8 +356,12 @@ static bool may_join(const struct batch *batch, const struct script_op *last, co
     const struct limit *limit = op->members[0].limit;
     int64_t cost = op->members[0].cost, last_cost = last->op->members[0].cost;
     if (last->count == 0 && !needs_wait(limit, last_cost)) return true; /* a peek at the state alone: it becomes this */
-    /* a charge, after a charge or a log's peek */
-    if (count > 0) return is_merged(batch, last, op);
+    if (count > 0) { /* a charge, after a charge or a log's peek: is it counted together with those of `last`? */
+        bool may_merge = batch->merge && limit_ops(limit)->merges && !limit->count_denied;
+        return may_merge && last->count > 0 && last->op->members[0].cost == op->members[0].cost && op->at_most == 0 &&
+               last->op->at_most == 0;
+    }
+
     /* a peek: the state is known, but a log's retry only of that very peek */
     return !needs_wait(limit, cost) || (last->count == 0 && last_cost == cost);
 }
@@ -449,7 +432,15 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
     bool joins = is_known && asked->kind == KIND_CHECK && may_join(batch, last, op, asked->count);
     if (status == BATCH_ADDED) status = judge_fit(batch, asked, weight, joins);
     if (status != BATCH_ADDED) {
-        forget_keys(batch, n_known, n_limits);
+        /* All but the first. */
+        while (batch->n_keys > n_known) {
+            const struct batch_key *key = &batch->keys[--batch->n_keys];
+            batch->table[key->at] = 0;
+            batch->keys_len -= key_len(batch, key->member);
+            batch->n_pauses -= limit_has_penalty(key->member->limit);
+        }
+        batch->n_limits = n_limits;
+
         return status;
     }
 

@@ -107,13 +107,6 @@ static int take_pause(struct replay *replay, struct script_op *asked, const stru
     return 0;
 }
 
-static void check_plausible(struct replay *replay, struct script_op *asked, uint16_t i, const struct batch_seen *seen)
-{
-    if (seen->used < 0) return;
-    const struct view *view = view_seen(replay, asked, i, seen);
-    if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
-}
-
 /* How many times the costs fit, of `most`. */
 static int64_t fit_of_seen(struct replay *replay, const struct script_op *asked, const struct op *op,
                            const struct batch_seen *seen, int64_t most)
@@ -199,8 +192,12 @@ static int read_tuple(struct replay *replay, struct script_op *asked, struct tup
 
     /* What a record says of the first admission was worked out at another time, maybe by another host's clock: of that
      * only the answer is checked. */
-    for (uint16_t i = 0; i < op->n_members && tuple->again != AGAIN_AS_THEN; i++)
-        check_plausible(replay, asked, i, &tuple->seen[i]);
+    for (uint16_t i = 0; i < op->n_members && tuple->again != AGAIN_AS_THEN; i++) {
+        if (tuple->seen[i].used >= 0) {
+            const struct view *view = view_seen(replay, asked, i, &tuple->seen[i]);
+            if (!limit_ops(view->limit)->plausible(view)) asked->is_implausible = true;
+        }
+    }
 
     for (uint16_t i = 0; i < op->n_members && kind_is_check(asked->kind); i++) {
         if (!limit_ops(op->members[i].limit)->has_wait) continue;
@@ -312,23 +309,6 @@ static void answer_settle(struct replay *replay, const struct script_op *asked, 
     reservation->is_known = tuple->settled == SETTLED_BEFORE;
 }
 
-static void answer_reserve(const struct replay *replay, const struct tuple *tuple, struct op *op)
-{
-    struct op_reservation *reservation = op->reservation;
-    reservation->held = true;
-    for (uint16_t i = 0; i < op->n_members; i++) reservation->held &= op->members[i].decision.allowed;
-    reservation->made_us = replay->now_us;
-    reservation->is_known = tuple->again != AGAIN_NOT;
-    if (!reservation->is_known) return;
-
-    reservation->id = (uint64_t)tuple->id_high << 32 | (uint64_t)tuple->id_low;
-    reservation->units = 0;
-    for (uint16_t i = 0; i < op->n_members; i++)
-        if (tuple->seen[i].units > reservation->units) reservation->units = tuple->seen[i].units;
-    reservation->made_us = tuple->again_us;
-    reservation->ttl_ms = tuple->ttl_ms;
-}
-
 /* A refund's answer is a peek of cost 0 after it; if a record remembers the refund, a peek of the states of then. */
 static void answer_refund(struct replay *replay, const struct script_op *asked, const struct tuple *tuple,
                           struct op *op)
@@ -378,7 +358,22 @@ static void answer_op(struct replay *replay, struct script_op *asked, struct op 
         answer_settle(replay, asked, &tuple, op);
     else if (asked->kind == KIND_REFUND)
         answer_refund(replay, asked, &tuple, op);
-    if (asked->kind == KIND_RESERVE) answer_reserve(replay, &tuple, op);
+
+    if (asked->kind == KIND_RESERVE) {
+        struct op_reservation *reservation = op->reservation;
+        reservation->held = true;
+        for (uint16_t i = 0; i < op->n_members; i++) reservation->held &= op->members[i].decision.allowed;
+        reservation->made_us = replay->now_us;
+        reservation->is_known = tuple.again != AGAIN_NOT;
+        if (reservation->is_known) {
+            reservation->id = (uint64_t)tuple.id_high << 32 | (uint64_t)tuple.id_low;
+            reservation->units = 0;
+            for (uint16_t i = 0; i < op->n_members; i++)
+                if (tuple.seen[i].units > reservation->units) reservation->units = tuple.seen[i].units;
+            reservation->made_us = tuple.again_us;
+            reservation->ttl_ms = tuple.ttl_ms;
+        }
+    }
 
     for (uint16_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];

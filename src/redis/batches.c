@@ -331,15 +331,6 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
     return n_looks;
 }
 
-/* Adds waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one key wait
- * no longer than one does. */
-static void fill_by_merging(struct redis_batches *batches, struct batch_call *call)
-{
-    size_t n_looks = 0;
-    for (size_t i = 0; i < batch_n_keys(call->batch) && n_looks < MERGE_LOOKS && batches->waiting.n > 0; i++)
-        n_looks += merge_checks(batches, call, batch_hash_of(call->batch, i), MERGE_LOOKS - n_looks);
-}
-
 bool redis_batches_is_open(const struct redis_batches *batches)
 {
     return batches->phase == BATCHES_MOVING || redis_link_is_ready(batches->link);
@@ -385,7 +376,15 @@ void redis_batches_send(struct redis_batches *batches)
         if (call == NULL) return; /* without memory: at the next tick, or until their deadlines */
 
         fill_call(batches, call);
-        if (batches->options->merge && batches->waiting.n > 0 && !call->is_alone) fill_by_merging(batches, call);
+
+        if (batches->options->merge && batches->waiting.n > 0 && !call->is_alone) {
+            /* Add waiting checks that merge with one in the full batch: they cost Redis nothing, and many checks of one
+             * key wait no longer than one does. */
+            size_t n_looks = 0;
+            for (size_t i = 0; i < batch_n_keys(call->batch) && n_looks < MERGE_LOOKS && batches->waiting.n > 0; i++)
+                n_looks += merge_checks(batches, call, batch_hash_of(call->batch, i), MERGE_LOOKS - n_looks);
+        }
+
         send_call(call);
     }
 }
@@ -607,15 +606,6 @@ static int64_t missed_us(const struct batch_call *call)
     return batch_call_missed_us(call, (int64_t)call->batches->options->breaker_late_ms * 1000);
 }
 
-/* The user may not read a key of each. For people: of the last one's policy. */
-static void end_barred(struct redis_batches *batches, struct list *ops)
-{
-    const struct op *last = LIST_ITEM(ops->prev, struct op, link);
-    note_error(batches, last->members[0].limit->policy, "NOPERM: the user may not read one of the keys");
-    redis_counters.redis_errors++;
-    end_all(batches, ops);
-}
-
 static void on_value_reply(struct batch_call *call, const struct redis_reader *reply)
 {
     struct redis_batches *batches = call->batches;
@@ -662,7 +652,15 @@ static void on_value_reply(struct batch_call *call, const struct redis_reader *r
     list_init(&ops);
     bool is_doubtful = call->is_doubtful;
     release_call(call, &ops);
-    if (!list_empty(&barred)) end_barred(batches, &barred);
+
+    if (!list_empty(&barred)) {
+        /* The user may not read a key of each. For people: of the last one's policy. */
+        const struct op *last = LIST_ITEM(barred.prev, struct op, link);
+        note_error(batches, last->members[0].limit->policy, "NOPERM: the user may not read one of the keys");
+        redis_counters.redis_errors++;
+        end_all(batches, &barred);
+    }
+
     if (!list_empty(&away)) batches->events.on_away(batches, &away);
     if (list_empty(&ops)) return;
     if (is_doubtful) doubtful_policies_remove(&batches->doubtful, LIST_ITEM(ops.next, struct op, link));

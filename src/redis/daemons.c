@@ -147,19 +147,6 @@ static void end_if_unsent(struct redis_daemons *daemons, enum daemons_phase phas
     daemons->phase = daemons->n_waiting > 0 ? phase : DAEMONS_IDLE;
 }
 
-/* Foreign members are at an end where their scores are no times of now. */
-static void look_at_members(struct redis_daemons *daemons)
-{
-    char buffer[STORE_OWN_KEY_MAX];
-    const char *key = key_of(daemons, buffer);
-    daemons->has_failed = false;
-    daemons->found[0] = '\0';
-    send_step(daemons, take_time, WORDS("TIME"));
-    send_step(daemons, take_members, WORDS("ZRANGE", key, "0", "15"));
-    send_step(daemons, take_members, WORDS("ZRANGE", key, "-16", "-1"));
-    end_if_unsent(daemons, DAEMONS_LOOKING);
-}
-
 static void refresh(struct redis_daemons *daemons)
 {
     char buffer[STORE_OWN_KEY_MAX], now[24], oldest[24], before[26], newest[24];
@@ -231,6 +218,16 @@ void redis_daemons_look(struct redis_daemons *daemons, bool is_wanted)
     if (daemons->phase != DAEMONS_IDLE || now_us < daemons->next_us || !redis_link_is_ready(daemons->link)) return;
 
     daemons->next_us = now_us + (is_young(daemons) ? SOON_US : LATER_US);
-    look_at_members(daemons);
+
+    /* Foreign members are at an end where their scores are no times of now. */
+    char buffer[STORE_OWN_KEY_MAX];
+    const char *key = key_of(daemons, buffer);
+    daemons->has_failed = false;
+    daemons->found[0] = '\0';
+    send_step(daemons, take_time, WORDS("TIME"));
+    send_step(daemons, take_members, WORDS("ZRANGE", key, "0", "15"));
+    send_step(daemons, take_members, WORDS("ZRANGE", key, "-16", "-1"));
+    end_if_unsent(daemons, DAEMONS_LOOKING);
+
     redis_link_flush(daemons->link);
 }

@@ -165,20 +165,18 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
     return 0;
 }
 
-/* All had their turn. */
-static void begin_round(struct op_queue *queue)
-{
-    queue->round++;
-    list_append(&queue->ring, &queue->done);
-    forget_all(queue, &queue->recent);
-}
-
 /* The first client that is next, whether or not it has ops or a share left; NULL: there is none. */
 static struct client *first_client(struct op_queue *queue)
 {
     bool is_fresh = !list_empty(&queue->fresh);
     if (!is_fresh || queue->n_fresh >= FRESH_MAX) {
-        if (list_empty(&queue->ring) && !list_empty(&queue->done)) begin_round(queue);
+        if (list_empty(&queue->ring) && !list_empty(&queue->done)) {
+            /* All had their turn. */
+            queue->round++;
+            list_append(&queue->ring, &queue->done);
+            forget_all(queue, &queue->recent);
+        }
+
         is_fresh &= list_empty(&queue->ring);
         if (!is_fresh && list_empty(&queue->ring)) return NULL;
     }
@@ -253,19 +251,6 @@ void op_queue_resume(struct op_queue *queue)
     list_append(&queue->fresh, &queue->passed);
 }
 
-/* `op` goes to Redis. */
-static void charge(struct op_queue *queue, struct client *client, const struct op *op)
-{
-    client->n_taken += op->weight;
-    if (queue->is_fresh) {
-        if (queue->n_fresh < FRESH_MAX) queue->n_fresh += op->weight;
-    } else {
-        uint64_t paid = (uint64_t)op->weight * FRESH_PER_OTHER;
-        queue->n_fresh -= paid < queue->n_fresh ? (uint32_t)paid : queue->n_fresh;
-    }
-    if (client->n_taken >= OP_QUEUE_SHARE) move_client(client, &queue->done);
-}
-
 /* No op waits: what each client took does not matter any more. */
 static void forget_everyone(struct op_queue *queue)
 {
@@ -307,7 +292,19 @@ void op_queue_take(struct op_queue *queue, struct op *op)
     CHECK(client != NULL);
 
     take_out(queue, client, op);
-    if (is_next) charge(queue, client, op);
+
+    if (is_next) {
+        /* `op` goes to Redis. */
+        client->n_taken += op->weight;
+        if (queue->is_fresh) {
+            if (queue->n_fresh < FRESH_MAX) queue->n_fresh += op->weight;
+        } else {
+            uint64_t paid = (uint64_t)op->weight * FRESH_PER_OTHER;
+            queue->n_fresh -= paid < queue->n_fresh ? (uint32_t)paid : queue->n_fresh;
+        }
+        if (client->n_taken >= OP_QUEUE_SHARE) move_client(client, &queue->done);
+    }
+
     if (list_empty(&client->ops)) end_turn(queue, client);
 }
 

@@ -90,12 +90,6 @@ static void on_canary(struct redis_call *call, const struct redis_reader *reply)
         redis_reach_refused(batches, reply->text);
 }
 
-/* A server before HELLO, and a Valkey that calls itself Redis, may be a faulty one all the same. */
-static bool may_be_other(const char *server)
-{
-    return server[0] == '\0' || strcmp(server, "redis 7.2.4") == 0;
-}
-
 void redis_reach_ask(struct redis_batches *batches)
 {
     struct redis_reach *reach = &batches->reach;
@@ -125,6 +119,9 @@ void redis_reach_ask(struct redis_batches *batches)
     };
     reach->info.on_reply = on_info;
     reach->canary.on_reply = on_canary;
-    if (may_be_other(server) && redis_link_send(batches->link, &reach->info, info, N_OF(info)) < 0) return;
+    /* A server before HELLO, and a Valkey that calls itself Redis, may be a faulty one all the same. */
+    if ((server[0] == '\0' || strcmp(server, "redis 7.2.4") == 0) &&
+        redis_link_send(batches->link, &reach->info, info, N_OF(info)) < 0)
+        return;
     reach->is_asking = redis_link_send(batches->link, &reach->canary, args, N_OF(args)) == 0;
 }

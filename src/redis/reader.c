@@ -62,18 +62,6 @@ static ssize_t take_line(struct redis_reader *reader, const uint8_t *bytes, size
     return end - bytes + 2;
 }
 
-/* ":12\r\n" */
-static ssize_t take_integer(struct redis_reader *reader, const uint8_t *bytes, size_t len)
-{
-    int64_t number;
-    ssize_t used = take_number(bytes + 1, len - 1, &number);
-    if (used == 0) return 0;
-    if (used < 0) return refuse_reply(reader, "Protocol error, a bad integer");
-    set_type(reader, REDIS_INTEGER);
-    if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX) reader->integers[reader->n_integers++] = number;
-    return used + 1;
-}
-
 /* "$2\r\nOK\r\n" or "*2\r\n", whose elements follow; "$-1\r\n" and "*-1\r\n" for none. */
 static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
@@ -115,7 +103,18 @@ static ssize_t take_counted(struct redis_reader *reader, const uint8_t *bytes, s
 static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, size_t len)
 {
     if (len == 0) return 0;
-    if (bytes[0] == ':') return take_integer(reader, bytes, len); /* as nearly all */
+
+    if (bytes[0] == ':') { /* ":12\r\n", as nearly all */
+        int64_t number;
+        ssize_t used = take_number(bytes + 1, len - 1, &number);
+        if (used == 0) return 0;
+        if (used < 0) return refuse_reply(reader, "Protocol error, a bad integer");
+        set_type(reader, REDIS_INTEGER);
+        if (reader->depth <= 1 && reader->n_integers < REDIS_INTEGERS_MAX)
+            reader->integers[reader->n_integers++] = number;
+        return used + 1;
+    }
+
     switch (bytes[0]) {
     case '$':
     case '*': return take_counted(reader, bytes, len);

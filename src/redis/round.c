@@ -189,20 +189,15 @@ static void open_name(struct redis_round *round)
     memcpy(round->looked_up, name, sizeof round->looked_up);
 }
 
-static void fail_round(struct redis_round *round)
-{
-    round->n_failed++;
-    go_on_in(round, ROUND_WAITING, REDIS_ROUND_SOON_MS);
-    round->kind->on_failed(round);
-}
-
 static void try_one(struct redis_round *round)
 {
     if (round->conn.context != NULL) redis_conn_drop(&round->conn);
     if (round->n_tried > 0) round->at++;
     round->n_all = round->kind->server_of(round, round->at, round->name);
     if (round->n_tried >= round->n_all) {
-        fail_round(round);
+        round->n_failed++;
+        go_on_in(round, ROUND_WAITING, REDIS_ROUND_SOON_MS);
+        round->kind->on_failed(round);
         return;
     }
 

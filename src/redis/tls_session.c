@@ -29,18 +29,6 @@ static const char *subject_text(const X509 *certificate, char *out, size_t size)
     return len > 0 ? out : "no subject";
 }
 
-static void describe_name(struct redis_tls_session *session, const X509 *certificate, const char *text)
-{
-    if (openssl.X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1) < 0)
-        snprintf(session->fault, sizeof session->fault,
-                 "TLS: the certificate of the server has no subjectAltName, which names its hosts; make one that has");
-    else
-        snprintf(session->fault, sizeof session->fault,
-                 "TLS: the certificate of the server has another name (%s); write a name that it has into "
-                 "store.redis.tls.server_name",
-                 text);
-}
-
 /* Which certificate, and what is wrong with it. */
 static void describe_certificate(struct redis_tls_session *session, X509_STORE_CTX *store)
 {
@@ -58,7 +46,17 @@ static void describe_certificate(struct redis_tls_session *session, X509_STORE_C
 
     switch (error) {
     case X509_V_ERR_HOSTNAME_MISMATCH:
-    case X509_V_ERR_IP_ADDRESS_MISMATCH: describe_name(session, certificate, text); break;
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        if (openssl.X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1) < 0)
+            snprintf(
+                session->fault, sizeof session->fault,
+                "TLS: the certificate of the server has no subjectAltName, which names its hosts; make one that has");
+        else
+            snprintf(session->fault, sizeof session->fault,
+                     "TLS: the certificate of the server has another name (%s); write a name that it has into "
+                     "store.redis.tls.server_name",
+                     text);
+        break;
     case X509_V_ERR_CERT_HAS_EXPIRED:
         snprintf(session->fault, sizeof session->fault, "TLS: %s (%s) has expired; %s", which,
                  subject_text(certificate, subject, sizeof subject), way_out);

@@ -187,17 +187,6 @@ void access_end(struct session *session)
 
 /* ---- what a reload takes away ---- */
 
-/* A slot of an inline policy, or of one of the configuration; one whose policy is gone stays until it is released. */
-static bool may_keep(const struct session *session, const struct slot *slot)
-{
-    const struct access_rule *rule = session->rule;
-    const char *name = slot->policy->name;
-    const struct policy *policy = policy_find(engine_policies(session->sessions->engine), slice_of(name));
-    bool is_granted = policy == NULL || access_rule_grants(rule, policy);
-    if (inline_is_name(name)) is_granted = rule->grants_inline;
-    return is_granted && (rule->may >> METHOD_acquire & 1) != 0 && access_takes_key(session, slot->key);
-}
-
 /* What is under way is answered, if that is soon; it is closed like a new connection of a user that may have none. */
 static void turn_away(struct session *session)
 {
@@ -238,7 +227,15 @@ void access_revoke(struct sessions *sessions)
         LIST_FOREACH (it, &session->slots.held) {
             struct slot *slot = LIST_ITEM(it, struct slot, link);
             n_held++;
-            if (may_keep(session, slot)) continue;
+
+            /* A slot of an inline policy, or of one of the configuration; one whose policy is gone stays until it is
+             * released. */
+            const struct access_rule *rule = session->rule;
+            const char *name = slot->policy->name;
+            const struct policy *policy = policy_find(engine_policies(session->sessions->engine), slice_of(name));
+            bool is_granted = policy == NULL || access_rule_grants(rule, policy);
+            if (inline_is_name(name)) is_granted = rule->grants_inline;
+            if (is_granted && (rule->may >> METHOD_acquire & 1) != 0 && access_takes_key(session, slot->key)) continue;
             slot_take_back(slot);
             n++;
         }

@@ -114,22 +114,6 @@ static const char *denied_word(const struct policy *policy)
     return policy->shadow || policy->is_candidate ? "Would be denied" : "Denied";
 }
 
-/* The one that runs, or that a check would begin now. */
-static void add_pause(struct why *why, const struct check *check, const struct op_member *member)
-{
-    char time[UNITS_TEXT_MAX];
-    struct shown shown;
-    const struct view *view = view_of(&shown, check, member, why->share);
-    const struct penalty *penalty = &view->limit->penalty;
-    const struct pause next = penalty_next(penalty, &view->pause, view->now_us / 1000);
-    if (view->pause_ms > 0)
-        line_add(&why->line, ". A pause of its penalty, level %" PRId64 ", ends in %s", view->pause.level,
-                 units_print_wait(time, view->pause_ms));
-    else
-        line_add(&why->line, ". So a check would begin a pause of its penalty, level %" PRId64 ", of %s", next.level,
-                 units_print_wait(time, penalty_length_ms(penalty, next.level)));
-}
-
 static void add_denied(struct why *why, const struct check *check, const struct op_member *member, unsigned n_deny)
 {
     char time[UNITS_TEXT_MAX];
@@ -146,7 +130,21 @@ static void add_denied(struct why *why, const struct check *check, const struct 
     }
     line_add(&why->line, ": ");
     add_free(why, check, member);
-    if (member->decision.reason == REASON_PENALTY) add_pause(why, check, member);
+
+    if (member->decision.reason == REASON_PENALTY) {
+        /* The one that runs, or that a check would begin now. */
+        struct shown shown;
+        const struct view *view = view_of(&shown, check, member, why->share);
+        const struct penalty *penalty = &view->limit->penalty;
+        const struct pause next = penalty_next(penalty, &view->pause, view->now_us / 1000);
+        if (view->pause_ms > 0)
+            line_add(&why->line, ". A pause of its penalty, level %" PRId64 ", ends in %s", view->pause.level,
+                     units_print_wait(time, view->pause_ms));
+        else
+            line_add(&why->line, ". So a check would begin a pause of its penalty, level %" PRId64 ", of %s",
+                     next.level, units_print_wait(time, penalty_length_ms(penalty, next.level)));
+    }
+
     if (has_slots(limit))
         line_add(&why->line, ". One comes free as soon as a holder gives it back; in %s, if no lease is renewed.",
                  units_print_wait(time, member->decision.retry_after_ms));
@@ -245,9 +243,15 @@ static const char *why_text(const struct check *check, const struct explain_opti
 
 /* ---- the answer ---- */
 
-/* Each limit's settings, and its own decision if it made one: with a limit of 0 the others were not asked. */
-static void pack_limits(struct packer *packer, const struct check *check)
+enum { N_REASONS = 4 };
+
+static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_options *options)
 {
+    char text[WHY_TEXT_MAX];
+    struct shown shown;
+    pack_text_field(packer, "why", why_text(check, options, text));
+
+    /* Each limit's settings, and its own decision if it made one: with a limit of 0 the others were not asked. */
     enum { N_OWN = 4 };
     const struct policy *policy = check->plan->policy;
     bool is_free = check->cost == 0;
@@ -267,16 +271,6 @@ static void pack_limits(struct packer *packer, const struct check *check)
         pack_int_field(packer, "retry_after_ms", decision->allowed ? 0 : decision->retry_after_ms);
         pack_int_field(packer, "reset_after_ms", decision->reset_after_ms);
     }
-}
-
-enum { N_REASONS = 4 };
-
-static void pack_reasons(struct packer *packer, const struct check *check, const struct explain_options *options)
-{
-    char text[WHY_TEXT_MAX];
-    struct shown shown;
-    pack_text_field(packer, "why", why_text(check, options, text));
-    pack_limits(packer, check);
 
     pack_text(packer, "store_keys");
     pack_array(packer, check->op.n_members);

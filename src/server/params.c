@@ -94,25 +94,6 @@ static const char *shown(char space[SHOWN_MAX], struct slice text)
     return log_escape(space, SHOWN_MAX, text.data, text.len);
 }
 
-static int fail_unknown_policy(const struct params *params, struct slice name)
-{
-    char space[SHOWN_MAX];
-    const struct policy_set *policies = params_policies(params);
-    struct nearest guess = nearest_within(name, GUESS_EDITS);
-    size_t n = policies->n < GUESS_POLICIES ? policies->n : GUESS_POLICIES;
-    for (size_t i = 0; i < n; i++) {
-        const struct policy *policy = policies->in_order[i];
-        if (access_rule_grants(params->session->rule, policy)) nearest_offer(&guess, policy->name);
-    }
-    sessions_spend(params->session->sessions, (uint32_t)n / GUESSES_A_UNIT);
-
-    shown(space, name);
-    if (guess.name != NULL)
-        return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; did you mean '%s'? 'policies' lists them",
-                           space, guess.name);
-    return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
-}
-
 static bool is_own_user(const struct session *session)
 {
     return session->peer.uid == geteuid() && !users_is_ambiguous(session->peer.uid);
@@ -143,7 +124,24 @@ static int read_label(struct params *params, struct slice name, struct check *ch
     char text[FAULT_TEXT_MAX] = "";
     struct policy_set *set = params->takes_label ? params_inline(params, name, text) : NULL;
     if (set == NULL && text[0] != '\0') return params_fail(params, ERROR_UNKNOWN_POLICY, "%s", text);
-    if (set == NULL) return fail_unknown_policy(params, name);
+
+    if (set == NULL) {
+        char space[SHOWN_MAX];
+        const struct policy_set *policies = params_policies(params);
+        struct nearest guess = nearest_within(name, GUESS_EDITS);
+        size_t n = policies->n < GUESS_POLICIES ? policies->n : GUESS_POLICIES;
+        for (size_t i = 0; i < n; i++) {
+            const struct policy *policy = policies->in_order[i];
+            if (access_rule_grants(params->session->rule, policy)) nearest_offer(&guess, policy->name);
+        }
+        sessions_spend(params->session->sessions, (uint32_t)n / GUESSES_A_UNIT);
+
+        shown(space, name);
+        if (guess.name != NULL)
+            return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; did you mean '%s'? 'policies' lists them",
+                               space, guess.name);
+        return params_fail(params, ERROR_UNKNOWN_POLICY, "no policy '%s'; 'policies' lists them", space);
+    }
 
     *ret = use_inline(check, set);
     return 0;
@@ -400,19 +398,6 @@ static const char *const option_names[N_OPTIONS] = {
     "cost", "deadline_ms", "max_wait_ms", "decision", "request_id", "at_most", "ttl_ms", "describe", "after",
     "max",  "dry_run",     "next",        "by",       "policy",     "key",     "uid",    "reset"};
 
-static int fail_unknown_option(const struct params *params, unsigned known, struct slice name)
-{
-    char space[SHOWN_MAX];
-    struct nearest guess = nearest_within(name, GUESS_EDITS);
-    for (unsigned i = 0; i < N_OPTIONS; i++)
-        if (known & 1U << i) nearest_offer(&guess, option_names[i]);
-
-    shown(space, name);
-    if (guess.name != NULL)
-        return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'; did you mean '%s'?", space, guess.name);
-    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", space);
-}
-
 /* The next option's name: one of the bits in `known`, and not yet one of those in `seen`. */
 static int read_option_name(struct params *params, unsigned known, unsigned *seen, enum option *ret)
 {
@@ -429,7 +414,16 @@ static int read_option_name(struct params *params, unsigned known, unsigned *see
         *ret = (enum option)i;
         return 0;
     }
-    return fail_unknown_option(params, known, name);
+
+    char space[SHOWN_MAX];
+    struct nearest guess = nearest_within(name, GUESS_EDITS);
+    for (unsigned i = 0; i < N_OPTIONS; i++)
+        if (known & 1U << i) nearest_offer(&guess, option_names[i]);
+
+    shown(space, name);
+    if (guess.name != NULL)
+        return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'; did you mean '%s'?", space, guess.name);
+    return params_fail(params, ERROR_BAD_REQUEST, "there is no option '%s'", space);
 }
 
 /* Enter the options: a map, or nil or [] for none (Lua and PHP cannot tell an empty map from an empty list). */

@@ -218,27 +218,25 @@ bool policies_begin(struct policies_pieces *pieces, const struct policy_set *set
     return false;
 }
 
-/* Some of the overrides, and with the last one what comes after them. */
-static uint32_t pack_some_overrides(struct policies_pieces *pieces, struct packer *packer, const struct policy *policy)
-{
-    size_t end = pieces->next_override + OVERRIDES_AT_ONCE;
-    uint32_t units = 0;
-    if (end > pieces->n_overrides) end = pieces->n_overrides;
-    for (; pieces->next_override < end; pieces->next_override++)
-        units += pack_override(packer, &policy->overrides->items[pieces->next_override]);
-    if (end < pieces->n_overrides) return units;
-
-    pack_tail(packer, policy);
-    pieces->next++;
-    pieces->next_override = pieces->n_overrides = 0;
-    return units + POLICY_UNITS;
-}
-
 uint32_t policies_next(struct policies_pieces *pieces, struct packer *packer)
 {
     if (pieces->next == pieces->n) return 0;
     const struct policy *policy = pieces->policies[pieces->next];
-    if (pieces->n_overrides > 0) return pack_some_overrides(pieces, packer, policy);
+
+    if (pieces->n_overrides > 0) {
+        /* Some of the overrides, and with the last one what comes after them. */
+        size_t end = pieces->next_override + OVERRIDES_AT_ONCE;
+        uint32_t units = 0;
+        if (end > pieces->n_overrides) end = pieces->n_overrides;
+        for (; pieces->next_override < end; pieces->next_override++)
+            units += pack_override(packer, &policy->overrides->items[pieces->next_override]);
+        if (end < pieces->n_overrides) return units;
+
+        pack_tail(packer, policy);
+        pieces->next++;
+        pieces->next_override = pieces->n_overrides = 0;
+        return units + POLICY_UNITS;
+    }
 
     if (policy->overrides != NULL) pieces->n_overrides = count_overrides(policy->overrides, &pieces->overrides_space);
     pack_head(packer, policy, false, pieces->n_overrides);

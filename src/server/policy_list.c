@@ -104,48 +104,6 @@ static void begin_gathering(struct policy_list *list)
     list->state = GATHERING;
 }
 
-static void gather(struct policy_list *list)
-{
-    struct session *session = list->session;
-    struct packer packer = packer_of(&list->gathered);
-    const struct policy *policy = NULL;
-    while (has_turn(session) && (policy = inline_policies_next_listed(list->inlines)) != NULL) {
-        sessions_spend(session->sessions, policies_pack_inline(&list->pieces, &packer, policy));
-        list->n_gathered++;
-    }
-
-    session->n_gathered = buffer_len(&list->gathered);
-    session_update_unread(session);
-    if (packer.failed) {
-        struct request_fault fault;
-        struct params params = params_of(session, list->msgid, &fault);
-        params_fail_overloaded(&params);
-        refuse(list, &fault);
-    } else if (policy == NULL && has_turn(session)) {
-        session->sessions->gathering = NULL;
-        begin_writing(list);
-    }
-}
-
-/* The next bytes of the answer; false: there are no more. */
-static bool write_piece(struct policy_list *list)
-{
-    struct session *session = list->session;
-    size_t n = buffer_len(&list->gathered);
-    struct packer *packer = session_continue_answer(session);
-    uint32_t units = policies_next(&list->pieces, packer);
-    if (units == 0 && n > 0) {
-        if (n > COPIED_BYTES) n = COPIED_BYTES;
-        packer->failed |= buffer_append(packer->out, buffer_data(&list->gathered), n) != 0;
-        buffer_consume(&list->gathered, n);
-        session->n_gathered -= n;
-        units = 1;
-    }
-    sessions_spend(session->sessions, units);
-    session_end_answer(session);
-    return units > 0;
-}
-
 void policy_list_run(struct policy_list *list)
 {
     struct session *session = list->session;
@@ -156,7 +114,28 @@ void policy_list_run(struct policy_list *list)
         else
             begin_writing(list);
     }
-    if (list->state == GATHERING) gather(list);
+
+    if (list->state == GATHERING) {
+        struct packer packer = packer_of(&list->gathered);
+        const struct policy *policy = NULL;
+        while (has_turn(session) && (policy = inline_policies_next_listed(list->inlines)) != NULL) {
+            sessions_spend(session->sessions, policies_pack_inline(&list->pieces, &packer, policy));
+            list->n_gathered++;
+        }
+
+        session->n_gathered = buffer_len(&list->gathered);
+        session_update_unread(session);
+        if (packer.failed) {
+            struct request_fault fault;
+            struct params params = params_of(session, list->msgid, &fault);
+            params_fail_overloaded(&params);
+            refuse(list, &fault);
+        } else if (policy == NULL && has_turn(session)) {
+            session->sessions->gathering = NULL;
+            begin_writing(list);
+        }
+    }
+
     if (session->policy_list == NULL) return;
     if (list->state != WRITING) {
         session_wake(session);
@@ -164,7 +143,20 @@ void policy_list_run(struct policy_list *list)
     }
 
     while (has_turn(session) && !session_is_full(session)) {
-        if (write_piece(list)) continue;
+        /* The next bytes of the answer; false: there are no more. */
+        size_t n = buffer_len(&list->gathered);
+        struct packer *packer = session_continue_answer(session);
+        uint32_t units = policies_next(&list->pieces, packer);
+        if (units == 0 && n > 0) {
+            if (n > COPIED_BYTES) n = COPIED_BYTES;
+            packer->failed |= buffer_append(packer->out, buffer_data(&list->gathered), n) != 0;
+            buffer_consume(&list->gathered, n);
+            session->n_gathered -= n;
+            units = 1;
+        }
+        sessions_spend(session->sessions, units);
+        session_end_answer(session);
+        if (units > 0) continue;
         policy_list_drop(list);
         return;
     }

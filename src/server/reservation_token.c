@@ -35,8 +35,15 @@ static uint32_t checksum_of(const uint8_t *bytes, size_t n)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-static void write_bytes(uint8_t *bytes, const struct reservation_token *token)
+void reservation_token_pack(struct packer *packer, const struct reservation_token *token)
 {
+    size_t n = HEAD_SIZE + token->policy.len + token->key.len + CHECKSUM_SIZE, len = base64url_len(n);
+    uint8_t *bytes = mem_alloc(n + len);
+    if (bytes == NULL) {
+        packer->failed = true;
+        return;
+    }
+
     const struct op_reservation *reservation = &token->reservation;
     uint8_t *to = put_integer(put_integer(put_integer(bytes, VERSION, 1), token->source, 1), token->reason, 1);
     CHECK(token->policy.len <= UINT8_MAX && reservation->ttl_ms <= UINT32_MAX);
@@ -48,18 +55,7 @@ static void write_bytes(uint8_t *bytes, const struct reservation_token *token)
     memcpy(to, token->key.data, token->key.len);
     to += token->key.len;
     put_integer(to, checksum_of(bytes, (size_t)(to - bytes)), CHECKSUM_SIZE);
-}
 
-void reservation_token_pack(struct packer *packer, const struct reservation_token *token)
-{
-    size_t n = HEAD_SIZE + token->policy.len + token->key.len + CHECKSUM_SIZE, len = base64url_len(n);
-    uint8_t *bytes = mem_alloc(n + len);
-    if (bytes == NULL) {
-        packer->failed = true;
-        return;
-    }
-
-    write_bytes(bytes, token);
     base64url_write((char *)bytes + n, (struct slice){bytes, n});
     pack_str(packer, (struct slice){bytes + n, len});
     mem_free(bytes);

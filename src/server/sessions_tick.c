@@ -188,17 +188,6 @@ void sessions_arm_sweep(struct sessions *sessions)
     uv_timer_start(&sessions->sweeper, on_sweeper, interval, interval);
 }
 
-static void resume_reads(struct sessions *sessions)
-{
-    struct list *link;
-    sessions->reads.n = sessions->reads.n_resumed = 0;
-    while (sessions->reads.n_resumed < RESUMED_MAX && (link = list_pop_front(&sessions->reads.waiting)) != NULL) {
-        sessions->reads.n_resumed++;
-        session_read_again(LIST_ITEM(link, struct session, unread_link));
-    }
-    sessions->reads.n = sessions->reads.n_resumed;
-}
-
 void sessions_tick_end(struct sessions *sessions)
 {
     for (struct list *link; (link = list_pop_front(&sessions->output.dirty)) != NULL;)
@@ -211,7 +200,15 @@ void sessions_tick_end(struct sessions *sessions)
 
     bool is_awaited = sessions_have_waiting(sessions);
     if (!is_awaited) sessions->schedule.round++;
-    resume_reads(sessions);
+
+    struct list *link;
+    sessions->reads.n = sessions->reads.n_resumed = 0;
+    while (sessions->reads.n_resumed < RESUMED_MAX && (link = list_pop_front(&sessions->reads.waiting)) != NULL) {
+        sessions->reads.n_resumed++;
+        session_read_again(LIST_ITEM(link, struct session, unread_link));
+    }
+    sessions->reads.n = sessions->reads.n_resumed;
+
     bool is_late = !list_empty(&sessions->late.due), is_new = !list_empty(&sessions->users.unreviewed);
     bool has_work = is_late || is_new || sessions->reads.n_resumed > 0 || check_lists_have_work(sessions);
     if (is_awaited || has_work)

@@ -242,28 +242,6 @@ static bool shows_policy(const struct session *session, const struct policy *pol
     return policy != NULL ? access_rule_grants(session->rule, policy) : session->rule->grants_inline;
 }
 
-/* Of the n policies from `from` on, those that the session's user may ask for. */
-static void pack_policies(struct packer *packer, const struct session *session, const struct policy_set *set,
-                          uint64_t from, uint64_t n)
-{
-    uint32_t n_shown = 0;
-    for (uint64_t i = from; i < from + n; i++) n_shown += shows_policy(session, policy_at(set, i));
-
-    pack_text(packer, "policies");
-    pack_array(packer, n_shown);
-    for (uint64_t i = from; i < from + n; i++) {
-        const struct policy *policy = policy_at(set, i);
-        if (!shows_policy(session, policy)) continue;
-        const struct policy_counts *counts = policy != NULL ? policy->counts : &policy_counts_inline;
-        uint64_t denied = policy_counts_denied(counts);
-        pack_map(packer, 4);
-        pack_text_field(packer, "policy", policy != NULL ? policy->label : ACCESS_INLINE);
-        pack_uint_field(packer, "checks", policy_counts_allowed(counts) + denied);
-        pack_uint_field(packer, "denied", denied);
-        pack_uint_field(packer, "near", counts->all.near);
-    }
-}
-
 static bool shows_row(const struct session *session, const struct top_row *row)
 {
     return access_shows(session, &row->names, kept_key_start(&row->key));
@@ -363,7 +341,28 @@ int views_top(struct params *params)
     if (is_first) pack_bool_field(packer, "first", true);
     pack_int_field(packer, "window_ms", watch->denied.window_us / 1000);
     pack_int_field(packer, "running_ms", (sessions->clock->mono_us - watch->denied.began_us) / 1000);
-    if (by_policy) pack_policies(packer, session, set, chosen.from[PART_POLICIES], chosen.n[PART_POLICIES]);
+
+    if (by_policy) {
+        /* Of the n policies from `from` on, those that the session's user may ask for. */
+        uint32_t n_shown = 0;
+        for (uint64_t i = chosen.from[PART_POLICIES]; i < chosen.from[PART_POLICIES] + chosen.n[PART_POLICIES]; i++)
+            n_shown += shows_policy(session, policy_at(set, i));
+
+        pack_text(packer, "policies");
+        pack_array(packer, n_shown);
+        for (uint64_t i = chosen.from[PART_POLICIES]; i < chosen.from[PART_POLICIES] + chosen.n[PART_POLICIES]; i++) {
+            const struct policy *policy = policy_at(set, i);
+            if (!shows_policy(session, policy)) continue;
+            const struct policy_counts *counts = policy != NULL ? policy->counts : &policy_counts_inline;
+            uint64_t denied = policy_counts_denied(counts);
+            pack_map(packer, 4);
+            pack_text_field(packer, "policy", policy != NULL ? policy->label : ACCESS_INLINE);
+            pack_uint_field(packer, "checks", policy_counts_allowed(counts) + denied);
+            pack_uint_field(packer, "denied", denied);
+            pack_uint_field(packer, "near", counts->all.near);
+        }
+    }
+
     for (unsigned part = PART_DENIED; by_key && part < PART_CLIENTS; part += 2) {
         pack_text(packer, part == PART_DENIED ? "denied" : "granted");
         pack_map(packer, 2);

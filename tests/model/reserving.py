@@ -149,7 +149,7 @@ class Reserving(Several):
 class ReservingTrace(traces.SeveralTrace):
     """Like SeveralTrace, with the kinds reserve: asked[0], then (id, ttl_ms); settle: asked[0] with the used units, then (id, 0);
     merge: asked[0], then (id, ttl_ms), of a policy with one limit; the first of an id says when it was drawn. acquire: asked[0] with
-    1, then (the slot's name, 0)."""
+    1, then (the slot's name, 0). most, refund: as in steps.py, for a daemon alone."""
 
     def text_for_server(self):
         """A plain check in Redis does not look for ended reservations, so a sweep comes before it."""
@@ -200,8 +200,18 @@ class ReservingTrace(traces.SeveralTrace):
                 continue
             slot = slot_of(more[0]) if kind == "reserve" else more[0] if kind == "acquire" else None
             slots = model.slots(name, key, slot)
-            as_kind = "check" if kind in ("all", "reserve", "acquire") else kind
-            answers.append(model.step(now, as_kind, self.members(kind, asked)))
+            as_kind = "check" if kind in ("all", "reserve", "acquire", "most") else kind
+            members = self.members(kind, asked)
+            if kind == "refund":
+                members = [(*limit, 0 if takes_one(limit[1]) and not limit[0].endswith("/-") else n) for *limit, n in members]
+                answers.append([answer | {"granted": 0} for answer in model.refund(now, members)])
+                continue
+            if kind == "most":
+                fits = model.largest(now, members, cost)
+                members = [(*member[:3], fits) for member in members]
+            answers.append(model.step(now, as_kind, members))
+            if kind == "most":
+                answers[-1] = [answer | {"granted": fits if answer["allowed"] else 0} for answer in answers[-1]]
             if slot and slots and cost > 0 and all(answer["allowed"] for answer in answers[-1]):
                 held[slot] = name, key
             if kind == "reserve":

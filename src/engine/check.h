@@ -122,6 +122,13 @@ struct check {
     uint8_t inline_bytes[CHECK_INLINE_BYTES]; /* key, ids of shared limits, the idempotency record's name */
 };
 
+/* An answered check's decision of its i-th limit, of several. */
+static inline const struct decision *check_decision_of(const struct check *check, uint8_t i)
+{
+    const struct check *first = check->first;
+    return &first->op.members[first->n_all > 1 ? check->member_index[i] : i].decision;
+}
+
 /* All checks of a check_all, or the one; const if that is. */
 #define CHECK_FOREACH(it, check_) for (__typeof__(check_) it = (check_); it != NULL; it = it->joined)
 

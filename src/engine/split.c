@@ -239,10 +239,13 @@ static void end_split(struct split *split)
         if (part->is_allowed && split->gives_back) answer_uncharged(part);
     }
     if (whole != NULL) {
-        size_t i = 0;
+        size_t n = 0;
         CHECK_FOREACH (one, whole) {
-            const struct check *asked = split->asked[i++];
-            if (asked != NULL) one->decision = asked->decision;
+            const struct check *asked = split->asked[n++];
+            if (asked == NULL) continue;
+            one->decision = asked->decision;
+            for (uint8_t i = 0; i < one->n_limits; i++) /* each limit's own, for the log */
+                whole->op.members[one->member_index[i]].decision = *check_decision_of(asked, i);
         }
         for (uint8_t k = 0; k < split->n_parts && whole->error == ERROR_NONE; k++) {
             whole->error = split->parts[k].check->error;

@@ -129,11 +129,8 @@ void denial_log_write(const struct check *check, const struct peer *peer, uint64
 
 const struct decision *denial_log_near(const struct check *check)
 {
-    const struct check *first = check->first;
-    for (uint16_t i = 0; i < check->n_limits && check->n_limits > 1; i++) {
-        size_t at = first->n_all > 1 ? check->member_index[i] : i;
-        if (first->op.members[at].decision.near) return &first->op.members[at].decision;
-    }
+    for (uint8_t i = 0; i < check->n_limits && check->n_limits > 1; i++)
+        if (check_decision_of(check, i)->near) return check_decision_of(check, i);
     return &check->decision;
 }
 

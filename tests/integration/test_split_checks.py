@@ -18,6 +18,11 @@ policies:
   log: {algorithm: sliding_log, limit: 15, window: 1h}
   counter: {algorithm: sliding_counter, limit: 25, window: 1d}
   open: {algorithm: fixed_window, limit: 1000, window: 1d, on_failure: allow}
+  both:
+    warn_at: 50%%
+    limits:
+      - {name: minute, algorithm: fixed_window, limit: 1000, window: 1m}
+      - {name: day, algorithm: fixed_window, limit: 2, window: 1d}
 store:
   type: redis
   redis:
@@ -138,6 +143,16 @@ def test_a_master_that_is_gone_does_not_switch_off_the_limits_of_the_others(daem
         assert first["allowed"] and first["source"] == "allow" and first["reason"] == "down"
         again = client.call("check_all", [["user", user], ["open", free]])
         assert not again["allowed"] and again["source"] == "redis" and again["bound_by"] == "user"
+
+
+def test_the_log_names_the_limit_that_is_near_of_a_check_on_two_masters(daemon, cluster):
+    """Earlier, it read memory that nothing had filled: at best it named none."""
+    with daemon.client() as client:
+        one, other = on_two_masters(client, cluster, "both", "address")
+        assert "near" not in client.call("check_all", [["both", one], ["address", other]])
+        answer = client.call("check_all", [["both", one], ["address", other]])
+        assert [member.get("near") for member in answer["members"]] == [True, None]
+    daemon.wait_for_log("near: policy both limit both/day key #[0-9a-f]+ used 2 of 2 source redis")
 
 
 def test_many_at_once_admit_what_the_limits_allow_and_nothing_stays_charged(daemon, cluster):

@@ -30,7 +30,7 @@ RUN_AGAIN = None  # in a full run: the folder for tests that failed
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
 LANES = 3  # parallel integration tests, which mostly wait for processes
-WAIT_LONG = ("test_local_share", "test_sentinel", "test_cluster")  # the first files of the lanes, then the largest
+WAIT_LONG = ("test_local_share", "test_sentinel", "test_cluster", "test_cluster_random")  # the first files of the lanes, then the largest
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
 OPERATION_TESTS = ("integration/operation",)  # a part of its own, which needs Prometheus

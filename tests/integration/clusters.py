@@ -73,12 +73,12 @@ class Node(Redis):
 class Cluster:
     """.nodes: the masters first, as they were made."""
 
-    def __init__(self, kind, n_masters=3, n_replicas=1, tls=(), tls_cli=()):
-        """tls: arguments of each server; tls_cli: those of redis-cli."""
-        self.kind, self.nodes, self.tls, self.tls_cli = kind, [], tls, tls_cli
+    def __init__(self, kind, n_masters=3, n_replicas=1, tls=(), tls_cli=(), arguments=()):
+        """arguments, tls: of each server; tls_cli: of redis-cli."""
+        self.kind, self.nodes, self.tls, self.tls_cli, self.arguments = kind, [], tls, tls_cli, arguments
         try:
             for _ in range(n_masters * (1 + n_replicas)):
-                self.nodes.append(Node(kind, tls=tls))
+                self.nodes.append(Node(kind, arguments, tls))
             self._make(n_masters)
         except BaseException:
             self.close()
@@ -103,7 +103,7 @@ class Cluster:
 
     def add(self):
         """One more node, without hash slots."""
-        node = Node(self.kind, tls=self.tls)
+        node = Node(self.kind, self.arguments, self.tls)
         self.nodes.append(node)
         self.meet(node)
         n_known = {str(len(self.running))}

@@ -289,22 +289,25 @@ class Conversation:
 
     def run(self, trace):
         last = None
-        for now, kind, asked, more in steps_of(trace):
+        for now, *step in steps_of(trace):
             if now != last:
                 self.ask("test_clock", [now], [])
             last = now
-            name = next((more[name] for name in NAMED if name in more), None)
-            if kind in ("release", "settle") and name not in self.given:
-                self.take()  # its id may be in a pending answer
-            if kind == "renew" or kind == "settle" and name not in self.given:
-                self.take()
-                self.found.append(None)
-            elif self.many and kind == "check" and not more:
-                self.checks += asked
-            else:
-                self.ask(*call(kind, asked, more, self.given), [(kind, asked, name)])
+            self.step(*step)
         self.take()
         return self.found
+
+    def step(self, kind, asked, more):
+        name = next((more[name] for name in NAMED if name in more), None)
+        if kind in ("release", "settle") and name not in self.given:
+            self.take()  # its id may be in a pending answer
+        if kind == "renew" or kind == "settle" and name not in self.given:
+            self.take()
+            self.found.append(None)
+        elif self.many and kind == "check" and not more:
+            self.checks += asked
+        else:
+            self.ask(*call(kind, asked, more, self.given), [(kind, asked, name)])
 
     def ask(self, method, params, about):
         self.put_checks()
@@ -321,8 +324,15 @@ class Conversation:
 
     def take(self):
         """Write what is pending, and read the answers to it."""
+        self.send()
+        self.receive()
+
+    def send(self):
         self.put_checks()
         self.client.send_bytes(self.pending)
+        self.pending = bytearray()
+
+    def receive(self):
         answers = [None] * len(self.waiting)
         for _ in self.waiting:
             _, msgid, error, answer = self.client.recv()
@@ -332,7 +342,7 @@ class Conversation:
         for answer, (method, about) in zip(answers, self.waiting):
             each = answer if method == "check_many" and not isinstance(answer, str) else [answer] * len(about)
             self.found += [self.plain(one, *of) for one, of in zip(each, about)]
-        self.pending, self.waiting = bytearray(), []
+        self.waiting = []
 
     def plain(self, answer, kind, asked, name):
         """An answer in the form of `results`: without the values that only the daemon knows, after checking them."""

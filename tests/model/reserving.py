@@ -151,6 +151,8 @@ class ReservingTrace(traces.SeveralTrace):
     merge: asked[0], then (id, ttl_ms), of a policy with one limit; the first of an id says when it was drawn. acquire: asked[0] with
     1, then (the slot's name, 0). most, refund: as in steps.py, for a daemon alone."""
 
+    is_renewed = True  # by a daemon that has the time of the trace
+
     def text_for_server(self):
         """A plain check in Redis does not look for ended reservations, so a sweep comes before it."""
         return self.text(sweeping=True)
@@ -177,7 +179,7 @@ class ReservingTrace(traces.SeveralTrace):
         held, last = {}, None  # of the daemon: the slots that it renews at every new time
         for now, kind, asked, more in self.steps():
             name, key, cost = asked[0]
-            for slot in list(held) if of_admitted and now != last else ():
+            for slot in list(held) if of_admitted and self.is_renewed and now != last else ():
                 if not all([state.renew(now) for state in model.slots(*held[slot], slot)]):
                     del held[slot]
             last = now

@@ -275,6 +275,9 @@ func (c *Client) tryAsk(ctx context.Context, question *call, timeout time.Durati
 	if timeout <= 0 {
 		timeout = c.settings.timeout
 	}
+	if question.givesBack && ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx) // as in a handler whose client has left: what was used is reported all the same
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, fromContext(err, false)
 	}

@@ -303,6 +303,24 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 	}
 }
 
+func TestWhatWasUsedIsReportedAlsoInAContextThatHasEnded(t *testing.T) {
+	client := ratelimittest.Start(t, configuration).Client()
+	ctx, cancel := context.WithCancel(background)
+	settled, _, errSettled := client.Reserve(ctx, "llm", "k", 60)
+	cancelled, _, errCancelled := client.Reserve(ctx, "llm", "k", 30)
+	if errSettled != nil || errCancelled != nil {
+		t.Fatal(errSettled, errCancelled)
+	}
+	cancel()
+
+	if d := decided(t)(settled.Settle(ctx, 10)); d.Refunded != 50 || d.Ended {
+		t.Fatalf("%+v", d)
+	}
+	if d := decided(t)(cancelled.Cancel(ctx)); d.Refunded != 30 || d.Remaining != 90 {
+		t.Fatalf("%+v", d)
+	}
+}
+
 func TestCancellingAbandonsTheCall(t *testing.T) {
 	daemon := ratelimittest.Start(t, configuration)
 	client := daemon.Client()

@@ -23,7 +23,7 @@ type Reservation struct {
 //	if err != nil || !d.Allowed {
 //		return
 //	}
-//	defer r.Cancel(context.WithoutCancel(ctx)) // does nothing once it is settled
+//	defer r.Cancel(ctx) // does nothing once it is settled
 //	...
 //	r.Settle(ctx, used)
 //
@@ -59,13 +59,13 @@ func (c *Client) Reserve(ctx context.Context, policy, key string, estimate int64
 // Token is what another process may settle the reservation with, through Client.Settle. It is not a secret.
 func (r *Reservation) Token() string { return r.token }
 
-// Settle reports how many units were used, fewer or more than estimated. The second Settle or Cancel of an object does
-// nothing and returns a Decision with Ended. After an error the object may be settled again.
+// Settle reports how many units were used, fewer or more than estimated, even if ctx has ended before. The second Settle or
+// Cancel of an object does nothing and returns a Decision with Ended. After an error the object may be settled again.
 func (r *Reservation) Settle(ctx context.Context, used int64) (Decision, error) {
 	return r.end(func() (Decision, error) { return r.client.Settle(ctx, r.token, used) })
 }
 
-// Cancel gives all units back.
+// Cancel gives all units back, even if ctx has ended before.
 func (r *Reservation) Cancel(ctx context.Context) (Decision, error) {
 	return r.end(func() (Decision, error) { return r.client.Cancel(ctx, r.token) })
 }

@@ -303,7 +303,7 @@ func TestReservation(t *testing.T) {
 		if err != nil || !d.Allowed {
 			return
 		}
-		defer r.Cancel(context.WithoutCancel(ctx)) // does nothing after Settle
+		defer r.Cancel(ctx) // does nothing after Settle
 
 		tokens := generate(ctx)
 		r.Settle(ctx, tokens)

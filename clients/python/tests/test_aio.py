@@ -6,10 +6,11 @@ import socket
 import threading
 import time
 
+import anyio
 import pytest
 from conftest import reply
 
-from ratelimitd import AsyncClient, AsyncSlot, Client, Denied, Unavailable
+from ratelimitd import AsyncClient, AsyncReservation, AsyncSlot, Client, Denied, Unavailable
 from ratelimitd.testing import Daemon
 
 
@@ -101,6 +102,27 @@ async def test_a_cancelled_acquire_keeps_nothing(ratelimitd: Daemon, key: str) -
                 await call
         until = time.monotonic() + 20
         while (await client.peek("slots", key)).remaining < 2:
+            assert time.monotonic() < until
+
+
+async def test_a_task_that_is_cancelled_settles_what_it_used(ratelimitd: Daemon, key: str) -> None:
+    async def work(reservation: AsyncReservation) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await reservation.settle(10)
+
+    async with AsyncClient(ratelimitd.socket, timeout=10) as client:
+        task = asyncio.create_task(work(await client.reserve("web", key, 40)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with anyio.CancelScope() as scope:  # as in Starlette: it cancels each await again
+            scope.cancel()
+            await work(await client.reserve("web", key, 40))
+        until = time.monotonic() + 20
+        while (await client.peek("web", key)).remaining < 80:
             assert time.monotonic() < until
 
 

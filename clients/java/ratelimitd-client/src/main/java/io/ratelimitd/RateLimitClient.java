@@ -606,6 +606,7 @@ public final class RateLimitClient implements AutoCloseable {
 
     <T> T now(Op<T> op) {
         if (op.isKnown()) return op.known;
+        boolean wasInterrupted = op.request.givesBack() && Thread.interrupted(); /* it is sent all the same */
         if (Thread.currentThread().isInterrupted()) throw new CancellationException("the thread is interrupted");
 
         CompletableFuture<Answer> answer = transport.call(op.request);
@@ -619,6 +620,8 @@ public final class RateLimitClient implements AutoCloseable {
             throw failed(op, e.getCause());
         } catch (RateLimitException e) { /* of reading */
             throw failed(op, e);
+        } finally {
+            if (wasInterrupted) Thread.currentThread().interrupt();
         }
     }
 

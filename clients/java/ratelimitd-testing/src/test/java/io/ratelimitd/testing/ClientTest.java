@@ -211,6 +211,18 @@ class ClientTest {
     }
 
     @Test
+    void anInterruptedThreadGivesBackAllTheSame() {
+        Slot slot = client.acquire("one", "k");
+        Reservation settled = client.reserve("many", "k", 50, Duration.ofMinutes(1));
+        Reservation cancelled = client.reserve("many", "k", 50, Duration.ofMinutes(1));
+        Thread.currentThread().interrupt();
+        assertTrue(slot.release());
+        assertEquals(40, settled.settle(10).refunded());
+        assertEquals(50, cancelled.cancel().refunded());
+        assertTrue(Thread.interrupted());
+    }
+
+    @Test
     void cancelledFuturesLeaveNoSlot() {
         for (int i = 0; i < 200; i++) {
             CompletableFuture<Slot> future = client.acquireAsync(Check.of("one", "k"), CallOptions.DEFAULTS);

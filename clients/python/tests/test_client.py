@@ -14,7 +14,7 @@ import pytest
 from conftest import reply
 
 from ratelimitd import Client, Decision, Denied, Refused, Unavailable
-from ratelimitd.testing import Daemon
+from ratelimitd.testing import Daemon, daemon
 
 
 def test_a_denial_is_a_value_with_the_time_to_wait(client: Client, key: str) -> None:
@@ -110,6 +110,19 @@ def test_reservations_settle_cancel_or_stand(client: Client, key: str) -> None:
     token = client.reserve("web", key, 20).token
     assert client.cancel(token).remaining == 40
     assert client.settle(token, 20).ended
+
+
+def test_the_slot_of_a_reservation_lasts_however_many_connections_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ratelimitd.client.IDLE_CONNECTIONS_MAX", 0)
+    tokens = {"name": "minute", "algorithm": "token_bucket", "limit": 100, "window": "1m"}
+    at_once = {"name": "at-once", "algorithm": "concurrency", "limit": 1}
+    with daemon({"llm": {"limits": [tokens, at_once]}}) as one, Client(one.socket, timeout=10) as client:
+        reservation = client.reserve("llm", "acme", 50)
+        for _ in range(20):
+            assert client.reserve("llm", "acme", 50).decision.bound_by == "llm/at-once"
+        assert (reservation.settle(10).remaining, client.stats()["slots"]) == (90, 0)
+        client.ping()
+        assert not client._idle
 
 
 def test_an_estimate_that_never_fits_is_clamped_to_the_capacity(client: Client, key: str) -> None:

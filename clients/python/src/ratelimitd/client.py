@@ -234,13 +234,16 @@ class Client:
         clamp  an estimate that the policy can never admit becomes the policy's capacity: see `estimate` of the answer
         """
 
-        def make(units: int) -> Held:
+        def ask(units: int) -> tuple[Held, Connection]:
             call = calls.reserve(policy, key, units, ttl=ttl, deadline=deadline, request_id=request_id, resend=resend)
-            return self._run(call, timeout)
+            return self._ask(call, timeout)
 
-        held = make(estimate)
+        held, connection = ask(estimate)
         units = calls.clamped(held, estimate) if clamp else estimate
-        return Reservation(self, held if units == estimate else make(units), units)
+        if units != estimate:
+            self._give_back(connection)
+            held, connection = ask(units)
+        return Reservation(self, held, units, connection)
 
     def settle(self, token: str, actual: int, *, timeout: float | None = None) -> Decision:
         """End the reservation with this token, wherever it was made: `actual` units were used."""
@@ -386,7 +389,8 @@ class Client:
         return connection
 
     def _give_back(self, connection: Connection) -> None:
-        if connection.is_usable and len(self._idle) < IDLE_CONNECTIONS_MAX:
+        """One that made reservations stays: if their policy has slots, these end with it."""
+        if connection.is_usable and (connection.reservations or len(self._idle) < IDLE_CONNECTIONS_MAX):
             self._idle.append(connection)
         else:
             connection.close()
@@ -473,12 +477,16 @@ class Reservation:
     """What reserve() answered. In a `with` block: denied raises Denied; an exception cancels; neither settle() nor
     cancel(): the estimate stands."""
 
-    def __init__(self, client: Client, held: Held, estimate: int) -> None:
+    def __init__(self, client: Client, held: Held, estimate: int, connection: Connection) -> None:
         self.decision = held.decision
         self.token = held.id  # settle(token) works from any process
         self.estimate = estimate
         self._client = client
+        self._connection = connection
         self._is_open = bool(held.id)
+        if self._is_open:
+            connection.reservations.add(self)
+        client._give_back(connection)
 
     @property
     def allowed(self) -> bool:
@@ -487,14 +495,18 @@ class Reservation:
     def settle(self, actual: int, *, timeout: float | None = None) -> Decision:
         """`actual` units were used. After Unavailable it may be called again."""
         decision = self._client.settle(self.token, actual, timeout=timeout)
-        self._is_open = False
+        self._end()
         return decision
 
     def cancel(self, *, timeout: float | None = None) -> Decision:
         """Nothing was used. After Unavailable it may be called again."""
         decision = self._client.cancel(self.token, timeout=timeout)
-        self._is_open = False
+        self._end()
         return decision
+
+    def _end(self) -> None:
+        self._is_open = False
+        self._connection.reservations.discard(self)
 
     def __enter__(self) -> Reservation:
         if not self.allowed:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import time
+import weakref
 from typing import Any, TypeVar
 
 from .calls import Call
@@ -39,6 +40,7 @@ class Connection:
         self._pid = os.getpid()
         self.wire = Wire()
         self.was_used = False
+        self.reservations: weakref.WeakSet[Any] = weakref.WeakSet()  # that were made on it, and are not settled
 
     def is_alive(self) -> bool:
         """Has the daemon not closed it? Bytes that were not asked for count as closed: an error precedes the end."""

@@ -142,6 +142,7 @@ class _FakeConnection:
 
     def __init__(self) -> None:
         self.dependants: set[Any] = set()
+        self.reservations: set[Any] = set()
 
     def is_alive(self) -> bool:
         return True

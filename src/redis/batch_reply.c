@@ -60,8 +60,8 @@ static int take_int(struct replay *replay, int64_t least, int64_t most, int64_t 
 }
 
 /* The i-th limit of a script op with the state that was seen of it; until the next one of that limit is looked at. */
-static struct view *view_seen(struct replay *replay, const struct script_op *asked, uint16_t i,
-                              const struct batch_seen *seen)
+static inline struct view *view_seen(struct replay *replay, const struct script_op *asked, uint16_t i,
+                                     const struct batch_seen *seen)
 {
     struct view *view = &replay->views[batch_key_of(replay->batch, asked, i)->limit_no];
     limit_report(view, seen->used, seen->extra, seen->wait);
@@ -333,12 +333,13 @@ static void answer_op(struct replay *replay, struct script_op *asked, struct op 
         struct view *view = view_seen(replay, asked, 0, &asked->seen);
         if (!asked->is_checked) asked->is_implausible |= !limit_ops(view->limit)->plausible(view);
         asked->is_checked = true;
-        op->members[0].pause = view->pause;
+        bool has_penalty = limit_has_penalty(view->limit);
+        if (has_penalty) op->members[0].pause = view->pause;
         op_decide_one(op, view);
         if (op->kind == OP_PEEK) return;
         asked->seen.used = view->used; /* the next one's state */
         asked->seen.extra = view->extra;
-        asked->seen.pause = view->pause;
+        if (has_penalty) asked->seen.pause = view->pause;
         return;
     }
 

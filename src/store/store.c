@@ -85,9 +85,15 @@ void store_submit_ahead(struct store *store, struct op *op)
     shift_ahead(store, op);
 }
 
-void store_decide_ahead(struct store *store)
+/* Out of line: mostly there are none, and each check comes by here. */
+static __attribute__((noinline)) void decide_all_ahead(struct store *store)
 {
     while (store->ahead[0] != NULL || store->ahead[1] != NULL) shift_ahead(store, NULL);
+}
+
+void store_decide_ahead(struct store *store)
+{
+    if (store->ahead[0] != NULL || store->ahead[1] != NULL) decide_all_ahead(store);
 }
 
 enum submit store_submit(struct store *store, struct op *op)

@@ -134,7 +134,7 @@ struct op_member {
     int64_t max_wait_us;           /* a delay that will do, at most the limit's; 0 if that has none */
     int64_t used, extra;           /* result of OP_CHECK and OP_PEEK: the state (limit.h) before any charge */
     int64_t wait_us;               /* result of OP_CHECK: how long a log's denial lasts, else 0 */
-    struct pause pause;            /* the same of its penalty, before the op begins one; zeroed: none */
+    struct pause pause;            /* the same of its penalty, if it has one, before the op begins one; zeroed: none */
     struct decision decision;      /* result of OP_CHECK, OP_ACQUIRE and OP_PEEK: all but source, reason and version */
     int64_t refunded;              /* result of OP_REFUND: so many units were given back */
     bool removed;                  /* result of OP_RESET: there was a state */

@@ -4,11 +4,9 @@ import random
 import threading
 
 import pytest
-import redis as redis_py
+from clusters import Cluster
+from harness import RpcError, eventually, some
 
-from harness import Redis, eventually, free_port, on_free_port
-
-SLOTS = 16384
 CONFIG = """
 defaults: {deadline: 5s, on_failure: deny}
 policies:
@@ -33,68 +31,24 @@ store:
 """
 
 
-class Cluster:
-    """Three masters, a third of the hash slots each."""
-
-    def __init__(self):
-        self.masters = []
-        try:
-            for _ in range(3):
-                on_free_port(self._start_master)
-            self._join()
-        except BaseException:
-            self.close()
-            raise
-
-    def _start_master(self, port):
-        arguments = ["--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-require-full-coverage", "no",
-                     "--cluster-node-timeout", "30000"]
-        self.masters.append(Redis(tcp=True, port=port, arguments=arguments))
-
-    def _join(self):
-        third = SLOTS // 3 + 1
-        for i, master in enumerate(self.masters):
-            with master.client() as client:
-                client.execute_command("CLUSTER", "ADDSLOTSRANGE", i * third, min((i + 1) * third, SLOTS) - 1)
-        with self.masters[0].client() as client:
-            for master in self.masters[1:]:
-                bus = master.arguments[master.arguments.index("--cluster-port") + 1]
-                client.execute_command("CLUSTER", "MEET", "127.0.0.1", master.port, bus)
-        eventually(self._is_whole, "the masters know each other", patience_s=30)
-
-    def _is_whole(self):
-        for master in self.masters:
-            with master.client() as client:
-                state = client.execute_command("CLUSTER", "INFO")
-                if b"cluster_state:ok" not in state or b"cluster_slots_ok:16384" not in state:
-                    return False
-        return True
-
-    def master_of(self, key):
-        """The index of the one that has a key."""
-        for i, master in enumerate(self.masters):
-            with master.client() as client:
-                try:
-                    client.exists(key)
-                    return i
-                except redis_py.ResponseError:
-                    continue
-        raise AssertionError(f"no master has {key}")
-
-    @property
-    def addresses(self):
-        return ", ".join(master.address for master in self.masters)
-
-    def close(self):
-        for master in self.masters:
-            master.close()
-
-
 @pytest.fixture
 def cluster():
-    made = Cluster()
+    made = Cluster("redis", 3, n_replicas=0)
     yield made
     made.close()
+
+
+def master_of(cluster, client, policy, key):
+    """The one that has the counter."""
+    stored = client.call("explain", policy, key)["store_keys"][0]
+    slot = cluster.nodes[0].ask("CLUSTER", "KEYSLOT", stored)
+    return next(node for node in cluster.nodes if any(first <= slot <= last for first, last in node.ranges))
+
+
+def on_two_masters(client, cluster, one, other):
+    """Keys of two policies that two masters have."""
+    mine = master_of(cluster, client, one, "k")
+    return "k", next(key for key in map(str, range(1000)) if master_of(cluster, client, other, key) is not mine)
 
 
 @pytest.fixture
@@ -104,19 +58,6 @@ def daemon(cluster, ratelimitd):
     with made.client() as client:
         eventually(lambda: client.call("stats")["redis_up"] == 3, "the daemon is connected to every master")
     return made
-
-
-def store_key(client, policy, key):
-    return client.call("explain", policy, key)["store_keys"][0]
-
-
-def on_two_masters(client, cluster, one, other):
-    """Keys of two policies that two masters have."""
-    mine = cluster.master_of(store_key(client, one, "k"))
-    for i in range(1000):
-        if cluster.master_of(store_key(client, other, f"k{i}")) != mine:
-            return "k", f"k{i}"
-    raise AssertionError("all keys lie on one master")
 
 
 def test_the_limits_of_several_masters_are_charged_all_or_none(daemon, cluster):
@@ -137,12 +78,13 @@ def test_the_limits_of_several_masters_are_charged_all_or_none(daemon, cluster):
 def test_a_master_that_is_gone_does_not_switch_off_the_limits_of_the_others(daemon, cluster):
     with daemon.client() as client:
         user, free = on_two_masters(client, cluster, "user", "open")
-        cluster.masters[cluster.master_of(store_key(client, "open", free))].kill()
+        with pytest.raises(RpcError, match="UNSUPPORTED: request_id: .*put their limits into one policy"):
+            client.call("check_all", [["user", user], ["open", free]], {"request_id": "x"})
+        master_of(cluster, client, "open", free).kill()
         eventually(lambda: client.call("check", "open", free).get("reason") == "down", "the daemon knows it")
-        first = client.call("check_all", [["user", user], ["open", free]])
-        assert first["allowed"] and first["source"] == "allow" and first["reason"] == "down"
-        again = client.call("check_all", [["user", user], ["open", free]])
-        assert not again["allowed"] and again["source"] == "redis" and again["bound_by"] == "user"
+        first, again = (client.call("check_all", [["user", user], ["open", free]]) for _ in range(2))
+        assert some(first, "allowed", "source", "reason") == (True, "allow", "down")
+        assert some(again, "allowed", "source", "bound_by") == (False, "redis", "user")
 
 
 def test_the_log_names_the_limit_that_is_near_of_a_check_on_two_masters(daemon, cluster):

@@ -32,20 +32,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void it_is_answered_as_one(void **state)
-{
-    (void)state;
-    client_ask(&client, 1, "check_all", 1, "[[ss[ss", 2, 2, "login", "a", 2, "api", "b");
-    assert_int_equal(fixture.engine.scripted.n_held, 2);
-    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
-    client_answer(&client, &heard);
-    assert_string_equal(heard.error, "");
-    struct heard_decision decision = heard_decision(&heard.result);
-    assert_true(decision.allowed);
-    assert_string_equal(decision.source, "redis");
-    assert_int_equal(engine_counters.split_checks, 1);
-}
-
 static void a_failure_answer_says_so(void **state)
 {
     (void)state;
@@ -81,7 +67,6 @@ static void a_request_id_needs_one_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(it_is_answered_as_one),
         TEST(a_failure_answer_says_so),
         TEST(a_request_id_needs_one_place),
     };

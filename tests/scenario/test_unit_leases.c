@@ -12,6 +12,7 @@
 #include "engine/engine_counters.h"
 #include "fakes/policies.h"
 #include "fakes/shared_store.h"
+#include "store/counter_table.h"
 #include "store/memory_store.h"
 
 #define SECOND_US INT64_C(1000000)
@@ -73,6 +74,7 @@ static void begin(const struct limit_spec *limit, enum on_failure on_failure)
     n_asking = 0;
     shared_link_init(&here, &shared, false);
     shared_link_init(&there, &shared, true);
+    here.server = 5;
     daemon = engine_new(&host, shared_link_handle(&here), set_of(limit, on_failure), &options);
     other = engine_new(&host, shared_link_handle(&there), set_of(&without, ON_FAILURE_DENY), &options);
     engine_counters = (struct engine_counters){0};
@@ -189,16 +191,25 @@ static void assert_all_accounted(uint64_t used)
 
 /* ---- how many units ---- */
 
-static void a_key_has_no_lease_before_it_is_busy(void **state)
+/* A key that is asked for ten times a second, a shadow policy, which denies nobody, and a key too long for the table. */
+static void some_keys_have_no_lease(void **state)
 {
+    char long_key[COUNTER_KEY_MAX + 2] = {0};
     (void)state;
-    begin(&window, ON_FAILURE_DENY);
-    for (int i = 0; i < 200; i++) {
-        pass(SECOND_US / 10);
-        assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
+    memset(long_key, 'k', COUNTER_KEY_MAX + 1);
+    for (int i = 0; i < 3; i++) {
+        begin(&window, ON_FAILURE_DENY);
+        struct policy_spec spec = {.name = "p", .deadline_ms = 1000, .shadow = true, .limits = {window}};
+        if (i == 1) engine_set_policies(daemon, policies_make(&spec, 1));
+        if (i == 2) key = long_key;
+        for (int n = 0; n < 200; n++) {
+            if (i == 0) pass(SECOND_US / 10);
+            assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
+        }
+        assert_int_equal(n_asking, 0);
+        key = "hot";
+        end();
     }
-    assert_int_equal(n_asking, 0);
-    end();
 }
 
 /* It was busy once, and is asked for 2.5 times a second now. */
@@ -232,16 +243,16 @@ static void a_key_that_was_left_alone_has_to_be_busy_again(void **state)
     end();
 }
 
-/* If that was not used up, and else at most four times as large. */
+/* If that was not used up; else as large as half of its age needs, and at most four times as large. */
 static void a_lease_is_as_large_as_what_was_used_of_the_last_one(void **state)
 {
     static const struct {
         int used;
         int64_t age_us;
         uint64_t units;
-    } last[] = {{10, SECOND_US, 10}, {BUSY, 0, 4 * BUSY}};
+    } last[] = {{10, SECOND_US, 10}, {BUSY, SECOND_US, BUSY - 1}, {BUSY, 0, 4 * BUSY}};
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
         begin_with_lease(&window);
         for (int half = 0; half < 2; half++) {
             assert_int_equal(ask_often(last[i].used / 2), last[i].used / 2);
@@ -274,20 +285,6 @@ static void a_lease_is_at_most_an_eighth_of_what_is_left_and_none_below_64(void 
     }
 }
 
-static void one_check_asks_at_a_time(void **state)
-{
-    struct answer answers[3] = {0};
-    (void)state;
-    begin(&window, ON_FAILURE_DENY);
-    ask_often(BUSY);
-    for (int i = 0; i < 3; i++) submit(daemon, &answers[i], OP_CHECK, 1);
-    exchange();
-    assert_int_equal(n_asking, 1);
-    for (int i = 0; i < 3; i++) assert_int_equal(answers[i].decision.granted, 1);
-    assert_int_equal(ask_often(BUSY), BUSY);
-    end();
-}
-
 /* Near the limit's end: 64 are left, of which the first check takes 8 ahead, and the store has none for the last 8. */
 static void checks_that_were_denied_behind_a_lease_have_its_units(void **state)
 {
@@ -310,6 +307,26 @@ static void checks_that_were_denied_behind_a_lease_have_its_units(void **state)
     assert_false(answers[LEFT].decision.allowed);
     assert_all_accounted(LEFT / 8);
     end();
+}
+
+/* The server's clock stepped back between the two: the answer shows a state from before the lease. */
+static void an_answer_from_before_the_lease_does_not_count_its_units_as_free(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        struct answer answers[2] = {0};
+        begin(kinds[i], ON_FAILURE_DENY);
+        pass(SECOND_US);
+        ask_often(BUSY);
+        for (int n = 0; n < 2; n++) submit(daemon, &answers[n], OP_CHECK, 1);
+        shared_link_run(&here, 1);
+        shared.clock.wall_us -= SECOND_US / 2;
+        shared_link_run(&here, 1);
+        exchange();
+        assert_in_range(answers[1].decision.remaining, 1, LIMIT - BUSY - 2 - BUSY);
+        assert_int_equal(ask_often(BUSY), BUSY);
+        end();
+    }
 }
 
 /* It came too late for its owner, who has another answer: nothing was admitted. */
@@ -388,24 +405,24 @@ static void units_go_back_when_the_lease_has_its_age(void **state)
     }
 }
 
-static void units_of_an_old_lease_are_not_used_before_they_go_back(void **state)
+static void units_of_an_old_lease_or_of_a_window_that_has_ended_are_not_used(void **state)
 {
+    struct limit_spec counter = window;
     (void)state;
+    counter.algo = ALGO_SLIDING_COUNTER; /* of which a part counts in the next window */
     begin_with_lease(&window);
     host.mono_us += SECOND_US;
     assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
     assert_all_accounted(0);
     end();
-}
-
-static void units_go_back_when_the_daemon_stops(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < N_KINDS; i++) {
-        begin_with_lease(kinds[i]);
-        close_engine(daemon);
-        assert_int_equal(left_in_store(), LIMIT - 1 - BUSY);
-        daemon = engine_new(&host, shared_link_handle(&here), set_of(kinds[i], ON_FAILURE_DENY), &options);
+    for (int i = 0; i < 2; i++) {
+        begin(i == 0 ? &window : &counter, ON_FAILURE_DENY);
+        pass(WINDOW_US - SECOND_US / 2);
+        ask_often(BUSY + 1);
+        assert_int_equal(engine_counters.leases_units, BUSY);
+        pass(3 * SECOND_US / 4);
+        assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
+        assert_int_equal(engine_counters.leases_lost, BUSY);
         end();
     }
 }
@@ -442,6 +459,26 @@ static void all_units_go_back_however_many_keys_have_some(void **state)
     }
 }
 
+/* What is granted on the way goes back, and no check asks for more. */
+static void a_daemon_that_stops_takes_no_lease(void **state)
+{
+    struct answer answer = {0};
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    ask_often(BUSY);
+    submit(daemon, &answer, OP_CHECK, 1);
+    engine_stop(daemon);
+    shared_link_run(&here, 1);
+    shared_link_reply(&here, 1);
+    assert_true(engine_holds_any(daemon)); /* until Redis has the units back */
+    exchange();
+    assert_false(engine_holds_any(daemon));
+    assert_all_accounted(0);
+    ask_often(1);
+    assert_int_equal(n_asking, 1);
+    end();
+}
+
 static void units_that_were_granted_while_a_peek_was_on_its_way_go_back(void **state)
 {
     struct answer answers[2] = {0};
@@ -470,6 +507,14 @@ static void units_of_an_older_version_go_back_unused(void **state)
         assert_all_accounted(0);
         end();
     }
+    struct limit_spec another = slow;
+    begin_with_lease_among_others(&slow);
+    another.burst++;
+    engine_set_policies(daemon, set_of(&another, ON_FAILURE_DENY));
+    assert_int_equal(ask(daemon, OP_CHECK, 1).decision.source, SOURCE_REDIS);
+    exchange();
+    assert_all_accounted(0);
+    end();
 }
 
 /* What has been forgotten cannot be given back: others would get their units anew. */
@@ -487,6 +532,8 @@ static void units_that_a_reset_has_forgotten_on_their_way_are_not_given_back(voi
     exchange();
     assert_int_equal(left_in_store(), LIMIT - 50);
     assert_all_accounted(0);
+    assert_int_equal(ask_often(1), 0);
+    assert_int_equal(ask_often(1), 1); /* of the next lease, which is kept */
     end();
 }
 
@@ -576,25 +623,6 @@ static void what_a_later_lease_counts_on_is_not_given_back(void **state)
                      400 + BUSY); /* a store that takes back all: this finds the difference */
 }
 
-static void a_peek_a_refund_and_a_large_check_find_a_buckets_units_free(void **state)
-{
-    static const struct {
-        enum op_kind kind;
-        int64_t cost, charged;
-    } others[] = {{OP_PEEK, 0, 0}, {OP_REFUND, 3, -3}, {OP_CHECK, LIMIT - BUSY - 1 - 6, LIMIT - BUSY - 1 - 6}};
-    (void)state;
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        begin_with_lease(&slow);
-        assert_int_equal(ask_often(6), 6);
-        struct answer answer = ask(daemon, others[i].kind, others[i].cost);
-        assert_true(answer.decision.allowed);
-        assert_int_equal(answer.decision.remaining, LIMIT - BUSY - 1 - 6 - others[i].charged);
-        assert_int_equal(engine_counters.leases_returned, BUSY - 6);
-        assert_all_accounted(6);
-        end();
-    }
-}
-
 static void a_buckets_lease_is_kept_over_a_peek_if_others_are_charged_too(void **state)
 {
     (void)state;
@@ -605,30 +633,30 @@ static void a_buckets_lease_is_kept_over_a_peek_if_others_are_charged_too(void *
     end();
 }
 
-static void of_a_unit_that_has_drained_in_part_nothing_goes_back(void **state)
+/* A late refund finds the leased units in the level, and that of the other daemon. A reservation may give back, too:
+ * those that have ended. */
+static void what_gives_back_takes_a_buckets_units_away_if_others_are_charged_too(void **state)
 {
+    static const enum op_kind givers[] = {OP_REFUND, OP_RESERVE, OP_RESET};
     (void)state;
-    begin_with_lease(&bucket);
-    pass(2 * SECOND_US + SECOND_US / 20); /* 20.5 tokens are back, and 33 are charged */
-    assert_int_equal(ask(daemon, OP_PEEK, 0).decision.remaining, 399);
-    assert_int_equal(engine_counters.leases_returned, 12);
-    assert_all_accounted(0);
-    pass(SECOND_US / 20);
-    assert_int_equal(left_in_store(), 400);
-    end();
-}
-
-static void a_refund_takes_a_buckets_units_away_if_others_are_charged_too(void **state)
-{
-    (void)state;
-    begin_with_lease(&bucket);
-    ask(other, OP_CHECK, 1);
-    pass(2 * SECOND_US);          /* all that was used has drained: 14 of 34 are charged */
-    ask(daemon, OP_REFUND, BUSY); /* a late one finds the leased units, and that of the other daemon */
-    assert_int_equal(left_in_store(), 400);
-    assert_int_equal(ask_often(1), 0);
-    assert_int_equal(engine_counters.leases_lost, BUSY);
-    end();
+    for (size_t i = 0; i < sizeof givers / sizeof givers[0]; i++) {
+        for (int is_under_way = 0; is_under_way <= 1; is_under_way++) {
+            struct answer answers[2] = {0};
+            begin_with_lease_among_others(&slow);
+            if (is_under_way) {
+                ask_often(BUSY);
+                submit(daemon, &answers[0], OP_CHECK, 1);
+            }
+            uint64_t granted = engine_counters.leases_units;
+            submit(daemon, &answers[1], givers[i], givers[i] == OP_RESET ? 0 : 1);
+            exchange();
+            exchange();
+            assert_int_equal(answers[1].n_done, 1);
+            assert_true(!is_under_way || engine_counters.leases_units > granted);
+            assert_all_accounted(is_under_way ? BUSY : 0);
+            end();
+        }
+    }
 }
 
 /* It may be undone in one of several places, and then its bucket is below what a lease counts on. */
@@ -679,22 +707,6 @@ static void units_of_another_server_are_lost(void **state)
     }
 }
 
-static void after_a_lost_reply_the_key_asks_again(void **state)
-{
-    struct answer answer = {0};
-    (void)state;
-    begin(&window, ON_FAILURE_DENY);
-    ask_often(BUSY);
-    submit(daemon, &answer, OP_CHECK, 1);
-    shared_link_run(&here, 1);
-    shared_link_lose(&here);
-    assert_int_equal(answer.decision.source, SOURCE_DENY);
-    assert_int_equal(engine_counters.leases_taken, 0);
-    ask_often(1);
-    assert_int_equal(engine_counters.leases_taken, 1);
-    end();
-}
-
 static void a_local_answer_grants_a_check_that_asks_for_a_lease_its_own_unit_alone(void **state)
 {
     struct answer answer = {0};
@@ -716,20 +728,20 @@ static void a_local_answer_grants_a_check_that_asks_for_a_lease_its_own_unit_alo
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_has_no_lease_before_it_is_busy),
+        cmocka_unit_test(some_keys_have_no_lease),
         cmocka_unit_test(a_key_that_does_not_use_its_lease_takes_no_other),
         cmocka_unit_test(a_key_that_was_left_alone_has_to_be_busy_again),
         cmocka_unit_test(a_lease_is_as_large_as_what_was_used_of_the_last_one),
         cmocka_unit_test(a_lease_is_at_most_an_eighth_of_what_is_left_and_none_below_64),
-        cmocka_unit_test(one_check_asks_at_a_time),
         cmocka_unit_test(checks_that_were_denied_behind_a_lease_have_its_units),
+        cmocka_unit_test(an_answer_from_before_the_lease_does_not_count_its_units_as_free),
         cmocka_unit_test(a_late_denial_uses_no_unit),
         cmocka_unit_test(without_redis_units_are_not_leased),
         cmocka_unit_test(units_go_back_right_before_a_peek_of_the_same_client),
         cmocka_unit_test(units_go_back_when_the_lease_has_its_age),
-        cmocka_unit_test(units_of_an_old_lease_are_not_used_before_they_go_back),
-        cmocka_unit_test(units_go_back_when_the_daemon_stops),
+        cmocka_unit_test(units_of_an_old_lease_or_of_a_window_that_has_ended_are_not_used),
         cmocka_unit_test(all_units_go_back_however_many_keys_have_some),
+        cmocka_unit_test(a_daemon_that_stops_takes_no_lease),
         cmocka_unit_test(units_that_were_granted_while_a_peek_was_on_its_way_go_back),
         cmocka_unit_test(units_of_an_older_version_go_back_unused),
         cmocka_unit_test(units_that_a_reset_has_forgotten_on_their_way_are_not_given_back),
@@ -737,14 +749,11 @@ int main(void)
         cmocka_unit_test(a_buckets_units_are_used_only_until_they_have_drained),
         cmocka_unit_test(a_lease_grows_until_it_outlasts_what_its_bucket_drains),
         cmocka_unit_test(what_a_later_lease_counts_on_is_not_given_back),
-        cmocka_unit_test(a_peek_a_refund_and_a_large_check_find_a_buckets_units_free),
         cmocka_unit_test(a_buckets_lease_is_kept_over_a_peek_if_others_are_charged_too),
-        cmocka_unit_test(of_a_unit_that_has_drained_in_part_nothing_goes_back),
-        cmocka_unit_test(a_refund_takes_a_buckets_units_away_if_others_are_charged_too),
+        cmocka_unit_test(what_gives_back_takes_a_buckets_units_away_if_others_are_charged_too),
         cmocka_unit_test(a_check_all_takes_a_buckets_units_away_if_others_are_charged_too),
         cmocka_unit_test(units_are_used_while_the_store_is_away),
         cmocka_unit_test(units_of_another_server_are_lost),
-        cmocka_unit_test(after_a_lost_reply_the_key_asks_again),
         cmocka_unit_test(a_local_answer_grants_a_check_that_asks_for_a_lease_its_own_unit_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

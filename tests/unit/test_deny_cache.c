@@ -100,25 +100,6 @@ static void a_denial_ends_when_enough_has_come_back(void **state)
     assert_true(check(limit, "k", 3, SOURCE_REDIS).allowed);
 }
 
-static void a_denial_counts_from_before_its_call_was_written(void **state)
-{
-    (void)state;
-    const struct limit *limit = limit_of("p", ALGO_BUCKET, 10, S);
-    (void)check(limit, "k", 10, SOURCE_REDIS);
-    struct question q = question(limit, "k", OP_CHECK, 1);
-    submit(&q);
-    pass(40 * MS); /* it waits to be sent */
-    send(&q);
-    pass(5 * MS);
-    execute(&q);
-    pass(7 * MS);
-    reply(&q);
-    assert_int_equal(q.member.decision.retry_after_ms, 55);
-    assert_int_equal(check(limit, "k", 1, SOURCE_DENY_CACHE).retry_after_ms, 43);
-    pass(43 * MS);
-    (void)check(limit, "k", 1, SOURCE_REDIS); /* 5 ms too early, and Redis says so */
-}
-
 static void redis_is_asked_again_after_max_age(void **state)
 {
     (void)state;
@@ -249,24 +230,57 @@ static void an_entry_belongs_to_a_policy_and_a_version_of_it(void **state)
     policy_set_unref(set);
 }
 
-/* The small limit's denial once answered the large one's checks: with `allowed`, and nothing was charged. */
-static void a_denial_by_the_smaller_limit_of_a_shared_counter_does_not_answer_the_larger_one(void **state)
+/* A pause denies every cost; of a log, which is kept for one cost, also if that would fit. */
+static void a_pause_is_kept_from_its_first_denial_on(void **state)
 {
     (void)state;
-    enum algo algos[N_ALGOS];
-    for (size_t n = natives(algos); n-- > 0;) {
-        const struct limit *small = limit_of(algo_table[algos[n]]->key_tag, algos[n], 5, 86400 * S);
-        if (limit_is_bucket(small)) continue;
-        const struct limit *large = overridden(small, 20);
-        for (int i = 0; i < 5; i++) assert_true(check(large, "k", 1, SOURCE_REDIS).allowed);
-        for (int64_t used = 5; used < 20; used++) {
-            assert_int_equal(check(small, "k", 1, SOURCE_REDIS).limit, 5);
-            assert_int_equal(check(small, "k", 1, SOURCE_DENY_CACHE).limit, 5);
-            assert_int_equal(check(large, "k", 1, SOURCE_REDIS).remaining, 20 - used - 1);
-        }
-        assert_false(check(large, "k", 1, SOURCE_REDIS).allowed);
-        assert_int_equal(check(large, "k", 1, SOURCE_DENY_CACHE).limit, 20);
+    for (int is_log = 0; is_log <= 1; is_log++) {
+        struct limit *limit =
+            (struct limit *)limit_of(is_log ? "l" : "w", is_log ? ALGO_SLIDING_LOG : ALGO_FIXED_WINDOW, 2, S / 10);
+        struct diag diag = {0};
+        limit->penalty = (struct penalty){.time_ms = 300, .factor = 2, .max_ms = 600, .forget_ms = 1000};
+        assert_int_equal(policy_prepare_limit(limit, NULL, &diag), 0);
+        policy_seal((struct policy *)limit->policy);
+        (void)check(limit, "k", 2, SOURCE_REDIS);
+        assert_int_equal(check(limit, "k", 2, SOURCE_REDIS).retry_after_ms, 300); /* the breach */
+        pass(200 * MS);                                                           /* all units are back */
+        int64_t cost = 1 + is_log;
+        if (is_log) (void)check(limit, "k", cost, SOURCE_REDIS);
+        assert_int_equal(check(limit, "k", cost, SOURCE_DENY_CACHE).retry_after_ms, 100);
+        pass(100 * MS);
+        assert_true(check(limit, "k", 2, SOURCE_REDIS).allowed);
+        assert_int_equal(check(limit, "k", 1, SOURCE_REDIS).retry_after_ms, 600);
+        assert_int_equal(check(limit, "k", 1, SOURCE_DENY_CACHE).retry_after_ms, 600);
     }
+}
+
+/* Of checks under way together: the reply that is sent last counts longest, and one to another version is its own. */
+static void the_newer_of_two_denials_is_kept(void **state)
+{
+    (void)state;
+    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, LONG_WAIT_S * S);
+    struct policy_set *set = policy_set_new(16);
+    const struct policy_spec raised = {
+        .name = "p", .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 2, .window_us = LONG_WAIT_S * S}}};
+    const struct limit *const versions[] = {limit, &policies_add(set, &raised)->limits[0]};
+    (void)check(versions[1], "k", 2, SOURCE_REDIS);
+    for (int is_newer = 0; is_newer <= 1; is_newer++) {
+        const struct limit *then = versions[is_newer];
+        struct question old = question(limit, "k", OP_CHECK, 1), new = question(then, "k", OP_CHECK, is_newer ? 3 : 1);
+        deny_cache_clear(&cache);
+        submit(&old);
+        submit(&new);
+        send(&old);
+        pass(S / 10);
+        send(&new);
+        execute(&old);
+        execute(&new);
+        reply(&old);
+        reply(&new);
+        pass(MAX_AGE_S * S - 1);
+        (void)check(then, "k", is_newer ? 3 : 1, SOURCE_DENY_CACHE);
+    }
+    policy_set_unref(set);
 }
 
 /* ---- what removes it ---- */
@@ -287,24 +301,6 @@ static void whatever_gives_units_back_removes_the_entry(void **state)
     }
 }
 
-static void an_admission_removes_an_older_denial(void **state)
-{
-    (void)state;
-    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 10, LONG_WAIT_S * S);
-    (void)check(limit, "k", 8, SOURCE_REDIS);
-    struct question five = question(limit, "k", OP_CHECK, 5), one = question(limit, "k", OP_CHECK, 1);
-    submit(&five);
-    submit(&one);
-    send(&five);
-    send(&one);
-    execute(&five);
-    execute(&one);
-    reply(&five);
-    reply(&one);
-    assert_true(one.member.decision.allowed);
-    assert_int_equal(check(limit, "k", 5, SOURCE_REDIS).remaining, 1);
-}
-
 /* A check of another connection, submitted behind the refund, is sent before it. */
 static void a_denial_that_overtook_a_refund_is_not_kept(void **state)
 {
@@ -321,19 +317,6 @@ static void a_denial_that_overtook_a_refund_is_not_kept(void **state)
     execute(&refund);
     reply(&refund);
     assert_true(check(limit, "k", 1, SOURCE_REDIS).allowed);
-}
-
-static void a_refund_that_came_to_nothing_ends_too(void **state)
-{
-    (void)state;
-    const struct limit *limit = limit_of("p", ALGO_FIXED_WINDOW, 1, LONG_WAIT_S * S);
-    struct question refund = question(limit, "k", OP_REFUND, 1);
-    submit(&refund);
-    (void)check(limit, "k", 2, SOURCE_REDIS);
-    (void)check(limit, "k", 2, SOURCE_REDIS);
-    deny_cache_ended(&cache, &refund.op); /* withdrawn, or lost */
-    (void)check(limit, "k", 2, SOURCE_REDIS);
-    (void)check(limit, "k", 2, SOURCE_DENY_CACHE);
 }
 
 static void everything_goes_with_the_connection_and_at_a_reload(void **state)
@@ -430,19 +413,16 @@ int main(void)
         cmocka_unit_test_setup_teardown(of_two_denials_in_one_call_the_one_that_answers_more_checks_is_kept, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_denial_ends_when_enough_has_come_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_denial_counts_from_before_its_call_was_written, setup, teardown),
         cmocka_unit_test_setup_teardown(redis_is_asked_again_after_max_age, setup, teardown),
         cmocka_unit_test_setup_teardown(a_logs_denial_is_kept_for_the_cost_that_fits_next, setup, teardown),
         cmocka_unit_test_setup_teardown(only_plain_checks_are_asked_and_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(some_policies_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(long_keys_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(an_entry_belongs_to_a_policy_and_a_version_of_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            a_denial_by_the_smaller_limit_of_a_shared_counter_does_not_answer_the_larger_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_pause_is_kept_from_its_first_denial_on, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_newer_of_two_denials_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(whatever_gives_units_back_removes_the_entry, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_admission_removes_an_older_denial, setup, teardown),
         cmocka_unit_test_setup_teardown(a_denial_that_overtook_a_refund_is_not_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_refund_that_came_to_nothing_ends_too, setup, teardown),
         cmocka_unit_test_setup_teardown(everything_goes_with_the_connection_and_at_a_reload, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_taken_at_the_first_denial_and_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_table_keeps_as_many_as_it_may_the_newest_of_each_set, setup, teardown),

@@ -79,33 +79,6 @@ err_close:
     return -1;
 }
 
-static char *read_line(int fd, const char *path, const struct where *where)
-{
-    char bytes[SECRET_MAX + 2], *secret = NULL;
-    ssize_t n = read(fd, bytes, sizeof bytes);
-    if (n > 0 && bytes[n - 1] == '\n') n--;
-    if (n > 0 && bytes[n - 1] == '\r') n--;
-    size_t len = n > 0 ? (size_t)n : 0;
-
-    if (len == 0)
-        faults_add(where->faults, where->line, where->key, "%s holds no %s; write it into the file", path, where->what);
-    else if (len >= SECRET_MAX)
-        faults_add(where->faults, where->line, where->key,
-                   "%s is longer than a %s may be (%d bytes); write the path of the right file", path, where->what,
-                   SECRET_MAX - 1);
-    else if (memchr(bytes, '\0', len) != NULL || memchr(bytes, '\n', len) != NULL)
-        faults_add(where->faults, where->line, where->key, "%s holds more than one line of text; write one", path);
-    else if ((secret = mem_alloc(len + 1)) == NULL)
-        faults_no_memory(where->faults, where->line, where->key, "out of memory; give the daemon more");
-
-    if (secret != NULL) {
-        memcpy(secret, bytes, len);
-        secret[len] = '\0';
-    }
-    explicit_bzero(bytes, sizeof bytes);
-    return secret;
-}
-
 char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t line, const char *key,
                   struct faults *faults)
 {
@@ -116,7 +89,28 @@ char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t 
 
     int fd = open_file(full, false, &where);
     if (fd < 0) return NULL;
-    char *secret = read_line(fd, full, &where);
+
+    char bytes[SECRET_MAX + 2], *secret = NULL;
+    ssize_t n = read(fd, bytes, sizeof bytes);
+    if (n > 0 && bytes[n - 1] == '\n') n--;
+    if (n > 0 && bytes[n - 1] == '\r') n--;
+    size_t len = n > 0 ? (size_t)n : 0;
+
+    if (len == 0)
+        faults_add(faults, line, key, "%s holds no %s; write it into the file", full, what);
+    else if (len >= SECRET_MAX)
+        faults_add(faults, line, key, "%s is longer than a %s may be (%d bytes); write the path of the right file",
+                   full, what, SECRET_MAX - 1);
+    else if (memchr(bytes, '\0', len) != NULL || memchr(bytes, '\n', len) != NULL)
+        faults_add(faults, line, key, "%s holds more than one line of text; write one", full);
+    else if ((secret = mem_alloc(len + 1)) == NULL)
+        faults_no_memory(faults, line, key, "out of memory; give the daemon more");
+
+    if (secret != NULL) {
+        memcpy(secret, bytes, len);
+        secret[len] = '\0';
+    }
+    explicit_bzero(bytes, sizeof bytes);
     close(fd);
     return secret;
 }

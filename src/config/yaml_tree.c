@@ -189,21 +189,6 @@ static uint32_t line_at(const struct builder *builder, size_t offset)
     return line;
 }
 
-static void refuse_syntax(struct builder *builder, const yaml_parser_t *parser)
-{
-    uint32_t line = line_of(&parser->problem_mark);
-    if (parser->error == YAML_MEMORY_ERROR)
-        refuse_without_memory(builder, line);
-    else if (parser->error == YAML_READER_ERROR)
-        faults_add(builder->faults, line_at(builder, parser->problem_offset), "yaml", "%s; save the file as UTF-8 text",
-                   parser->problem);
-    else
-        faults_add(builder->faults, line, "yaml",
-                   "%s%s%s; check indentation (spaces, no tabs), quotes and the colon behind each key",
-                   parser->problem != NULL ? parser->problem : "not YAML", parser->context != NULL ? " " : "",
-                   parser->context != NULL ? parser->context : "");
-}
-
 struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *faults)
 {
     struct builder builder = {.bytes = bytes, .len = len, .faults = faults};
@@ -218,7 +203,17 @@ struct tree_node *yaml_tree_parse(const char *bytes, size_t len, struct faults *
     while (is_sound && !at_end) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
-            refuse_syntax(&builder, &parser);
+            uint32_t line = line_of(&parser.problem_mark);
+            if (parser.error == YAML_MEMORY_ERROR)
+                refuse_without_memory(&builder, line);
+            else if (parser.error == YAML_READER_ERROR)
+                faults_add(builder.faults, line_at(&builder, parser.problem_offset), "yaml",
+                           "%s; save the file as UTF-8 text", parser.problem);
+            else
+                faults_add(builder.faults, line, "yaml",
+                           "%s%s%s; check indentation (spaces, no tabs), quotes and the colon behind each key",
+                           parser.problem != NULL ? parser.problem : "not YAML", parser.context != NULL ? " " : "",
+                           parser.context != NULL ? parser.context : "");
             is_sound = false;
             break;
         }

@@ -122,32 +122,27 @@ static void add_counts(struct line *line, const struct changes *changes, const s
         line_add(line, "; takes effect now");
 }
 
-static void add_daemon_setting(struct line *line, const struct change *change)
-{
-    const struct change_value *value = &change->values[0];
-    if (change->is_content)
-        line_add(line, "%s: its content has changed", value->name);
-    else
-        line_add(line, "%s: %s -> %s", value->name, value->from, value->to);
-    if (change->held_by != NULL && change->is_content)
-        line_add(line, "; held back until the restart: %s needs one", change->held_by);
-    else if (change->held_by != NULL)
-        line_add(line, "; held back until the restart: %s needs one; until then %s stays in force", change->held_by,
-                 value->from);
-    else if (change->needs_restart)
-        line_add(line, " needs a restart; until then %s stays in force", value->from);
-    else
-        line_add(line, "; takes effect %s",
-                 change->is_proved ? "once it has proved good on a second connection" : "now");
-}
-
 const char *changes_text(const struct changes *changes, const struct change *change, char out[CHANGE_TEXT_MAX])
 {
     struct line line = line_of(out, CHANGE_TEXT_MAX);
     bool is_trial = change->is_candidate && change->limit[0] == '\0';
     out[0] = '\0';
     if (change->subject == CHANGE_OF_DAEMON) {
-        add_daemon_setting(&line, change);
+        const struct change_value *value = &change->values[0];
+        if (change->is_content)
+            line_add(&line, "%s: its content has changed", value->name);
+        else
+            line_add(&line, "%s: %s -> %s", value->name, value->from, value->to);
+        if (change->held_by != NULL && change->is_content)
+            line_add(&line, "; held back until the restart: %s needs one", change->held_by);
+        else if (change->held_by != NULL)
+            line_add(&line, "; held back until the restart: %s needs one; until then %s stays in force",
+                     change->held_by, value->from);
+        else if (change->needs_restart)
+            line_add(&line, " needs a restart; until then %s stays in force", value->from);
+        else
+            line_add(&line, "; takes effect %s",
+                     change->is_proved ? "once it has proved good on a second connection" : "now");
         return out;
     }
 
@@ -166,6 +161,7 @@ const char *changes_text(const struct changes *changes, const struct change *cha
         line_add(&line, "; takes effect now");
         return out;
     }
+
     switch (change->kind) {
     case CHANGE_ADDED: line_add(&line, is_trial ? "begins its trial" : "added"); break;
     case CHANGE_REMOVED:

@@ -188,18 +188,6 @@ enum exit_code views_print_checks(struct ratelimit *client, const char *method, 
 
 /* ---- clients ---- */
 
-static void print_client(FILE *out, struct pull row)
-{
-    char connected[UNITS_TEXT_MAX], idle[UNITS_TEXT_MAX];
-    fprintf(out, "%-8" PRId64 "%-16s", words_number(row, "pid", 0), views_user(words_number(row, "uid", -1)));
-    fprintf(out, "%10" PRId64 "%10" PRId64 "%14" PRId64 "%14" PRId64, words_number(row, "requests", 0),
-            words_number(row, "inflight", 0), words_number(row, "bytes_in", 0), words_number(row, "bytes_out", 0));
-    fprintf(out, "%12s%12s", units_print_wait(connected, words_number(row, "connected_ms", 0)),
-            units_print_wait(idle, words_number(row, "idle_ms", 0)));
-    words_text(out, row, "rule", "  ", "");
-    words_text(out, row, "program", "  ", "\n");
-}
-
 enum exit_code views_print_clients(struct ratelimit *client, const struct options *options)
 {
     struct buffer params = {0};
@@ -231,7 +219,20 @@ enum exit_code views_print_clients(struct ratelimit *client, const struct option
     } else if (code == EXIT_DONE) {
         printf("%-8s%-16s%10s%10s%14s%14s%12s%12s  %s\n", "PID", "USER", "REQUESTS", "INFLIGHT", "BYTES IN",
                "BYTES OUT", "CONNECTED", "IDLE", "RULE  PROGRAM");
-        for (size_t i = 0; i < rows.n; i++) print_client(stdout, rows_at(&rows, i));
+
+        for (size_t i = 0; i < rows.n; i++) {
+            struct pull row = rows_at(&rows, i);
+            char connected[UNITS_TEXT_MAX], idle[UNITS_TEXT_MAX];
+            fprintf(stdout, "%-8" PRId64 "%-16s", words_number(row, "pid", 0),
+                    views_user(words_number(row, "uid", -1)));
+            fprintf(stdout, "%10" PRId64 "%10" PRId64 "%14" PRId64 "%14" PRId64, words_number(row, "requests", 0),
+                    words_number(row, "inflight", 0), words_number(row, "bytes_in", 0),
+                    words_number(row, "bytes_out", 0));
+            fprintf(stdout, "%12s%12s", units_print_wait(connected, words_number(row, "connected_ms", 0)),
+                    units_print_wait(idle, words_number(row, "idle_ms", 0)));
+            words_text(stdout, row, "rule", "  ", "");
+            words_text(stdout, row, "program", "  ", "\n");
+        }
     }
     rows_fini(&rows);
     buffer_fini(&params);

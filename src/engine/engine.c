@@ -226,35 +226,21 @@ static inline void end_waiting(struct check *check, enum op_outcome outcome)
 
 /* ---- what the store is asked ---- */
 
-/* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer. */
-static void follow_up(struct check *check, enum op_outcome outcome)
-{
-    if (check->is_leased) unit_leases_answered(&check->engine->leases, check, outcome);
-    if (outcome == OP_DECIDED) reservations_decided(check);
-    if (check->op.kind == OP_RESERVE) engine_follow_up_reserve(check, outcome);
-    if (check->slot != NULL) slot_op_done(check->slot, &check->op, outcome);
-    if (check->state != CHECK_WAITING) reservations_let_go(check);
-}
-
-/* A check that its owner has left. The memory store's was decided in the same tick: it is counted. */
-static void end_orphan(struct check *check, enum op_outcome outcome)
-{
-    struct engine *engine = check->engine;
-    bool is_counted = check->state == CHECK_LEFT && outcome == OP_DECIDED && store_looks_ahead(&engine->store);
-    if (is_counted && op_is_check(check->op.kind)) {
-        check_take_answer(check, &check->op, check->op.source);
-        check_count_decided(check);
-    }
-    if (!check->is_own) fair_cap_remove(&engine->orphans, check->op.client, check->n_all);
-    give_back(check);
-}
-
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *check = CONTAINER_OF(op, struct check, op);
     CHECK(check->in_store);
     check->in_store = false;
-    if (check->is_special) follow_up(check, outcome);
+
+    if (check->is_special) {
+        /* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer.
+         * */
+        if (check->is_leased) unit_leases_answered(&check->engine->leases, check, outcome);
+        if (outcome == OP_DECIDED) reservations_decided(check);
+        if (check->op.kind == OP_RESERVE) engine_follow_up_reserve(check, outcome);
+        if (check->slot != NULL) slot_op_done(check->slot, &check->op, outcome);
+        if (check->state != CHECK_WAITING) reservations_let_go(check);
+    }
 
     bool is_reply = outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
     if (check->state == CHECK_ANSWERED || check->state == CHECK_OVER) {
@@ -262,7 +248,15 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
         if (check->may_merge_back) failure_store_done(&check->engine->failure, check, outcome);
     }
     if (check->state == CHECK_OVER || check->state == CHECK_LEFT) {
-        end_orphan(check, outcome);
+        /* A check that its owner has left. The memory store's was decided in the same tick: it is counted. */
+        struct engine *engine = check->engine;
+        bool is_counted = check->state == CHECK_LEFT && outcome == OP_DECIDED && store_looks_ahead(&engine->store);
+        if (is_counted && op_is_check(check->op.kind)) {
+            check_take_answer(check, &check->op, check->op.source);
+            check_count_decided(check);
+        }
+        if (!check->is_own) fair_cap_remove(&engine->orphans, check->op.client, check->n_all);
+        give_back(check);
     } else if (check->state == CHECK_WAITING) {
         end_waiting(check, outcome);
     }
@@ -314,19 +308,6 @@ static void ask_store(struct check *check)
     if (check->is_leased) unit_leases_answered(&engine->leases, check, outcome);
     if (outcome == OP_DECIDED && check->is_special) reservations_decided(check);
     end_waiting(check, outcome);
-}
-
-/* A check_all whose counters lie in several places. */
-static void submit_split(struct engine *engine, struct check *check)
-{
-    int64_t now_us = engine->clock->mono_us, deadline_us = deadline_us_of(check);
-    engine_counters.split_checks++;
-    if (may_wait(engine, check) && split_make(&engine->splits, check) == 0) {
-        deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
-        split_submit(check, now_us + deadline_us);
-    } else {
-        fail(check, REASON_OVERLOAD);
-    }
 }
 
 /* The owner loses the slot at once, whatever the store answers: a lease that stays in the store is given back later, or
@@ -384,10 +365,19 @@ static __attribute__((noinline)) void submit_special(struct engine *engine, stru
         decided(check);
     else {
         if (check->is_leased) unit_leases_submit(&engine->leases, check);
-        if (splits_needed(&engine->store, check))
-            submit_split(engine, check);
-        else
+        if (splits_needed(&engine->store, check)) {
+            /* A check_all whose counters lie in several places. */
+            int64_t now_us = engine->clock->mono_us, deadline_us = deadline_us_of(check);
+            engine_counters.split_checks++;
+            if (may_wait(engine, check) && split_make(&engine->splits, check) == 0) {
+                deadlines_set(&engine->deadlines, &check->deadline, now_us, deadline_us);
+                split_submit(check, now_us + deadline_us);
+            } else {
+                fail(check, REASON_OVERLOAD);
+            }
+        } else {
             ask_store(check);
+        }
     }
 
     /* the engine may be gone with the last of them */
@@ -464,21 +454,6 @@ int64_t engine_next_deadline(const struct engine *engine)
     return first != NULL && first->at_us < next_us ? first->at_us : next_us;
 }
 
-static void answer_overdue(struct engine *engine)
-{
-    struct deadline *next;
-    uint32_t before = engine->work;
-    while (engine->work - before < ENGINE_EXPIRED_UNITS && (next = overdue_next(&engine->overdue)) != NULL) {
-        uint32_t work = engine->work;
-        struct check *check = CONTAINER_OF(next, struct check, deadline);
-        if (check->op.deadline_us > 0 && check->in_store && store_withdraw(&engine->store, &check->op))
-            on_op_done(&check->op, OP_EXPIRED); /* it was not sent by then, and never will be */
-        else
-            fail_waiting(check, REASON_DEADLINE);
-        overdue_spend(&engine->overdue, engine->work - work);
-    }
-}
-
 /* What exceeds the budget of a tick is due again in engine_next_deadline(), so that the loop can read and write in
  * between. */
 void engine_expire(struct engine *engine)
@@ -490,7 +465,20 @@ void engine_expire(struct engine *engine)
         deadlines_unset(&engine->deadlines, first);
         overdue_add(&engine->overdue, first, CONTAINER_OF(first, struct check, deadline)->op.client);
     }
-    if (overdue_may_have(&engine->overdue)) answer_overdue(engine);
+
+    if (overdue_may_have(&engine->overdue)) {
+        struct deadline *next;
+        uint32_t before = engine->work;
+        while (engine->work - before < ENGINE_EXPIRED_UNITS && (next = overdue_next(&engine->overdue)) != NULL) {
+            uint32_t work = engine->work;
+            struct check *check = CONTAINER_OF(next, struct check, deadline);
+            if (check->op.deadline_us > 0 && check->in_store && store_withdraw(&engine->store, &check->op))
+                on_op_done(&check->op, OP_EXPIRED); /* it was not sent by then, and never will be */
+            else
+                fail_waiting(check, REASON_DEADLINE);
+            overdue_spend(&engine->overdue, engine->work - work);
+        }
+    }
 
     for (int n = 0; n < SWEEPS_PER_TICK && engine->reservations.inside.n > 0 && !engine->closing; n++) {
         struct reservation *ended = reservations_take(&engine->reservations, now_us);

@@ -316,25 +316,6 @@ static void end_with_reservation(struct slot *slot)
     become(slot, SLOT_LEFT);
 }
 
-/* The store has renewed what it still had of the slot's leases. */
-static void note_renewed(struct slot *slot)
-{
-    uint16_t n_found = 0;
-    for (uint16_t i = 0; i < slot->n_members; i++) n_found += slot->members[i].found;
-    slot->lease = n_found > 0 ? LEASE_TAKEN : LEASE_NONE;
-    if (slot->state == SLOT_LEFT) return;
-
-    slot->leased_us = slot->asked_us;
-    if (n_found == slot->n_members) {
-        renew_later(slot);
-    } else if (slot->is_reserved && n_found == 0) { /* most likely settled elsewhere */
-        end_with_reservation(slot);
-    } else { /* reset, evicted, or lost with the store's memory: it is not taken again behind others' backs */
-        slots_counters.slots_lost++;
-        become(slot, SLOT_LEFT);
-    }
-}
-
 /* The daemon stops: its lease ends by itself. */
 static void give_up(struct slot *slot)
 {
@@ -354,7 +335,21 @@ static void note_outcome(struct slot *slot, enum op_outcome outcome)
     } else if (slot->op.kind == OP_RELEASE) {
         slot->lease = LEASE_NONE;
     } else {
-        note_renewed(slot);
+        /* The store has renewed what it still had of the slot's leases. */
+        uint16_t n_found = 0;
+        for (uint16_t i = 0; i < slot->n_members; i++) n_found += slot->members[i].found;
+        slot->lease = n_found > 0 ? LEASE_TAKEN : LEASE_NONE;
+        if (slot->state != SLOT_LEFT) {
+            slot->leased_us = slot->asked_us;
+            if (n_found == slot->n_members) {
+                renew_later(slot);
+            } else if (slot->is_reserved && n_found == 0) { /* most likely settled elsewhere */
+                end_with_reservation(slot);
+            } else { /* reset, evicted, or lost with the store's memory: it is not taken again behind others' backs */
+                slots_counters.slots_lost++;
+                become(slot, SLOT_LEFT);
+            }
+        }
     }
 
     if (outcome != OP_DECIDED && slot->state == SLOT_LEFT && slot->slots->leaving) give_up(slot);

@@ -396,27 +396,6 @@ static int reserve_script_op(struct batch *batch)
     return 0;
 }
 
-/* is_known: another op has asked for its first key. */
-static void add_script_op(struct batch *batch, struct op *op, struct script_op *asked, bool is_known)
-{
-    bool has_penalty = limit_has_penalty(op->members[0].limit);
-    bool loads = asked->kind == KIND_CHECK ? is_known || has_penalty : asked->kind != KIND_RESET;
-    op->batch_op = batch->n_script_ops++;
-    for (uint32_t i = 0; i < op->n_members; i++) {
-        struct batch_key *key = &batch->keys[op->members[i].batch_key];
-        key->is_loaded |= loads;
-        key->may_be_charged |= asked->count > 0;
-        key->last_script_op = op->batch_op;
-    }
-    batch->n_members += op->n_members;
-    batch->n_integers += asked->n_integers;
-    batch->has_loaded |= loads;
-
-    if (op->record.len > 0) asked->record = find_or_add_op_key(batch, op, true);
-    bool has_list = asked->kind == KIND_REFUND ? op->members[0].reservations_key.len > 0 : asked->kind >= KIND_RESERVE;
-    if (has_list) asked->list = find_or_add_op_key(batch, op, false);
-}
-
 enum batch_status batch_add(struct batch *batch, struct op *op)
 {
     CHECK(op->n_members >= 1 && op->n_members <= BATCH_KEYS_MAX);
@@ -432,7 +411,7 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
     bool joins = is_known && asked->kind == KIND_CHECK && may_join(batch, last, op, asked->count);
     if (status == BATCH_ADDED) status = judge_fit(batch, asked, weight, joins);
     if (status != BATCH_ADDED) {
-        /* All but the first. */
+        /* Only the keys that were there before stay. */
         while (batch->n_keys > n_known) {
             const struct batch_key *key = &batch->keys[--batch->n_keys];
             batch->table[key->at] = 0;
@@ -440,14 +419,30 @@ enum batch_status batch_add(struct batch *batch, struct op *op)
             batch->n_pauses -= limit_has_penalty(key->member->limit);
         }
         batch->n_limits = n_limits;
-
         return status;
     }
 
-    if (joins)
+    if (joins) {
         join_last_op(batch, op, asked->count);
-    else
-        add_script_op(batch, op, asked, is_known);
+    } else {
+        bool has_penalty = limit_has_penalty(op->members[0].limit);
+        bool loads = asked->kind == KIND_CHECK ? is_known || has_penalty : asked->kind != KIND_RESET;
+        op->batch_op = batch->n_script_ops++;
+        for (uint32_t i = 0; i < op->n_members; i++) {
+            struct batch_key *key = &batch->keys[op->members[i].batch_key];
+            key->is_loaded |= loads;
+            key->may_be_charged |= asked->count > 0;
+            key->last_script_op = op->batch_op;
+        }
+        batch->n_members += op->n_members;
+        batch->n_integers += asked->n_integers;
+        batch->has_loaded |= loads;
+
+        if (op->record.len > 0) asked->record = find_or_add_op_key(batch, op, true);
+        bool has_list =
+            asked->kind == KIND_REFUND ? op->members[0].reservations_key.len > 0 : asked->kind >= KIND_RESERVE;
+        if (has_list) asked->list = find_or_add_op_key(batch, op, false);
+    }
 
     batch->resets = op->kind == OP_RESET;
     batch->weight += weight;

@@ -160,19 +160,6 @@ static uint8_t *append_tag(const struct batch *batch, uint8_t *to, uint64_t hash
     return to + STORE_TAG_LEN;
 }
 
-/* The same as the state's, but for the tag of the algorithm. Returns what comes behind it. */
-static uint8_t *put_pause_key(struct batch *batch, const struct batch_key *key, uint8_t *to)
-{
-    static const char tag[] = "pn1";
-    const struct slice state = batch->args[key->keys_index];
-    size_t at = batch->prefix_len + STORE_TAG_LEN;
-    CHECK(state.data[at + sizeof tag - 1] == ':'); /* every algorithm's tag has as many bytes */
-    uint8_t *end = append_bytes(to, state.data, state.len);
-    memcpy(to + at, tag, sizeof tag - 1);
-    batch->args[key->pause_index] = (struct slice){to, state.len};
-    return end;
-}
-
 /* Every key at its place; of states prefix:{bNNN}:head id, of compat policies only head and id. */
 static void put_keys(struct packing *packing)
 {
@@ -208,7 +195,15 @@ static void put_keys(struct packing *packing)
         batch->args[key->keys_index] = (struct slice){start, (size_t)(to - start)};
         if (!limit_has_penalty(limit)) continue;
         key->pause_index = span->next_pause++;
-        to = put_pause_key(batch, key, to);
+
+        /* The pause's key is the state's, but for the tag of the algorithm. */
+        static const char tag[] = "pn1";
+        const struct slice state = batch->args[key->keys_index];
+        size_t at = batch->prefix_len + STORE_TAG_LEN;
+        CHECK(state.data[at + sizeof tag - 1] == ':'); /* every algorithm's tag has as many bytes */
+        batch->args[key->pause_index] = (struct slice){to, state.len};
+        to = append_bytes(to, state.data, state.len);
+        memcpy(to - state.len + at, tag, sizeof tag - 1);
     }
 
     for (uint32_t i = 0; i < batch->n_op_keys; i++) {

@@ -77,26 +77,6 @@ static void take_count(struct redis_daemons *daemons, const struct redis_reader 
     if (n > daemons->n) daemons->n = n;
 }
 
-/* A fault says the way out. */
-static void take_error(struct redis_daemons *daemons, const char *command, const struct redis_reader *reply)
-{
-    char key[STORE_OWN_KEY_MAX], right[WORD_MAX] = "";
-    for (size_t i = 0; i < sizeof right - 1 && command[i] != '\0'; i++) right[i] = (char)(command[i] | 0x20);
-    struct slice text = redis_reader_text(reply);
-    daemons->has_failed = true;
-    if (text.len >= strlen("WRONGTYPE") && memcmp(text.data, "WRONGTYPE", strlen("WRONGTYPE")) == 0)
-        snprintf(daemons->found, sizeof daemons->found, "the key %s holds a value of another type; delete that key",
-                 key_of(daemons, key));
-    else if (redis_error_is_about_key(reply->text))
-        snprintf(daemons->found, sizeof daemons->found, "user %s may not use the key %s; run: ACL SETUSER %s ~%s:*",
-                 redis_options_user(daemons->options), key_of(daemons, key), redis_options_user(daemons->options),
-                 daemons->options->key_prefix);
-    else if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM)
-        snprintf(daemons->found, sizeof daemons->found, "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
-                 redis_options_user(daemons->options), command, key_of(daemons, key),
-                 redis_options_user(daemons->options), right);
-}
-
 /* ---- steps ---- */
 
 static void refresh(struct redis_daemons *daemons);
@@ -106,12 +86,30 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
     const struct daemons_step *step = CONTAINER_OF(call, struct daemons_step, call);
     struct redis_daemons *daemons = step->daemons;
     enum daemons_phase phase = daemons->phase;
-    if (reply == NULL)
+    if (reply == NULL) {
         daemons->has_failed = true;
-    else if (redis_reader_is_error(reply))
-        take_error(daemons, step->command, reply);
-    else if (!daemons->has_failed)
+    } else if (redis_reader_is_error(reply)) {
+        /* The fault names the way out. */
+        char key[STORE_OWN_KEY_MAX], right[WORD_MAX] = "";
+        for (size_t i = 0; i < sizeof right - 1 && step->command[i] != '\0'; i++)
+            right[i] = (char)(step->command[i] | 0x20);
+        struct slice text = redis_reader_text(reply);
+        daemons->has_failed = true;
+        if (text.len >= strlen("WRONGTYPE") && memcmp(text.data, "WRONGTYPE", strlen("WRONGTYPE")) == 0)
+            snprintf(daemons->found, sizeof daemons->found, "the key %s holds a value of another type; delete that key",
+                     key_of(daemons, key));
+        else if (redis_error_is_about_key(reply->text))
+            snprintf(daemons->found, sizeof daemons->found, "user %s may not use the key %s; run: ACL SETUSER %s ~%s:*",
+                     redis_options_user(daemons->options), key_of(daemons, key), redis_options_user(daemons->options),
+                     daemons->options->key_prefix);
+        else if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM)
+            snprintf(daemons->found, sizeof daemons->found,
+                     "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
+                     redis_options_user(daemons->options), step->command, key_of(daemons, key),
+                     redis_options_user(daemons->options), right);
+    } else if (!daemons->has_failed) {
         step->take(daemons, reply);
+    }
 
     if (--daemons->n_waiting > 0) return;
     daemons->phase = DAEMONS_IDLE;

@@ -67,27 +67,23 @@ static void take_info(char ret[SELF_TEST_WORD_MAX], struct slice text, const cha
     ret[len] = '\0';
 }
 
-static void add_missing(struct redis_facts *facts, const char *command)
-{
-    char right[SELF_TEST_WORD_MAX];
-    size_t at = strlen(facts->missing);
-    snprintf(right, sizeof right, "%s+%s", at > 0 ? " " : "", command);
-    for (char *c = right; *c != '\0'; c++)
-        if (*c >= 'A' && *c <= 'Z') *c += 'a' - 'A';
-    if (strstr(facts->missing, right + (at > 0)) == NULL)
-        snprintf(facts->missing + at, sizeof facts->missing - at, "%s", right);
-}
-
 static void take_reply(struct redis_self_test *test, const char *const *args, const struct redis_reader *reply)
 {
     struct slice text = redis_reader_text(reply);
     bool is_info = strcmp(args[0], "INFO") == 0;
     if (redis_reader_is_error(reply)) {
         bool lacks_right = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM;
-        if (lacks_right && redis_error_is_about_key(reply->text))
+        if (lacks_right && redis_error_is_about_key(reply->text)) {
             snprintf(test->facts.keys, sizeof test->facts.keys, "~%s:*", test->key_prefix);
-        else if (lacks_right && !is_info)
-            add_missing(&test->facts, args[0]);
+        } else if (lacks_right && !is_info) {
+            char right[SELF_TEST_WORD_MAX];
+            size_t at = strlen(test->facts.missing);
+            snprintf(right, sizeof right, "%s+%s", at > 0 ? " " : "", args[0]);
+            for (char *c = right; *c != '\0'; c++)
+                if (*c >= 'A' && *c <= 'Z') *c += 'a' - 'A';
+            if (strstr(test->facts.missing, right + (at > 0)) == NULL)
+                snprintf(test->facts.missing + at, sizeof test->facts.missing - at, "%s", right);
+        }
         return;
     }
 

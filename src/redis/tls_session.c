@@ -90,28 +90,6 @@ static int on_verified(int is_good, X509_STORE_CTX *store)
     return 0;
 }
 
-/* The server's word for why it gives up. */
-static void describe_alert(struct redis_tls_session *session, int reason, const char *text)
-{
-    const char *way_out = "";
-    switch (reason) {
-    case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: way_out = "; set store.redis.tls.cert_file and key_file"; break;
-    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-        way_out = "; it may ask for a certificate: set store.redis.tls.cert_file and key_file";
-        break;
-    case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
-    case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
-    case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
-    case SSL_R_TLSV1_ALERT_UNKNOWN_CA: way_out = "; correct the certificate in store.redis.tls.cert_file"; break;
-    case SSL_R_TLSV1_UNRECOGNIZED_NAME: way_out = "; correct store.redis.tls.server_name"; break;
-    default: break;
-    }
-    session->is_refused = way_out[0] != '\0';
-    snprintf(session->fault, sizeof session->fault, "TLS: the server refuses (%s)%s", text, way_out);
-}
-
 /* -1 with EPROTO; 0: it is only the end of the connection. */
 static ssize_t describe(struct redis_tls_session *session)
 {
@@ -124,15 +102,33 @@ static ssize_t describe(struct redis_tls_session *session)
 
     errno = EPROTO;
     if (is_tls && reason == SSL_R_CERTIFICATE_VERIFY_FAILED && session->is_refused) return -1; /* on_verified() did */
-    if (is_tls && reason >= SSL_AD_REASON_OFFSET)
-        describe_alert(session, reason, text);
-    else if (is_tls && !openssl.SSL_is_init_finished(session->ssl) && reason == SSL_R_WRONG_VERSION_NUMBER)
+    if (is_tls && reason >= SSL_AD_REASON_OFFSET) {
+        /* The server reports why it gives up. */
+        const char *way_out = "";
+        switch (reason) {
+        case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED: way_out = "; set store.redis.tls.cert_file and key_file"; break;
+        case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+            way_out = "; it may ask for a certificate: set store.redis.tls.cert_file and key_file";
+            break;
+        case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
+        case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
+        case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
+        case SSL_R_TLSV1_ALERT_UNKNOWN_CA: way_out = "; correct the certificate in store.redis.tls.cert_file"; break;
+        case SSL_R_TLSV1_UNRECOGNIZED_NAME: way_out = "; correct store.redis.tls.server_name"; break;
+        default: break;
+        }
+        session->is_refused = way_out[0] != '\0';
+        snprintf(session->fault, sizeof session->fault, "TLS: the server refuses (%s)%s", text, way_out);
+    } else if (is_tls && !openssl.SSL_is_init_finished(session->ssl) && reason == SSL_R_WRONG_VERSION_NUMBER) {
         snprintf(session->fault, sizeof session->fault,
                  "TLS: the server does not speak it here (%s); write its port for TLS into store.redis.addresses, or "
                  "leave store.redis.tls out",
                  text);
-    else
+    } else {
         snprintf(session->fault, sizeof session->fault, "TLS: %s", text);
+    }
     return -1;
 }
 

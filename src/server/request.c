@@ -317,16 +317,6 @@ static void on_done(struct check *check)
 
 /* ---- to the engine ---- */
 
-/* All checks of a check_all, also those of shadow policies, get the shortest deadline. */
-static void share_deadline(struct request *request)
-{
-    uint32_t least = UINT32_MAX;
-    for (const struct check *check = request->first; check != NULL; check = check->next)
-        if (check->plan->policy->deadline_ms < least) least = check->plan->policy->deadline_ms;
-    for (struct check *check = request->first; check != NULL; check = check->next)
-        if (check->deadline_ms == 0) check->deadline_ms = least;
-}
-
 int request_seal(const struct request *request, const struct params *params)
 {
     for (struct check *check = request->first; check != NULL; check = check->next)
@@ -366,7 +356,16 @@ int request_take_slot(struct request *request, const struct params *params)
 int request_go(struct request *request, const struct params *params, int status)
 {
     struct engine *engine = request->session->sessions->engine;
-    if (status == 0 && request->kind == REQUEST_ALL) share_deadline(request);
+
+    if (status == 0 && request->kind == REQUEST_ALL) {
+        /* All checks of a check_all, also those of shadow policies, get the shortest deadline. */
+        uint32_t least = UINT32_MAX;
+        for (const struct check *check = request->first; check != NULL; check = check->next)
+            if (check->plan->policy->deadline_ms < least) least = check->plan->policy->deadline_ms;
+        for (struct check *check = request->first; check != NULL; check = check->next)
+            if (check->deadline_ms == 0) check->deadline_ms = least;
+    }
+
     if (status == 0) status = request_seal(request, params);
     if (status == 0) status = access_inflight(request->session, request->n, params->fault);
     if (status != 0) {

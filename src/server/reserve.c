@@ -93,23 +93,6 @@ static const struct plan *find_plan(const struct params *params, const struct re
     return NULL;
 }
 
-/* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
-static void settle_nothing(const struct params *params, const struct reservation_token *token, const struct plan *plan,
-                           const struct op_reservation *nothing)
-{
-    const struct decision decision = {
-        .allowed = true,
-        .limit = plan_capacity(plan),
-        .remaining = plan->decider == ALLOWED_ALWAYS ? plan_capacity(plan) : 0,
-        .source = token->source,
-        .reason = token->reason,
-        .policy_version = plan->policy->version,
-    };
-    struct packer *packer = session_begin_answer(params->session, params->msgid);
-    reply_settled(packer, &decision, nothing, params->session->form);
-    session_end_answer(params->session);
-}
-
 static int settle_token(const struct params *params, const struct reservation_token *token)
 {
     const struct op_reservation nothing = {.actual = token->reservation.actual, .ended = true};
@@ -120,7 +103,18 @@ static int settle_token(const struct params *params, const struct reservation_to
     bool is_held = token->reservation.id != 0;
     bool is_of_store = token->source == SOURCE_REDIS || token->source == SOURCE_MEMORY;
     if (!is_held && (plan->decider == ALLOWED_ALWAYS || !is_of_store)) {
-        settle_nothing(params, token, plan, &nothing);
+        /* What a failure answer, or an unlimited policy, let pass without reserving it is settled without the store. */
+        const struct decision decision = {
+            .allowed = true,
+            .limit = plan_capacity(plan),
+            .remaining = plan->decider == ALLOWED_ALWAYS ? plan_capacity(plan) : 0,
+            .source = token->source,
+            .reason = token->reason,
+            .policy_version = plan->policy->version,
+        };
+        struct packer *packer = session_begin_answer(params->session, params->msgid);
+        reply_settled(packer, &decision, &nothing, params->session->form);
+        session_end_answer(params->session);
         return 0;
     }
     const char *fault = reserve_fault(plan);

@@ -159,17 +159,6 @@ static void save_pause(struct memory_entry *entry, const struct view *view)
     entry->in_use = 1;
 }
 
-static void open_pause(struct memory_store *memory, struct op_member *member, struct open_limit *opened)
-{
-    const struct memory_key key = memory_key_of_pause(member);
-    opened->pause = memory_table_find(&memory->table, &key);
-    if (opened->pause != NULL) {
-        opened->pause->pinned = true;
-        if (limit_pause(&opened->view, opened->pause->state.pause)) save_pause(opened->pause, &opened->view);
-    }
-    member->pause = opened->view.pause;
-}
-
 static void open_limits(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
@@ -184,7 +173,16 @@ static void open_limits(struct memory_store *memory, const struct op *op)
         if (opened->entry != NULL) opened->entry->pinned = true;
         limit_view(&opened->view, opened->entry != NULL ? &opened->entry->state : &opened->fresh);
         opened->pause = NULL;
-        if (limit_has_penalty(member->limit)) open_pause(memory, member, opened);
+
+        if (limit_has_penalty(member->limit)) {
+            const struct memory_key key = memory_key_of_pause(member);
+            opened->pause = memory_table_find(&memory->table, &key);
+            if (opened->pause != NULL) {
+                opened->pause->pinned = true;
+                if (limit_pause(&opened->view, opened->pause->state.pause)) save_pause(opened->pause, &opened->view);
+            }
+            member->pause = opened->view.pause;
+        }
     }
 }
 
@@ -217,28 +215,6 @@ void memory_unpin(struct memory_store *memory, const struct op *op)
 }
 
 /* ---- decide ---- */
-
-/* How many times all limits of the op fit; 0 = denied. */
-static int64_t fit_of_opened(struct memory_store *memory, const struct op *op)
-{
-    int64_t fit = op->at_most > 0 ? op->at_most : 1;
-    for (size_t i = 0; i < op->n_members; i++) {
-        int64_t of_this = limit_fits(&memory->opened[i].view, op->members[i].cost, fit > 0 ? fit : 1);
-        if (of_this < fit) fit = of_this;
-    }
-    return fit;
-}
-
-static void answer_limit(struct open_limit *opened, struct op_member *member, int64_t fit)
-{
-    struct view *view = &opened->view;
-    int64_t cost = fit > 1 ? member->cost * fit : member->cost;
-    bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
-    member->used = view->used;
-    member->extra = view->extra;
-    opened->units = limit_decide(view, cost, fits, fit > 0, &member->decision);
-    member->wait_us = view->wait_us;
-}
 
 /* ---- save ---- */
 
@@ -415,8 +391,24 @@ static enum submit check_parts(struct memory_store *memory, struct op *op)
     struct open_limit *all = memory->opened;
     op->now_us = memory->clock->wall_us;
     save_clamped(memory, op);
-    int64_t fit = fit_of_opened(memory, op);
-    for (size_t i = 0; i < op->n_members; i++) answer_limit(&all[i], &op->members[i], fit);
+
+    /* How many times all limits of the op fit; 0 = denied. */
+    int64_t fit = op->at_most > 0 ? op->at_most : 1;
+    for (size_t i = 0; i < op->n_members; i++) {
+        int64_t of_this = limit_fits(&all[i].view, op->members[i].cost, fit > 0 ? fit : 1);
+        if (of_this < fit) fit = of_this;
+    }
+
+    for (size_t i = 0; i < op->n_members; i++) {
+        struct view *view = &all[i].view;
+        int64_t cost = fit > 1 ? op->members[i].cost * fit : op->members[i].cost;
+        bool fits = fit > 0 || limit_fits(view, cost, 1) > 0;
+        op->members[i].used = view->used;
+        op->members[i].extra = view->extra;
+        all[i].units = limit_decide(view, cost, fits, fit > 0, &op->members[i].decision);
+        op->members[i].wait_us = view->wait_us;
+    }
+
     for (size_t i = 0; i < op->n_members && !op_is_check(op->kind); i++) {
         all[i].units = 0;
         all[i].view.begins_pause = false;

@@ -178,22 +178,21 @@ static enum submit reserve_units(struct memory_store *memory, struct op *op)
     return result;
 }
 
-/* Drop what a list of merges need not remember any more. */
-static void forget_merges(struct memory_store *memory, struct reservation_list *list)
-{
-    for (int n = 0; n < FORGET_AT_ONCE && reservation_list_len(list) > 0; n++) {
-        if (reservation_list_at(list, 0)->end_ms > memory_now_ms(memory)) break;
-        reservation_list_remove(list, 0);
-    }
-}
-
 /* Charges units used beyond the reservation, or returns unused ones, and leaves a tombstone in either case. 0, or -1
  * without memory and nothing changed. */
 static int settle_in(struct memory_store *memory, struct op *op, struct memory_entry *entry)
 {
     struct op_reservation *reservation = op->reservation;
     size_t at = 0;
-    if (reservation->is_merge) forget_merges(memory, entry->reserved);
+
+    if (reservation->is_merge) {
+        /* Drop what a list of merges need not remember any more. */
+        for (int n = 0; n < FORGET_AT_ONCE && reservation_list_len(entry->reserved) > 0; n++) {
+            if (reservation_list_at(entry->reserved, 0)->end_ms > memory_now_ms(memory)) break;
+            reservation_list_remove(entry->reserved, 0);
+        }
+    }
+
     const struct reserved *found =
         reservation_list_find(entry->reserved, reservation->id, reservation_end_ms(reservation), &at);
     int64_t now_ms = memory_now_ms(memory), forgotten_ms = reservation_end_ms(reservation) + RESERVATION_GRACE_MS,

@@ -113,22 +113,6 @@ static void explain_no_access(FILE *out, const char *socket_path)
     fputs("this user has no permission to inspect it", out);
 }
 
-/* In words, for the terminal. */
-static void explain(FILE *out, const struct link *link, enum ratelimit_status status, const char *error)
-{
-    int connect_errno = status == RATELIMIT_UNREACHABLE ? link->connect_errno : 0;
-    if (connect_errno == EACCES) {
-        explain_no_access(out, link->address.sun_path);
-        return;
-    }
-
-    text_print(out, slice_of(error));
-    if (status == RATELIMIT_TIMEOUT || status == RATELIMIT_LOST)
-        fputs("; the request was sent and may have taken effect", out);
-    else if (connect_errno != 0)
-        fputs("; is ratelimitd running, and is this its socket? Set another with -s or $RATELIMIT_SOCKET", out);
-}
-
 enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error)
 {
     static const char *const codes[] = {
@@ -152,7 +136,16 @@ enum exit_code complain(const struct link *link, enum ratelimit_status status, c
     size_t size;
     FILE *out = open_memstream(&text, &size);
     if (out != NULL) {
-        explain(out, link, status, error);
+        int connect_errno = status == RATELIMIT_UNREACHABLE ? link->connect_errno : 0;
+        if (connect_errno == EACCES) {
+            explain_no_access(out, link->address.sun_path);
+        } else {
+            text_print(out, slice_of(error));
+            if (status == RATELIMIT_TIMEOUT || status == RATELIMIT_LOST)
+                fputs("; the request was sent and may have taken effect", out);
+            else if (connect_errno != 0)
+                fputs("; is ratelimitd running, and is this its socket? Set another with -s or $RATELIMIT_SOCKET", out);
+        }
         fclose(out);
     }
     const char *known = (size_t)status < N_OF(codes) ? codes[status] : NULL;

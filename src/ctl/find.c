@@ -25,20 +25,6 @@ struct found {
     bool counted;      /* the store has a counter of it */
 };
 
-static struct found found_of(struct pull row)
-{
-    struct found found = {0};
-    struct pull key = words_member(row, "key"), name = words_member(row, "short"), from = words_member(row, "from");
-    struct slice part = {0};
-    pull_text(&key, &found.key);
-    if (pull_text(&name, &found.name) != 0) found.name = found.key;
-    pull_text(&from, &part);
-    found.counted = slice_is(part, "store");
-    found.denied = words_number(row, "count", 0);
-    found.last_ms = words_number(row, "time_ms", 0);
-    return found;
-}
-
 static int compare_slices(struct slice a, struct slice b)
 {
     size_t len = a.len < b.len ? a.len : b.len;
@@ -65,7 +51,17 @@ static struct found *merge(const struct rows *rows, size_t *ret_n)
     struct found *all = calloc(rows->n + 1, sizeof *all);
     size_t n = 0;
     if (all == NULL) return NULL;
-    for (size_t i = 0; i < rows->n; i++) all[i] = found_of(rows_at(rows, i));
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct pull row = rows_at(rows, i);
+        struct pull key = words_member(row, "key"), name = words_member(row, "short"), from = words_member(row, "from");
+        struct slice part = {0};
+        pull_text(&key, &all[i].key);
+        if (pull_text(&name, &all[i].name) != 0) all[i].name = all[i].key;
+        pull_text(&from, &part);
+        all[i].counted = slice_is(part, "store");
+        all[i].denied = words_number(row, "count", 0);
+        all[i].last_ms = words_number(row, "time_ms", 0);
+    }
     qsort(all, rows->n, sizeof *all, by_name);
 
     for (size_t i = 0; i < rows->n; i++) {

@@ -103,19 +103,6 @@ static void refuse_key(struct loader *loader, const struct tree_node *key, const
 
 static void load_section(struct loader *loader, const struct tree_node *node, const char *above);
 
-static void load_setting(struct loader *loader, size_t at, const struct tree_node *node)
-{
-    const struct setting *setting = &daemon_settings[at];
-    const char *value = node->kind == TREE_TEXT ? node->text : NULL;
-    const char *refusal = value != NULL ? hint_refusal(setting->name, value) : NULL;
-    if (refusal != NULL) {
-        faults_add(loader->faults, node->line, setting->name, "%s", refusal);
-        return;
-    }
-    loader->lines[at] = node->line;
-    setting_read(setting, setting->name, node, loader->faults, loader->config);
-}
-
 static void load_key(struct loader *loader, const struct tree_node *node, const char *above)
 {
     char path[FAULTS_KEY_MAX];
@@ -126,7 +113,15 @@ static void load_key(struct loader *loader, const struct tree_node *node, const 
         const char *known = daemon_settings[i].name;
         if (strncmp(known, path, len) != 0) continue;
         if (known[len] == '\0') {
-            load_setting(loader, i, node);
+            const struct setting *setting = &daemon_settings[i];
+            const char *value = node->kind == TREE_TEXT ? node->text : NULL;
+            const char *refusal = value != NULL ? hint_refusal(setting->name, value) : NULL;
+            if (refusal != NULL) {
+                faults_add(loader->faults, node->line, setting->name, "%s", refusal);
+                return;
+            }
+            loader->lines[i] = node->line;
+            setting_read(setting, setting->name, node, loader->faults, loader->config);
             return;
         }
         is_section |= known[len] == '.'; /* it goes on below it */

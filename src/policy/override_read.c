@@ -330,20 +330,6 @@ static void read_override(struct entry *entry, struct policy *policy, bool is_so
     if (!is_bad) reading_no_memory(map->faults, map->node->line);
 }
 
-/* Which of them have the same keys shows once they are in order. */
-static void seal_networks(struct reading *reading, struct network_set *set)
-{
-    char text[NETWORK_TEXT_MAX];
-    if (network_set_seal(set) < 0) reading_no_memory(reading->faults, reading->given[FIELD_OVERRIDES]->line);
-    for (size_t i = 1; i < set->n; i++) {
-        const struct network *network = &set->networks[i], *first = network - 1;
-        if (network_is_same(first, network))
-            faults_add(reading->faults, network->line, reading_path(reading, FIELD_OVERRIDES),
-                       "%s is written twice, first on line %u; keep one of the two", network_print(network, text),
-                       first->line);
-    }
-}
-
 void override_read_all(struct reading *reading, struct policy *policy, bool is_sound)
 {
     const struct tree_node *list = reading->given[FIELD_OVERRIDES];
@@ -362,5 +348,16 @@ void override_read_all(struct reading *reading, struct policy *policy, bool is_s
         read_override(&entry, policy, is_sound);
         buffer_fini(&entry.networks);
     }
-    seal_networks(reading, &policy->overrides->networks);
+
+    /* Which of the networks are the same shows once they are in order. */
+    char text[NETWORK_TEXT_MAX];
+    struct network_set *set = &policy->overrides->networks;
+    if (network_set_seal(set) < 0) reading_no_memory(reading->faults, list->line);
+    for (size_t k = 1; k < set->n; k++) {
+        const struct network *network = &set->networks[k], *first = network - 1;
+        if (network_is_same(first, network))
+            faults_add(reading->faults, network->line, reading_path(reading, FIELD_OVERRIDES),
+                       "%s is written twice, first on line %u; keep one of the two", network_print(network, text),
+                       first->line);
+    }
 }

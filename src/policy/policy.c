@@ -277,16 +277,6 @@ static uint64_t hash_parts(uint64_t hash, const struct limit *limit)
     return hash_piece(hash, slice_of(parts));
 }
 
-/* What the settings' hash leaves out of it: all but its time. */
-static uint64_t hash_penalty(uint64_t hash, const struct penalty *penalty)
-{
-    char text[96];
-    if (penalty->time_ms == 0) return hash;
-    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64, penalty->factor, penalty->max_ms,
-             penalty->forget_ms);
-    return hash_piece(hash, slice_of(text));
-}
-
 static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
 {
     for (uint16_t i = 0; i < policy->n_limits; i++) {
@@ -294,7 +284,12 @@ static uint64_t hash_limits(uint64_t hash, const struct policy *policy)
         hash = hash_piece(hash_piece(hash, slice_of(limit->name)), slice_of(limit_ops(limit)->name));
         hash = hash_numbers(hash, limit);
         hash = hash_settings(hash, HELD_BY_LIMIT, limit, USE_HASH_SET);
-        hash = hash_penalty(hash, &limit->penalty);
+        if (limit->penalty.time_ms != 0) { /* what its setting's hash leaves out: all but its time */
+            char text[96];
+            snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64, limit->penalty.factor,
+                     limit->penalty.max_ms, limit->penalty.forget_ms);
+            hash = hash_piece(hash, slice_of(text));
+        }
         hash = hash_piece(hash, slice_of(limit->key_head)); /* distinguishes first-hit windows from aligned ones */
         hash = hash_parts(hash, limit);
     }

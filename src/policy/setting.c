@@ -91,31 +91,28 @@ static bool read_list(const struct setting *setting, const char *path, const str
     return true;
 }
 
-static bool read_text(const struct setting *setting, const char *path, const struct tree_node *node,
-                      struct faults *faults, char **ret)
-{
-    if (setting->type.kind == VALUE_LIST) return read_list(setting, path, node, faults, ret);
-    const char *text = read_printable(&setting->type, path, node, faults);
-    if (text == NULL) return false;
-
-    char *copy = mem_strdup(text);
-    if (copy == NULL) {
-        faults_no_memory(faults, node->line, path, "out of memory; give the daemon more");
-        return false;
-    }
-    mem_free(*ret);
-    *ret = copy;
-    return true;
-}
-
 bool setting_read(const struct setting *setting, const char *path, const struct tree_node *node, struct faults *faults,
                   void *holder)
 {
     char **text = setting_text(setting, holder);
     int64_t number;
-    if (text != NULL) return read_text(setting, path, node, faults, text);
-    if (!value_parse(&setting->type, path, node, faults, &number)) return false;
-    setting_store(setting, holder, number);
+    if (text == NULL) {
+        if (!value_parse(&setting->type, path, node, faults, &number)) return false;
+        setting_store(setting, holder, number);
+        return true;
+    }
+
+    if (setting->type.kind == VALUE_LIST) return read_list(setting, path, node, faults, text);
+    const char *read = read_printable(&setting->type, path, node, faults);
+    if (read == NULL) return false;
+
+    char *copy = mem_strdup(read);
+    if (copy == NULL) {
+        faults_no_memory(faults, node->line, path, "out of memory; give the daemon more");
+        return false;
+    }
+    mem_free(*text);
+    *text = copy;
     return true;
 }
 

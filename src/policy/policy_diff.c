@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "limit/carry.h"
+#include "limit/limit.h"
 #include "policy/override.h"
 #include "policy/policy_setting.h"
 
@@ -84,36 +84,90 @@ static void add_settings(struct change *change, const struct policy *before, con
 
 /* ---- Counters ---- */
 
-/* How the keys of a limit are named, in the store that has them. */
+/*
+ * What becomes of the states that exist when a limit's settings change (lua/ALGORITHMS.md, "Settings changed"). Nothing
+ * here lists what keeps and what starts afresh. Keys are compared by the names that limit_set_key_head() gave them, and
+ * a state is made under the old settings and viewed under the new ones, by the functions that decide checks.
+ */
+
+/* A key of its own never meets another one, so any will do. */
+static const struct slice any_key = {(const uint8_t *)"", 0};
+
+/* Have the limits the same keys, for states of one form, in the store that has them? In Redis presets of two systems
+ * may share a key; in memory each algorithm has its own. */
 static bool same_keys(const struct changes *changes, const struct limit *x, const struct limit *y)
 {
     const struct policy *before = x->policy, *after = y->policy;
+    const struct algo_ops *a = limit_ops(x), *b = limit_ops(y);
+    bool same_form = x->algo == y->algo || (changes->in_redis && a->is_compat && b->is_compat && a->kind == b->kind &&
+                                            a->name_window == b->name_window);
+    if (!same_form || strcmp(x->key_head, y->key_head) != 0) return false;
+
     key_parts parts_x = x->shared ? x->parts : before->format != NULL ? key_format_all(before->format) : 0;
     key_parts parts_y = y->shared ? y->parts : after->format != NULL ? key_format_all(after->format) : 0;
-    if (!limit_same_head(x, y, changes->in_redis)) return false;
     if (!key_format_same_ids(before->format, parts_x, after->format, parts_y)) return false;
-    return !changes->in_redis || limit_ops(x)->is_compat ||
+    return !changes->in_redis || a->is_compat ||
            key_format_same_ids(before->format, before->plan.shard_parts, after->format, after->plan.shard_parts);
 }
 
+/* Slots are held or not, whatever the limit is; a limit of 0 has never counted anything. */
+static bool has_states(const struct limit *limit)
+{
+    return limit->algo != ALGO_CONCURRENCY && limit->limit > 0;
+}
+
+/* A state at now_us of a key that has used everything. False without memory. Returns in `ret_ends_us` when it equals a
+ * fresh one again. */
+static bool charge_all(const struct limit *limit, int64_t now_us, struct state *state, int64_t *ret_ends_us)
+{
+    const struct algo_ops *ops = limit_ops(limit);
+    struct view view;
+    limit_here(&view, limit, any_key, limit->max_wait_us, now_us);
+    limit_view(&view, state);
+
+    /* A list's last entry says it all, and the others would take memory. */
+    int64_t units = ops->reserve != NULL ? 1 : limit->full;
+    if (ops->reserve != NULL && ops->reserve(&view, state, units) < 0) return false;
+    limit_charge(&view, units);
+    *ret_ends_us = ops->save(&view, state);
+    return true;
+}
+
+/* Notes when the last state that is charged now has ended; -1: unknown. */
 static void set_old_keys(const struct changes *changes, struct change *change, const struct limit *limit)
 {
-    int64_t end_us = limit_states_end_us(limit, changes->wall_us);
-    int64_t left_ms = end_us != INT64_MAX ? (end_us - changes->wall_us + 999) / 1000 : -1;
+    int64_t end_us = INT64_MAX, now_us = changes->wall_us;
+    struct state state = {0};
+    bool is_calendar = limit->calendar != NULL; /* its longest window is much longer than most */
+    bool is_charged = is_calendar && has_states(limit) && charge_all(limit, now_us, &state, &end_us);
+    if (!is_charged) end_us = limit->life_s != UINT32_MAX ? now_us + limit->life_s * (int64_t)SECOND_US : INT64_MAX;
+    state_fini(&state);
+
+    int64_t left_ms = end_us != INT64_MAX ? (end_us - now_us + 999) / 1000 : -1;
     bool is_first = !change->has_old_keys;
     change->has_old_keys = true;
     if (is_first || left_ms < 0 || (change->old_keys_ms >= 0 && left_ms > change->old_keys_ms))
         change->old_keys_ms = left_ms;
 }
 
+/* Do the states that were charged under `x` count under `y`, which has the same keys? */
 static enum change_counts counts_of(const struct changes *changes, const struct limit *x, const struct limit *y)
 {
-    switch (limit_carry(x, y, changes->wall_us)) {
-    case CARRY_ALL: return COUNTS_KEPT;
-    case CARRY_SOME: return COUNTS_SOME;
-    case CARRY_NONE: return COUNTS_AFRESH;
+    struct state state = {0};
+    struct view view;
+    int64_t ends_us;
+    if (!has_states(x) || !has_states(y)) return COUNTS_KEPT;
+    /* Not of all keys: their windows begin at moments of their own. */
+    if (x->phase != y->phase && x->window_us == y->window_us) return COUNTS_SOME;
+
+    bool is_carried = true;
+    if (charge_all(x, changes->wall_us, &state, &ends_us)) {
+        limit_here(&view, y, any_key, y->max_wait_us, changes->wall_us);
+        limit_view(&view, &state);
+        is_carried = view.used > 0;
     }
-    return COUNTS_AFRESH;
+    state_fini(&state);
+    return is_carried ? COUNTS_KEPT : COUNTS_AFRESH;
 }
 
 /* ---- Limits ---- */

@@ -2,7 +2,7 @@
  * policy_diff.h: what a reload does to each policy and to its counters.
  *
  * Whether counters go on follows from their keys' names, which are compared as policy_prepare_limit() and
- * plan_make() made them, and from limit/carry.h.
+ * plan_make() made them, and from the states that the functions of the algorithms make.
  */
 #ifndef RL_POLICY_POLICY_DIFF_H
 #define RL_POLICY_POLICY_DIFF_H

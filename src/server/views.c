@@ -55,34 +55,32 @@ static uint32_t gather_clients(const struct places *places, uint64_t *from, uint
     return n;
 }
 
-static void pack_client(struct packer *packer, struct session *session, bool has_more)
-{
-    CHECK(session != NULL);
-    int64_t now_us = session->sessions->clock->mono_us;
-    char path[ACCESS_PATH_MAX];
-    if (session->program[0] == '\0') peer_program(session->peer.pid, session->program);
-
-    pack_map(packer, has_more ? 11 : 7);
-    pack_int_field(packer, "pid", session->peer.pid);
-    pack_int_field(packer, "uid", uid_of(session->peer.uid));
-    pack_text_field(packer, "program", session->program);
-    pack_uint_field(packer, "requests", session->n_requests);
-    pack_int_field(packer, "inflight", session->n_inflight);
-    pack_uint_field(packer, "bytes_in", session->bytes_in);
-    pack_uint_field(packer, "bytes_out", session->bytes_out);
-    if (!has_more) return;
-
-    pack_uint_field(packer, "connection", session->client);
-    pack_int_field(packer, "connected_ms", (now_us - session->opened_us) / 1000);
-    pack_int_field(packer, "idle_ms", (now_us - session->asked_us) / 1000);
-    pack_text_field(packer, "rule", access_session_rule(session, path));
-}
-
 static void pack_clients(struct packer *packer, struct session *const *sessions, uint32_t n, bool has_more)
 {
     pack_text(packer, "clients");
     pack_array(packer, n);
-    for (uint32_t i = 0; i < n; i++) pack_client(packer, sessions[i], has_more);
+    for (uint32_t i = 0; i < n; i++) {
+        struct session *session = sessions[i];
+        CHECK(session != NULL);
+        int64_t now_us = session->sessions->clock->mono_us;
+        if (session->program[0] == '\0') peer_program(session->peer.pid, session->program);
+
+        pack_map(packer, has_more ? 11 : 7);
+        pack_int_field(packer, "pid", session->peer.pid);
+        pack_int_field(packer, "uid", uid_of(session->peer.uid));
+        pack_text_field(packer, "program", session->program);
+        pack_uint_field(packer, "requests", session->n_requests);
+        pack_int_field(packer, "inflight", session->n_inflight);
+        pack_uint_field(packer, "bytes_in", session->bytes_in);
+        pack_uint_field(packer, "bytes_out", session->bytes_out);
+        if (!has_more) continue;
+
+        char path[ACCESS_PATH_MAX];
+        pack_uint_field(packer, "connection", session->client);
+        pack_int_field(packer, "connected_ms", (now_us - session->opened_us) / 1000);
+        pack_int_field(packer, "idle_ms", (now_us - session->asked_us) / 1000);
+        pack_text_field(packer, "rule", access_session_rule(session, path));
+    }
 }
 
 int views_clients(struct params *params)

@@ -84,25 +84,21 @@ static void take_storage(struct check *check)
     pool->idle = large;
 }
 
-static int add_slab(struct check_pool *pool)
-{
-    struct check_slab *slab = mem_zalloc(sizeof *slab);
-    if (slab == NULL) return -1;
-
-    slab->next = pool->slabs;
-    pool->slabs = slab;
-    for (size_t i = 0; i < SLAB_CHECKS; i++) {
-        deadline_init(&slab->checks[i].deadline);
-        slab->checks[i].pool = pool;
-        slab->checks[i].next = pool->idle;
-        pool->idle = &slab->checks[i];
-    }
-    return 0;
-}
-
 struct check *check_pool_take(struct check_pool *pool)
 {
-    if (pool->idle == NULL && pool->large == NULL && add_slab(pool) < 0) return NULL;
+    if (pool->idle == NULL && pool->large == NULL) {
+        struct check_slab *slab = mem_zalloc(sizeof *slab);
+        if (slab == NULL) return NULL;
+
+        slab->next = pool->slabs;
+        pool->slabs = slab;
+        for (size_t i = 0; i < SLAB_CHECKS; i++) {
+            deadline_init(&slab->checks[i].deadline);
+            slab->checks[i].pool = pool;
+            slab->checks[i].next = pool->idle;
+            pool->idle = &slab->checks[i];
+        }
+    }
 
     struct check **from = pool->idle != NULL ? &pool->idle : &pool->large, *check = *from;
     *from = check->next;

@@ -254,21 +254,6 @@ static const struct limit *limit_to_charge(struct engine *engine, struct unmerge
 
 /* ---- the store's answers ---- */
 
-static void end_peek(struct merge *merge, enum op_outcome outcome)
-{
-    struct engine *engine = merge->engine;
-    struct list *waiting = &engine->merge_back.waiting, *link = &merge->counter->link;
-    if (outcome == OP_DECIDED) {
-        engine->merge_back.knows_time = true;
-        engine->merge_back.ahead_us = merge->op.now_us - engine->clock->wall_us;
-        engine->merge_back.next_us = 0;
-        return;
-    }
-    list_remove(link); /* the next look is at another one */
-    list_push_back(waiting, link);
-    wait_for_store(engine);
-}
-
 static void end_op(struct merge *merge, enum op_outcome outcome)
 {
     struct engine *engine = merge->engine;
@@ -282,8 +267,14 @@ static void end_op(struct merge *merge, enum op_outcome outcome)
     engine->merge_back.idle = merge;
     engine->merge_back.n_out--;
 
-    if (merge->op.kind == OP_PEEK) {
-        end_peek(merge, outcome);
+    if (merge->op.kind == OP_PEEK && outcome == OP_DECIDED) {
+        engine->merge_back.knows_time = true;
+        engine->merge_back.ahead_us = merge->op.now_us - engine->clock->wall_us;
+        engine->merge_back.next_us = 0;
+    } else if (merge->op.kind == OP_PEEK) { /* the next look is at another one */
+        list_remove(&counter->link);
+        list_push_back(&engine->merge_back.waiting, &counter->link);
+        wait_for_store(engine);
     } else if (outcome == OP_DECIDED) {
         end_merge(engine, counter, reservation->is_known ? counter->sent : reservation->charged);
     } else if (outcome == OP_STORE_ERROR && merge->member.is_foreign) {

@@ -11,15 +11,6 @@
 #include "base/assert.h"
 #include "redis/tls.h"
 
-/* NULL stays NULL. 0, or -1 without memory. */
-static int copy_option(const char **ret_copy, const char *text)
-{
-    *ret_copy = NULL;
-    if (text == NULL) return 0;
-    *ret_copy = mem_strdup(text);
-    return *ret_copy != NULL ? 0 : -1;
-}
-
 /* All strings. */
 static const char **string_of(struct redis_options *options, size_t nth)
 {
@@ -33,8 +24,11 @@ int redis_options_copy(struct redis_options *ret_copy, const struct redis_option
 {
     struct redis_options copy = *from, source = *from;
     bool is_whole = true;
-    for (size_t i = 0; string_of(&copy, i) != NULL; i++)
-        is_whole &= copy_option(string_of(&copy, i), *string_of(&source, i)) == 0;
+    for (size_t i = 0; string_of(&copy, i) != NULL; i++) {
+        const char *text = *string_of(&source, i), *copied = text != NULL ? mem_strdup(text) : NULL;
+        *string_of(&copy, i) = copied;
+        is_whole &= text == NULL || copied != NULL;
+    }
     copy.tls = redis_tls_ref(from->tls);
     copy.sentinel_tls = redis_tls_ref(from->sentinel_tls);
     if (!is_whole) {

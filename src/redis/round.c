@@ -164,31 +164,6 @@ static void on_resolved(struct redis_lookup *lookup, const char *fault, const st
     open_host(round, host, is_v6);
 }
 
-/* By what a late lookup has found, once: else the name is looked up. */
-static void open_name(struct redis_round *round)
-{
-    const char *name = round->address.host;
-    bool is_same = strcmp(round->looked_up, name) == 0;
-    if (is_same && round->late[0] != '\0' && round->clock->mono_us - round->late_us < LATE_US) {
-        char host[NI_MAXHOST];
-        memcpy(host, round->late, sizeof host);
-        round->late[0] = '\0';
-        open_host(round, host, round->is_late_v6);
-        return;
-    }
-    if (is_same && round->lookup.request != NULL) {
-        redis_round_pass(round, "the lookup of its name is still running");
-        return;
-    }
-    const char *fault = redis_lookup_start(&round->lookup, round->loop, name);
-    if (fault != NULL) {
-        redis_round_pass(round, "%s", fault);
-        return;
-    }
-    round->late[0] = '\0';
-    memcpy(round->looked_up, name, sizeof round->looked_up);
-}
-
 static void try_one(struct redis_round *round)
 {
     if (round->conn.context != NULL) redis_conn_drop(&round->conn);
@@ -214,7 +189,28 @@ static void try_one(struct redis_round *round)
         open_host(round, round->address.host, round->address.is_v6);
         return;
     }
-    open_name(round);
+
+    /* A name: by what a late lookup has found, once; else it is looked up. */
+    const char *name = round->address.host;
+    bool is_same = strcmp(round->looked_up, name) == 0;
+    if (is_same && round->late[0] != '\0' && round->clock->mono_us - round->late_us < LATE_US) {
+        char host[NI_MAXHOST];
+        memcpy(host, round->late, sizeof host);
+        round->late[0] = '\0';
+        open_host(round, host, round->is_late_v6);
+        return;
+    }
+    if (is_same && round->lookup.request != NULL) {
+        redis_round_pass(round, "the lookup of its name is still running");
+        return;
+    }
+    fault = redis_lookup_start(&round->lookup, round->loop, name);
+    if (fault != NULL) {
+        redis_round_pass(round, "%s", fault);
+        return;
+    }
+    round->late[0] = '\0';
+    memcpy(round->looked_up, name, sizeof round->looked_up);
 }
 
 static void on_time(uv_timer_t *timer)

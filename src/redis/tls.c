@@ -212,13 +212,6 @@ static bool use(bool (*part)(SSL_CTX *, BIO *, struct redis_tls_fault *), SSL_CT
     return is_good;
 }
 
-static bool use_files(SSL_CTX *context, const struct redis_tls_options *options, struct redis_tls_fault *fault)
-{
-    if (options->verify != REDIS_TLS_NONE && !use(trust, context, options->ca, fault)) return false;
-    return options->cert.len == 0 ||
-           (use(use_certificates, context, options->cert, fault) && use(use_key, context, options->key, fault));
-}
-
 struct redis_tls *redis_tls_new(const struct redis_tls_options *options, struct redis_tls_fault *ret_fault)
 {
     ret_fault->part = REDIS_TLS_LIBRARY;
@@ -235,7 +228,10 @@ struct redis_tls *redis_tls_new(const struct redis_tls_options *options, struct 
         tls->server_name = mem_strdup(options->server_name);
         is_good = tls->server_name != NULL;
     }
-    is_good = is_good && use_files(tls->context, options, ret_fault);
+    if (options->verify != REDIS_TLS_NONE) is_good = is_good && use(trust, tls->context, options->ca, ret_fault);
+    if (options->cert.len > 0)
+        is_good = is_good && use(use_certificates, tls->context, options->cert, ret_fault) &&
+                  use(use_key, tls->context, options->key, ret_fault);
     openssl.ERR_clear_error();
     if (is_good) return tls;
     redis_tls_unref(tls);

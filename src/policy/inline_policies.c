@@ -101,17 +101,6 @@ static uint64_t hash_of_name(const char *name)
     return hash_keyed(name, strlen(name));
 }
 
-static void keep_policy(struct inline_policies *policies, struct inline_policy *policy, struct policy_set *set)
-{
-    const struct policy *only = set->in_order[0];
-    policy->set = set;
-    map_insert(&policies->by_name, &policy->in_names, hash_of_name(only->name));
-    if (has_label(only)) map_insert(&policies->by_label, &policy->in_labels, hash_of_name(only->label));
-    list_push_back(&policies->by_use, &policy->link);
-    policies->n_live_shares += set->n_live_shares;
-    inline_counters.inline_policies = ++policies->n;
-}
-
 static void forget_policy(struct inline_policies *policies, struct inline_policy *policy)
 {
     if (policies->listed[policy->listed_at] == policy) policies->listed[policy->listed_at] = NULL;
@@ -298,7 +287,12 @@ static enum error_code make_policy(struct inline_policies *policies, struct tree
             policy_set_share_counts(set, before->set);
             forget_policy(policies, before);
         }
-        keep_policy(policies, policy, set);
+        policy->set = set;
+        map_insert(&policies->by_name, &policy->in_names, hash_of_name(only->name));
+        if (has_label(only)) map_insert(&policies->by_label, &policy->in_labels, hash_of_name(only->label));
+        list_push_back(&policies->by_use, &policy->link);
+        policies->n_live_shares += set->n_live_shares;
+        inline_counters.inline_policies = ++policies->n;
         *ret = policy;
         return ERROR_NONE;
     }

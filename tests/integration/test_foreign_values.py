@@ -10,7 +10,7 @@ import time
 import msgpack
 import pytest
 
-from harness import RpcError
+from harness import Redis, RpcError
 
 OF_UNITS = {
     "token": "algorithm: token_bucket",
@@ -217,14 +217,17 @@ class Trial:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_is_at_one_key_harms_no_other_op_of_its_batch(ratelimitd, redis, connect, policy):
+    """All kinds of server run the same script: the first that is installed gets every value, the next a third of them."""
     client = connect(ratelimitd(CONFIG, redis=redis, redis_options={"deny_cache": "{max_keys: 0}"}))
+    step, at = 1 if redis.kind == next(filter(Redis.installed, Redis.KINDS)) else 3, 0
     with redis.client() as direct:
         for op in ops_of(policy):
             kinds = {target: kind for target, (_, kind) in Trial(client, direct, policy, op).keys.items()}
             assert kinds, op
             for target, kind in kinds.items():
                 direct.flushall()
-                for is_own, put in values(kind):
+                at += 1  # others of each key
+                for is_own, put in itertools.islice(values(kind), at % step, None, step):
                     trial = Trial(client, direct, policy, op)
                     result, is_unchanged = trial.run(target, put)
                     where = f"{op}: {target}, {direct.type(trial.keys[target][0])} in place of {kind}: {result}"

@@ -62,7 +62,7 @@ def test_script_agrees_with_the_model(algorithm, max_keys, merge, expected_of, e
     assert enough(algorithm, compare(expected, algorithm, server.kind, decide) * len(expected_of(algorithm)) // len(expected))
 
 
-N_CACHED = 60  # traces of a name: each step of them is a call
+N_CACHED = 30  # traces of a name: each step of them is a call
 
 
 @pytest.mark.parametrize("algorithm", traces.EVERY)

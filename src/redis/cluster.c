@@ -32,6 +32,7 @@ struct redis_cluster {
     const struct redis_options *options; /* the store's */
     struct redis_node_events events;     /* the store's */
 
+    struct redis_node *only;     /* one server: it has all keys, and there are no slots and no watch; else NULL */
     struct cluster_slots *slots; /* owned, as the next two */
     struct cluster_watch *watch; /* NULL once it is closed */
     struct list nodes;           /* of struct redis_node */
@@ -55,17 +56,13 @@ struct redis_cluster {
 static void maybe_closed(struct redis_cluster *cluster)
 {
     if (!cluster->is_closing || cluster->n_open > 0 || cluster->n_parts > 0) return;
-    void (*on_closed)(void *arg) = cluster->on_closed;
-    void *arg = cluster->on_closed_arg;
-    cluster_slots_free(cluster->slots);
-    mem_free(cluster);
-    on_closed(arg);
+    cluster->on_closed(cluster->on_closed_arg);
 }
 
 /* A node of the map does not serve. */
 static void doubt_map(struct redis_cluster *cluster)
 {
-    if (!cluster->is_closing) cluster_watch_doubt(cluster->watch);
+    if (cluster->watch != NULL) cluster_watch_doubt(cluster->watch);
 }
 
 /* ---- ops that go on ---- */
@@ -215,10 +212,9 @@ static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struc
                         struct list *ops);
 static void on_away(struct redis_batches *batches, struct list *ops);
 
-/* NULL without memory. */
+/* address NULL: one server, which the settings name. NULL without memory. */
 static struct redis_node *add_node(struct redis_cluster *cluster, const char *address)
 {
-    const struct redis_node_place place = {.address = address, .slots = cluster->slots};
     const struct redis_node_events events = {
         .arg = cluster,
         .batches = {.arg = cluster->events.batches.arg,
@@ -233,11 +229,11 @@ static struct redis_node *add_node(struct redis_cluster *cluster, const char *ad
     };
     struct redis_node *node = mem_zalloc(sizeof *node);
     if (node == NULL) return NULL;
-    if (redis_node_init(node, cluster->loop, cluster->clock, cluster->options, &place, &events) < 0) {
+    if (redis_node_init(node, cluster->loop, cluster->clock, cluster->options, address, cluster->slots, &events) < 0) {
         mem_free(node);
         return NULL;
     }
-    node->batches.shard = node->batches.other_shard = -1;
+    if (address != NULL) node->batches.shard = node->batches.other_shard = -1; /* the map has them */
     list_push_back(&cluster->nodes, &node->link_of_nodes);
     cluster->n_nodes++;
     cluster->n_open++;
@@ -543,12 +539,14 @@ static __attribute__((noinline)) uint16_t slot_of_whole(const struct op_member *
 
 uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct op_member *member)
 {
+    if (cluster->only != NULL) return 0;
     if (limit_ops(member->limit)->is_compat) return slot_of_whole(member);
     return cluster->slot_of_shard[store_key_hash(member) % cluster->options->n_shards];
 }
 
 enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op)
 {
+    if (cluster->only != NULL) return redis_node_can_submit(cluster->only);
     op->hash_slot = redis_cluster_slot_of(cluster, &op->members[0]);
     for (uint16_t i = 1; i < op->n_members; i++)
         CHECK(redis_cluster_slot_of(cluster, &op->members[i]) == op->hash_slot);
@@ -559,13 +557,16 @@ enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *o
 
 int redis_cluster_add(struct redis_cluster *cluster, struct op *op)
 {
+    op->node = cluster->only;
+    if (cluster->only != NULL) return redis_batches_add(&cluster->only->batches, op);
+
     struct cluster_slot *slot = &cluster->slots->of[op->hash_slot];
     CHECK(slot->is_held || slot->owner != NULL);
     op->node = slot->owner;
     op->number = ++cluster->n_ops;
     op->is_asking = op->is_held = false;
     op->n_hops = op->n_tries = 0;
-    if (!slot->is_held) return redis_node_add(slot->owner, op);
+    if (!slot->is_held) return redis_batches_add(&slot->owner->batches, op);
     redis_batches_prepare(op, cluster->clock->mono_us);
     cluster_slots_add(slot, op);
     return 0;
@@ -577,7 +578,7 @@ bool redis_cluster_withdraw(struct op *op)
         cluster_slots_withdraw(op);
         return true;
     }
-    return op->is_queued && redis_node_withdraw(op->node, op);
+    return op->is_queued && redis_batches_withdraw(&op->node->batches, op);
 }
 
 void redis_cluster_flush(struct redis_cluster *cluster)
@@ -593,9 +594,14 @@ struct list *redis_cluster_nodes(struct redis_cluster *cluster)
     return &cluster->nodes;
 }
 
+struct redis_node *redis_cluster_only(const struct redis_cluster *cluster)
+{
+    return cluster->only;
+}
+
 struct redis_node *redis_cluster_first(const struct redis_cluster *cluster)
 {
-    if (cluster->is_closing) return NULL; /* it may be gone already */
+    if (cluster->is_closing || cluster->only != NULL) return cluster->only; /* the others may be gone already */
     return cluster->slots->of[cluster->slot_of_shard[0]].owner;
 }
 
@@ -625,6 +631,8 @@ bool redis_cluster_is_ready(const struct redis_cluster *cluster)
 
 const char *redis_cluster_status(struct redis_cluster *cluster)
 {
+    if (cluster->is_closing) return "closed";
+    if (cluster->only != NULL) return redis_node_status(cluster->only);
     uint32_t n_ready;
     const struct redis_node *other;
     uint32_t n = count_nodes(cluster, &n_ready, &other);
@@ -638,6 +646,7 @@ const char *redis_cluster_status(struct redis_cluster *cluster)
 
 const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t nth)
 {
+    if (cluster->only != NULL) return redis_link_passed(cluster->only->link, nth);
     return cluster->watch != NULL ? cluster_watch_passed(cluster->watch, nth) : NULL;
 }
 
@@ -645,9 +654,35 @@ const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t n
 
 void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_server, bool is_other_login)
 {
+    bool is_other = cluster->only != NULL ? is_other_server : is_other_login; /* a cluster's nodes are on the map */
     LIST_FOREACH (it, &cluster->nodes)
-        redis_node_options_changed(LIST_ITEM(it, struct redis_node, link_of_nodes), is_other_login);
-    if (is_other_server) cluster_watch_options_changed(cluster->watch);
+        redis_node_options_changed(LIST_ITEM(it, struct redis_node, link_of_nodes), is_other);
+    if (is_other_server && cluster->watch != NULL) cluster_watch_options_changed(cluster->watch);
+}
+
+static int open_map(struct redis_cluster *cluster)
+{
+    for (uint32_t i = 0; i < cluster->options->n_shards; i++) {
+        char key[STORE_OWN_KEY_MAX];
+        store_key_own(cluster->options->key_prefix, i, "", key);
+        cluster->slot_of_shard[i] = hash_slot_of((const uint8_t *)key, strlen(key));
+    }
+
+    cluster->slots = cluster_slots_new();
+    if (cluster->slots == NULL) return -1;
+    const struct cluster_watch_events of_watch = {.arg = cluster, .on_map = on_map, .on_none = on_no_map};
+    cluster->watch = cluster_watch_new(cluster->loop, cluster->clock, cluster->options, &of_watch);
+    if (cluster->watch != NULL) return 0;
+    cluster_slots_free(cluster->slots);
+    return -1;
+}
+
+static int open_only(struct redis_cluster *cluster)
+{
+    cluster->only = add_node(cluster, NULL);
+    if (cluster->only == NULL) return -1;
+    cluster->only->is_in_map = cluster->has_map = true;
+    return 0;
 }
 
 struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
@@ -661,27 +696,15 @@ struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, co
     cluster->events = *events;
     cluster->random = options->random_seed;
     list_init(&cluster->nodes);
-    for (uint32_t i = 0; i < options->n_shards; i++) {
-        char key[STORE_OWN_KEY_MAX];
-        store_key_own(options->key_prefix, i, "", key);
-        cluster->slot_of_shard[i] = hash_slot_of((const uint8_t *)key, strlen(key));
+    if ((options->is_cluster ? open_map(cluster) : open_only(cluster)) < 0) {
+        mem_free(cluster);
+        return NULL;
     }
 
-    cluster->slots = cluster_slots_new();
-    if (cluster->slots == NULL) goto err_free_cluster;
-    const struct cluster_watch_events of_watch = {.arg = cluster, .on_map = on_map, .on_none = on_no_map};
-    cluster->watch = cluster_watch_new(loop, clock, options, &of_watch);
-    if (cluster->watch == NULL) goto err_free_slots;
     uv_timer_init(loop, &cluster->timer);
     cluster->timer.data = cluster;
-    cluster->n_parts = 2;
+    cluster->n_parts = 1 + (cluster->watch != NULL);
     return cluster;
-
-err_free_slots:
-    cluster_slots_free(cluster->slots);
-err_free_cluster:
-    mem_free(cluster);
-    return NULL;
 }
 
 static void on_part_closed(void *arg)
@@ -702,8 +725,9 @@ void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *
     cluster->is_closing = true;
     cluster->on_closed = on_closed;
     cluster->on_closed_arg = arg;
+    cluster->only = NULL;
 
-    while (!list_empty(&cluster->slots->held)) {
+    while (cluster->slots != NULL && !list_empty(&cluster->slots->held)) {
         struct list ops;
         list_init(&ops);
         cluster_slots_release(cluster->slots, LIST_ITEM(cluster->slots->held.next, struct cluster_slot, link), &ops);
@@ -711,7 +735,14 @@ void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *
     }
     while (!list_empty(&cluster->nodes))
         close_node(cluster, LIST_ITEM(cluster->nodes.next, struct redis_node, link_of_nodes));
-    cluster_watch_close(cluster->watch, on_part_closed, cluster);
+    if (cluster->watch != NULL) cluster_watch_close(cluster->watch, on_part_closed, cluster);
     cluster->watch = NULL;
     uv_close((uv_handle_t *)&cluster->timer, on_timer_closed);
+}
+
+void redis_cluster_free(struct redis_cluster *cluster)
+{
+    CHECK(cluster->is_closing && cluster->n_open == 0);
+    cluster_slots_free(cluster->slots);
+    mem_free(cluster);
 }

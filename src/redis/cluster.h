@@ -1,5 +1,6 @@
 /*
- * redis/cluster.h: the nodes of a Redis Cluster, and which of them an op goes to.
+ * redis/cluster.h: the nodes of a Redis Cluster, and which of them an op goes to. One server is a cluster with one node
+ * that has every key: there are no hash slots and no map, and what follows is of the others.
  *
  *   map (cluster_watch.h) ──▶ nodes, and the owner of each hash slot
  *   op ──▶ its hash slot ──▶ the owner's batches ──▶ the answer
@@ -30,14 +31,15 @@ enum {
         CLUSTER_NODES_MAX + REDIS_CLUSTER_STRANGERS_MAX + 1, /* descriptors; 1: who gives the map */
 };
 
-/* NULL without memory. `clock` and `options` outlive it. Of events->batches on_answers and on_end are used. on_attempt:
- * all nodes have been tried, or there is no map. Begins in the next tick. */
+/* One server, unless options->is_cluster. NULL without memory. `clock` and `options` outlive it. Of events->batches
+ * on_answers and on_end are used. on_attempt: all nodes have been tried, or there is no map. Begins in the next tick. */
 struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                         const struct redis_node_events *events);
-/* As redis_node_close(). */
+/* As redis_node_close(), but there are only no nodes then. */
 void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *arg), void *arg);
+void redis_cluster_free(struct redis_cluster *cluster); /* once it is closed */
 
-/* The hash slot of a member's key. */
+/* The hash slot of a member's key; 0 of one server. */
 uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct op_member *member);
 /* Sets the op's hash slot, which all its members must have; then as redis_node_can_submit(), redis_node_add() ... */
 enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op);
@@ -47,6 +49,7 @@ void redis_cluster_flush(struct redis_cluster *cluster);
 
 /* Of struct redis_node (link_of_nodes): those that are not closing. */
 struct list *redis_cluster_nodes(struct redis_cluster *cluster);
+struct redis_node *redis_cluster_only(const struct redis_cluster *cluster); /* one server's; NULL: a cluster */
 /* The one that has the first shard, where the daemons are counted; NULL: there is none. */
 struct redis_node *redis_cluster_first(const struct redis_cluster *cluster);
 bool redis_cluster_is_ready(const struct redis_cluster *cluster); /* the map is known, and every node of it is ready */

@@ -155,20 +155,18 @@ static void on_attempt(void *arg)
 /* ---- init and close ---- */
 
 int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
-                    const struct redis_node_place *place, const struct redis_node_events *events)
+                    const char *address, struct cluster_slots *slots, const struct redis_node_events *events)
 {
     *node = (struct redis_node){.clock = clock, .options = options, .events = *events};
-    if (place != NULL) snprintf(node->address, sizeof node->address, "%s", place->address);
+    if (address != NULL) snprintf(node->address, sizeof node->address, "%s", address);
     node->breaker.on_opened = on_breaker_opened;
     redis_breaker_set(&node->breaker, options->breaker_errors, options->breaker_late);
-    if (redis_batches_init(&node->batches, clock, options, place != NULL ? place->slots : NULL, &node->breaker,
-                           &events->batches) < 0)
-        return -1;
+    if (redis_batches_init(&node->batches, clock, options, slots, &node->breaker, &events->batches) < 0) return -1;
 
     const struct redis_link_events of_link = {
         .arg = node, .on_ready = on_ready, .on_down = on_down, .on_attempt = on_attempt};
     node->link =
-        redis_link_new(loop, clock, options, place != NULL ? node->address : NULL, &node->batches.script, &of_link);
+        redis_link_new(loop, clock, options, address != NULL ? node->address : NULL, &node->batches.script, &of_link);
     if (node->link == NULL) {
         redis_batches_fini(&node->batches);
         return -1;
@@ -220,21 +218,11 @@ enum submit redis_node_can_submit(const struct redis_node *node)
     return redis_breaker_is_open(&node->breaker) ? SUBMIT_BREAKER : SUBMIT_PENDING;
 }
 
-int redis_node_add(struct redis_node *node, struct op *op)
-{
-    return redis_batches_add(&node->batches, op);
-}
-
 bool redis_node_is_idle(const struct redis_node *node)
 {
     const struct redis_batches *batches = &node->batches;
     bool is_tested = node->self_test.n_answered < node->self_test.n_sent;
     return batches->n_calls == 0 && batches->waiting.n == 0 && list_empty(&batches->refused) && !is_tested;
-}
-
-bool redis_node_withdraw(struct redis_node *node, struct op *op)
-{
-    return redis_batches_withdraw(&node->batches, op);
 }
 
 void redis_node_flush(struct redis_node *node)

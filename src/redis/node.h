@@ -29,12 +29,6 @@ struct redis_node_events {
     void (*on_moved)(void *arg);         /* of a cluster: the map is that of another one */
 };
 
-/* Of a cluster's node. */
-struct redis_node_place {
-    const char *address;
-    struct cluster_slots *slots;
-};
-
 struct redis_node {
     struct clock *clock;                 /* not owned */
     const struct redis_options *options; /* the store's */
@@ -64,20 +58,17 @@ struct redis_node {
     void *on_closed_arg;
 };
 
-/* 0, or -1 without memory. `clock`, `options` and the slots of `place` outlive the node. place NULL: no cluster. Starts
- * to connect in the next tick. */
+/* 0, or -1 without memory. `clock`, `options` and `slots` outlive the node; address and slots: a cluster's, else NULL.
+ * Starts to connect in the next tick. */
 int redis_node_init(struct redis_node *node, uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
-                    const struct redis_node_place *place, const struct redis_node_events *events);
+                    const char *address, struct cluster_slots *slots, const struct redis_node_events *events);
 /* What waits ends with OP_DOWN, what is in flight as well; on_closed runs once, later. Then the node is gone. */
 void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), void *arg);
 
-/* May an op be added? SUBMIT_PENDING = yes, else why not. */
+/* May an op be added to its batches? SUBMIT_PENDING = yes, else why not. */
 enum submit redis_node_can_submit(const struct redis_node *node);
-/* If so: the op waits for the next batch. 0, or -1: too much waits, or no memory. */
-int redis_node_add(struct redis_node *node, struct op *op);
 bool redis_node_is_idle(const struct redis_node *node); /* nothing waits or is in flight, and no one else asks it */
-bool redis_node_withdraw(struct redis_node *node, struct op *op); /* false: it does not wait any more */
-void redis_node_flush(struct redis_node *node);                   /* end of the tick */
+void redis_node_flush(struct redis_node *node);         /* end of the tick */
 
 bool redis_node_is_ready(const struct redis_node *node);
 const char *redis_node_status(const struct redis_node *node); /* of the connection: "ready", or what went wrong last */

@@ -31,10 +31,9 @@ enum { DONE_UNITS = 256 }; /* of a tick: op_units() of an op whose answer somebo
 struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
-    struct redis_node node;        /* if there is no cluster */
-    struct redis_cluster *cluster; /* owned; NULL = there is none */
-    struct list only;              /* of that one node */
-    struct list *nodes;            /* of struct redis_node: that one, or the cluster's */
+    struct redis_cluster *cluster; /* owned */
+    struct redis_node *only;       /* its node if that is one server, not a cluster; else, and once it closes, NULL */
+    struct list *nodes;            /* of struct redis_node: its nodes */
     struct redis_trial *trial;     /* owned; of other settings of the server; NULL = none are wanted */
     uint32_t n_closing_trials;     /* still to be closed */
     bool lacks_trial;              /* there was no memory for one */
@@ -168,12 +167,10 @@ static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
     if (store->is_closing) return SUBMIT_DOWN;
-    bool is_one = store->cluster == NULL;
-    enum submit can = is_one ? redis_node_can_submit(&store->node) : redis_cluster_can_submit(store->cluster, op);
+    enum submit can = redis_cluster_can_submit(store->cluster, op);
     if (can != SUBMIT_PENDING) return can;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
-    int added = is_one ? redis_node_add(&store->node, op) : redis_cluster_add(store->cluster, op);
-    if (added < 0) return SUBMIT_OVERLOAD;
+    if (redis_cluster_add(store->cluster, op) < 0) return SUBMIT_OVERLOAD;
 
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
@@ -182,8 +179,7 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    bool is_out = store->cluster == NULL ? redis_node_withdraw(&store->node, op) : redis_cluster_withdraw(op);
-    if (!is_out) return false;
+    if (!redis_cluster_withdraw(op)) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }
@@ -191,15 +187,13 @@ static bool redis_withdraw(void *impl, struct op *op)
 static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
-    if (store->cluster == NULL)
-        redis_node_flush(&store->node);
-    else
-        redis_cluster_flush(store->cluster);
+    redis_cluster_flush(store->cluster);
 }
 
 static void on_soon_closed(uv_handle_t *handle)
 {
     struct redis_store *store = handle->data;
+    redis_cluster_free(store->cluster);
     deny_cache_fini(&store->denied);
     redis_options_fini(&store->options);
 
@@ -219,8 +213,6 @@ static void maybe_closed(struct redis_store *store)
 static void on_servers_closed(void *arg)
 {
     struct redis_store *store = arg;
-    if (store->cluster != NULL) store->nodes = &store->only; /* there are none any more */
-    store->cluster = NULL;
     store->has_no_servers = true;
     maybe_closed(store);
 }
@@ -264,15 +256,15 @@ static void take_trial(struct redis_store *store)
     redis_options_swap_server(&store->options, wanted);
     end_trial(store);
     if (is_moved) on_moved(store);
-    redis_node_options_changed(&store->node, true);
+    redis_cluster_options_changed(store->cluster, true, true);
 }
 
 /* What the present user lacks too is no reason: it has the warning already. */
 static void on_trial_facts(void *arg, const struct redis_facts *facts)
 {
     struct redis_store *store = arg;
-    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, store->node.self_test.facts.missing) != 0;
-    if (!lacks || !redis_node_is_ready(&store->node)) {
+    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, store->only->self_test.facts.missing) != 0;
+    if (!lacks || !redis_node_is_ready(store->only)) {
         take_trial(store);
         return;
     }
@@ -287,7 +279,7 @@ static void begin_trial(struct redis_store *store, const struct redis_options *w
     if (store->trial != NULL && redis_options_same_server(redis_trial_options(store->trial), wanted)) return;
     end_trial(store);
     const struct redis_trial_events events = {.arg = store, .on_facts = on_trial_facts, .on_closed = on_trial_closed};
-    store->trial = redis_trial_new(store->soon.loop, store->clock, wanted, &store->node.batches.script,
+    store->trial = redis_trial_new(store->soon.loop, store->clock, wanted, &store->only->batches.script,
                                    store->with_compat, &events);
     store->lacks_trial = store->trial == NULL;
 }
@@ -301,10 +293,8 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed_arg = arg;
 
     end_trial(store);
-    if (store->cluster == NULL)
-        redis_node_close(&store->node, on_servers_closed, store);
-    else
-        redis_cluster_close(store->cluster, on_servers_closed, store);
+    store->only = NULL;
+    redis_cluster_close(store->cluster, on_servers_closed, store);
 }
 
 /* The server that refused something last; NULL: there is none. */
@@ -330,38 +320,16 @@ static const char *redis_trial_text(void *impl)
 }
 
 static const struct store_ops redis_ops = {.submit = redis_submit,
+                                           .place_of = redis_place_of,
                                            .withdraw = redis_withdraw,
                                            .flush = redis_flush,
                                            .error_text = redis_error_text,
                                            .trial_text = redis_trial_text,
                                            .close = redis_close};
 
-static const struct store_ops redis_cluster_ops = {.submit = redis_submit,
-                                                   .place_of = redis_place_of,
-                                                   .withdraw = redis_withdraw,
-                                                   .flush = redis_flush,
-                                                   .error_text = redis_error_text,
-                                                   .close = redis_close};
-
 struct store redis_store_handle(struct redis_store *redis)
 {
-    const struct store_ops *ops = redis->cluster == NULL ? &redis_ops : &redis_cluster_ops;
-    return (struct store){.ops = ops, .impl = redis, .source = SOURCE_REDIS, .server = &redis->options.server};
-}
-
-/* 0, or -1 without memory. */
-static int open_servers(struct redis_store *store, uv_loop_t *loop, const struct redis_node_events *events)
-{
-    if (store->options.is_cluster) {
-        store->cluster = redis_cluster_new(loop, store->clock, &store->options, events);
-        if (store->cluster == NULL) return -1;
-        store->nodes = redis_cluster_nodes(store->cluster);
-        return 0;
-    }
-    if (redis_node_init(&store->node, loop, store->clock, &store->options, NULL, events) < 0) return -1;
-    list_push_back(&store->only, &store->node.link_of_nodes);
-    store->nodes = &store->only;
-    return 0;
+    return (struct store){.ops = &redis_ops, .impl = redis, .source = SOURCE_REDIS, .server = &redis->options.server};
 }
 
 struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options)
@@ -370,7 +338,6 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     if (store == NULL) return NULL;
     store->clock = clock;
     list_init(&store->ended);
-    list_init(&store->only);
 
     deny_cache_init(&store->denied);
     deny_cache_set_options(&store->denied, options->deny_max_keys, (int64_t)options->deny_max_age_ms * 1000);
@@ -382,7 +349,10 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
         .on_attempt = on_attempt,
         .on_moved = on_moved,
     };
-    if (open_servers(store, loop, &events) < 0) goto err_fini_options;
+    store->cluster = redis_cluster_new(loop, clock, &store->options, &events);
+    if (store->cluster == NULL) goto err_fini_options;
+    store->only = redis_cluster_only(store->cluster);
+    store->nodes = redis_cluster_nodes(store->cluster);
 
     uv_idle_init(loop, &store->soon);
     store->soon.data = store;
@@ -397,7 +367,7 @@ err_free_store:
 
 bool redis_store_ready(const struct redis_store *redis)
 {
-    return redis->cluster == NULL ? redis_node_is_ready(&redis->node) : redis_cluster_is_ready(redis->cluster);
+    return redis_cluster_is_ready(redis->cluster);
 }
 
 void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(void *arg), void *arg)
@@ -409,7 +379,7 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 
 const char *redis_store_status(const struct redis_store *redis)
 {
-    return redis->cluster == NULL ? redis_node_status(&redis->node) : redis_cluster_status(redis->cluster);
+    return redis_cluster_status(redis->cluster);
 }
 
 const char *redis_store_breaker(struct redis_store *redis)
@@ -444,16 +414,10 @@ int64_t redis_store_proven_us(const struct redis_store *redis)
     return proven_us < INT64_MAX ? proven_us : 0;
 }
 
-/* Where the daemons are counted; NULL: there is no such server. */
-static const struct redis_node *first_node(const struct redis_store *redis)
-{
-    return redis->cluster == NULL ? &redis->node : redis_cluster_first(redis->cluster);
-}
-
 void redis_store_look(struct redis_store *redis, bool is_counting)
 {
     if (redis->is_closing) return;
-    const struct redis_node *first = first_node(redis);
+    const struct redis_node *first = redis_cluster_first(redis->cluster);
     LIST_FOREACH (it, redis->nodes) {
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         redis_daemons_look(&node->daemons, is_counting && node == first);
@@ -463,13 +427,13 @@ void redis_store_look(struct redis_store *redis, bool is_counting)
 
 bool redis_store_is_counting(const struct redis_store *redis)
 {
-    const struct redis_node *first = first_node(redis);
+    const struct redis_node *first = redis_cluster_first(redis->cluster);
     return first != NULL && (first->daemons.n_waiting > 0 || first->daemons.is_leaving);
 }
 
 uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault)
 {
-    const struct redis_node *first = first_node(redis);
+    const struct redis_node *first = redis_cluster_first(redis->cluster);
     *ret_fault = first != NULL ? first->daemons.fault : "";
     if ((*ret_fault)[0] != '\0') return 0;
     return first != NULL && first->daemons.n > 0 ? first->daemons.n : redis->n_daemons; /* it may be a new one */
@@ -503,13 +467,12 @@ const char *redis_store_by_slot(struct redis_store *redis, const char **ret_addr
 void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size)
 {
     out[0] = '\0';
-    if (redis->cluster == NULL && redis->node.link != NULL) redis_link_sentinels(redis->node.link, out, size);
+    if (redis->only != NULL) redis_link_sentinels(redis->only->link, out, size);
 }
 
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
 {
-    if (redis->cluster != NULL) return redis_cluster_passed(redis->cluster, nth);
-    return redis->node.link != NULL ? redis_link_passed(redis->node.link, nth) : NULL;
+    return redis_cluster_passed(redis->cluster, nth);
 }
 
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
@@ -539,26 +502,23 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.n_shards = redis->options.n_shards;
     copy.server = redis->options.server;
 
-    bool is_one = redis->cluster == NULL && copy.master_name == NULL;
+    bool is_one = redis->only != NULL && copy.master_name == NULL;
     bool is_other = !options->is_server_held && !redis_options_same_server(&copy, &redis->options);
-    bool is_tried = is_other && is_one && redis_node_is_ready(&redis->node), moves = is_other && !is_tried;
+    bool is_tried = is_other && is_one && redis_node_is_ready(redis->only), moves = is_other && !is_tried;
     if (is_tried)
         begin_trial(redis, &copy);
     else if (!options->is_server_held)
         end_trial(redis);
     if (!moves) redis_options_swap_server(&copy, &redis->options);
 
-    bool is_elsewhere = redis->cluster == NULL && !redis_options_same_place(&copy, &redis->options);
+    bool is_elsewhere = redis->only != NULL && !redis_options_same_place(&copy, &redis->options);
     struct redis_options before = redis->options;
     before.address = copy.address;
     bool is_other_login = moves && !redis_options_same_server(&copy, &before);
     redis_options_fini(&redis->options);
     redis->options = copy;
     if (is_elsewhere) on_moved(redis);
-    if (redis->cluster == NULL)
-        redis_node_options_changed(&redis->node, moves);
-    else
-        redis_cluster_options_changed(redis->cluster, moves, is_other_login);
+    redis_cluster_options_changed(redis->cluster, moves, is_other_login);
 }
 
 const char *redis_store_trial(struct redis_store *redis)
@@ -571,7 +531,7 @@ const char *redis_store_trial(struct redis_store *redis)
     if (redis->trial == NULL) return redis->trial_text;
     print_trial_label(redis, label);
     const char *status = redis_trial_status(redis->trial);
-    if (redis_node_is_ready(&redis->node))
+    if (redis_node_is_ready(redis->only))
         snprintf(redis->trial_text, sizeof redis->trial_text, "%s decides, %s: %s; the old connection goes on",
                  redis->options.address, label, status);
     else

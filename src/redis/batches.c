@@ -463,7 +463,7 @@ static void end_overtaken_held(const struct batch_call *call, uint16_t hash_slot
 {
     struct redis_batches *batches = call->batches;
     struct cluster_slot *slot = &batches->slots->of[hash_slot];
-    if (!slot->is_held || list_empty(&slot->ops)) return;
+    if (!slot->is_held || slot->n_sent == 0) return;
 
     uint64_t newest = 0;
     const struct list *ops = batch_ops(call->batch);
@@ -476,9 +476,8 @@ static void end_overtaken_held(const struct batch_call *call, uint16_t hash_slot
     batch_call_asked(call, &asked);
     LIST_FOREACH (it, &slot->ops) {
         struct op *op = LIST_ITEM(it, struct op, link);
-        bool was_sent = op->n_hops > 0 || op->n_tries > 0;
-        if (!was_sent || op->number > newest || !batch_call_asked_has(&asked, op)) continue;
-        cluster_slots_withdraw(op);
+        if (!cluster_slots_was_sent(op) || op->number > newest || !batch_call_asked_has(&asked, op)) continue;
+        cluster_slots_withdraw(slot, op);
         end_op(batches, op, OP_STORE_ERROR);
     }
 }

@@ -21,7 +21,7 @@ enum {
     DEAD_US = 1000000,        /* and one that cannot be reached for this time, */
     OWNER_US = 1000000,       /* or that still has hash slots */
     LEARN_US = 500000,        /* until all nodes know what one of them has said of a hash slot */
-    RELEASED_MAX = 4096,      /* ops of slots that go on in one tick, and those of one slot */
+    RELEASED_MAX = 1024,      /* ops of slots that go on in one tick, and those of one slot */
     KEY_SPACE = 65536 + KEY_HEAD_MAX,
     STATUS_SIZE = 768,
 };
@@ -39,6 +39,7 @@ struct redis_cluster {
     uint32_t n_nodes;            /* in `nodes` */
     uint32_t n_leaving;          /* of these no map names any more */
     uint32_t n_open;             /* not closed yet */
+    size_t n_released;           /* ops of held slots that went on in this tick */
     uv_timer_t timer;            /* until the first held slot may go on */
     uint64_t random;
     uint64_t n_ops; /* submitted ever */
@@ -110,8 +111,8 @@ static bool is_drained(const struct redis_cluster *cluster, const struct cluster
     return slot->n_calls == 0 && cluster->clock->mono_us >= slot->held_until_us;
 }
 
-/* Nothing of it is on its way, and its time has come: its ops go on. Returns their number. */
-static size_t release(struct redis_cluster *cluster, struct cluster_slot *slot)
+/* Nothing of it is on its way, and its time has come: its ops go on. */
+static void release(struct redis_cluster *cluster, struct cluster_slot *slot)
 {
     struct list ops;
     list_init(&ops);
@@ -119,8 +120,7 @@ static size_t release(struct redis_cluster *cluster, struct cluster_slot *slot)
     cluster_slots_release(cluster->slots, slot, &ops);
     if (slot->new_owner != NULL) slot->owner = slot->new_owner;
 
-    size_t n = 0;
-    for (struct list *it; (it = list_pop_front(&ops)) != NULL; n++) {
+    for (struct list *it; (it = list_pop_front(&ops)) != NULL; cluster->n_released++) {
         struct op *op = LIST_ITEM(it, struct op, link);
         bool is_back = op->is_asking && op->n_hops > 0;
         if (is_back && op->n_tries < TRIES_MAX) { /* it was not sent where the redirect named, and was no hop */
@@ -130,7 +130,6 @@ static size_t release(struct redis_cluster *cluster, struct cluster_slot *slot)
         op->is_asking = false;
         send_on(cluster, slot->owner, op);
     }
-    return n;
 }
 
 static void on_time(uv_timer_t *timer);
@@ -139,12 +138,11 @@ static void on_time(uv_timer_t *timer);
 static void release_all(struct redis_cluster *cluster)
 {
     int64_t now_us = cluster->clock->mono_us, first_us = INT64_MAX;
-    size_t n_released = 0;
     LIST_FOREACH (it, &cluster->slots->held) {
         struct cluster_slot *slot = LIST_ITEM(it, struct cluster_slot, link);
         bool may_go = is_drained(cluster, slot);
-        if (may_go && n_released < RELEASED_MAX) {
-            n_released += release(cluster, slot);
+        if (may_go && cluster->n_released < RELEASED_MAX) {
+            release(cluster, slot);
             continue;
         }
         int64_t next_us = may_go ? now_us : slot->held_until_us;
@@ -170,7 +168,11 @@ static void on_call_over(struct redis_batches *batches, uint16_t hash_slot)
 {
     struct redis_cluster *cluster = cluster_of(batches);
     struct cluster_slot *slot = &cluster->slots->of[hash_slot];
-    if (slot->is_held && !cluster->is_closing && is_drained(cluster, slot)) release(cluster, slot);
+    if (!slot->is_held || cluster->is_closing || !is_drained(cluster, slot)) return;
+    if (cluster->n_released < RELEASED_MAX)
+        release(cluster, slot);
+    else
+        uv_timer_start(&cluster->timer, on_time, 0, 0);
 }
 
 /* ---- nodes ---- */
@@ -572,10 +574,10 @@ int redis_cluster_add(struct redis_cluster *cluster, struct op *op)
     return 0;
 }
 
-bool redis_cluster_withdraw(struct op *op)
+bool redis_cluster_withdraw(struct redis_cluster *cluster, struct op *op)
 {
     if (op->is_held) {
-        cluster_slots_withdraw(op);
+        cluster_slots_withdraw(&cluster->slots->of[op->hash_slot], op);
         return true;
     }
     return op->is_queued && redis_batches_withdraw(&op->node->batches, op);
@@ -583,6 +585,7 @@ bool redis_cluster_withdraw(struct op *op)
 
 void redis_cluster_flush(struct redis_cluster *cluster)
 {
+    cluster->n_released = 0;
     LIST_FOREACH (it, &cluster->nodes) redis_node_flush(LIST_ITEM(it, struct redis_node, link_of_nodes));
     close_leaving(cluster);
 }

@@ -44,7 +44,7 @@ uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct
 /* Sets the op's hash slot, which all its members must have; then as redis_node_can_submit(), redis_node_add() ... */
 enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op);
 int redis_cluster_add(struct redis_cluster *cluster, struct op *op);
-bool redis_cluster_withdraw(struct op *op);
+bool redis_cluster_withdraw(struct redis_cluster *cluster, struct op *op);
 void redis_cluster_flush(struct redis_cluster *cluster);
 
 /* Of struct redis_node (link_of_nodes): those that are not closing. */

@@ -24,6 +24,7 @@ void cluster_slots_hold(struct cluster_slots *slots, struct cluster_slot *slot, 
         slot->is_held = true;
         slot->new_owner = NULL;
         slot->held_until_us = 0;
+        slot->n_sent = 0;
         list_init(&slot->ops);
         list_push_back(&slots->held, &slot->link);
         slots->n_held++;
@@ -36,12 +37,14 @@ void cluster_slots_add(struct cluster_slot *slot, struct op *op)
 {
     CHECK(slot->is_held);
     op->is_held = true;
+    slot->n_sent += cluster_slots_was_sent(op);
     list_push_back(&slot->ops, &op->link);
 }
 
-void cluster_slots_withdraw(struct op *op)
+void cluster_slots_withdraw(struct cluster_slot *slot, struct op *op)
 {
     CHECK(op->is_held);
+    slot->n_sent -= cluster_slots_was_sent(op);
     list_remove(&op->link);
     op->is_held = false;
 }

@@ -23,6 +23,7 @@ struct cluster_slot {
     bool is_nobodys;        /* by the last map */
     struct list link;       /* is_held: in `held` */
     struct list ops;        /* is_held: they wait */
+    size_t n_sent;          /* is_held: of these, those that a node has refused */
     int64_t held_until_us;  /* is_held: no sooner; CLOCK_MONOTONIC, as the next one */
     int64_t alone_until_us; /* until then each op goes in a call of its own */
     int64_t moved_us;       /* when a node named another owner, and no map has confirmed it yet; 0 = that is over */
@@ -43,12 +44,18 @@ static inline uint16_t cluster_slots_number(const struct cluster_slots *slots, c
     return (uint16_t)(slot - slots->of);
 }
 
+/* A node has refused it. */
+static inline bool cluster_slots_was_sent(const struct op *op)
+{
+    return op->n_hops > 0 || op->n_tries > 0;
+}
+
 /* Its ops wait from now on, at least until then. */
 void cluster_slots_hold(struct cluster_slots *slots, struct cluster_slot *slot, int64_t until_us);
 /* The op waits, and op->is_held is true. */
 void cluster_slots_add(struct cluster_slot *slot, struct op *op);
 /* Take out an op that waits here. */
-void cluster_slots_withdraw(struct op *op);
+void cluster_slots_withdraw(struct cluster_slot *slot, struct op *op);
 /* It is held no longer: its ops to `to`, with what is there already, by op->number. */
 void cluster_slots_release(struct cluster_slots *slots, struct cluster_slot *slot, struct list *to);
 

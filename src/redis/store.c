@@ -179,7 +179,7 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!redis_cluster_withdraw(op)) return false;
+    if (!redis_cluster_withdraw(store->cluster, op)) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }

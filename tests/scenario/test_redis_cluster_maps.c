@@ -103,6 +103,32 @@ static void a_fresh_map_moves_a_slot_once_its_calls_are_answered(void **state)
     assert_order_is_kept();
 }
 
+static void more_ops_than_go_on_in_a_tick_all_go_on(void **state)
+{
+    (void)state;
+    enum { N = 8000 }; /* half of them wait at each node */
+    store_fixture->options.window = 2;
+    set_map(0, HASH_SLOTS / 2, 1);
+    open_cluster();
+    nodes[0].manner = NOT_AT_ALL;
+    store_fixture_check_many("key", N, N);
+    patient_loop_ticks(&store_fixture->patient, 20);
+    size_t n_sent = nodes[0].n_calls;
+    assert_in_range(n_sent, 1, CALLS_MAX);
+
+    n_told = 0;
+    set_map(1, HASH_SLOTS, 1);
+    store_fixture->options.address = nodes[1].fake.address;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    store_fixture_until(has_told_new_map);
+    patient_loop_ticks(&store_fixture->patient, 50);
+    assert_true(store_fixture->n_answered < N);
+    for (size_t i = 0; i < n_sent; i++) answer(&nodes[0].calls[i]);
+    store_fixture_settle();
+    assert_int_equal(store_fixture->n_allowed, N);
+    assert_int_equal(nodes[0].n_calls, n_sent);
+}
+
 /* In a second round: one asks no more than all of them. */
 static bool has_told_again(void *arg)
 {
@@ -165,6 +191,7 @@ int main(void)
         CASE(a_node_that_is_down_fails_only_its_own_hash_slots),
         CASE(a_node_that_no_map_names_any_more_is_left),
         CASE(a_fresh_map_moves_a_slot_once_its_calls_are_answered),
+        CASE(more_ops_than_go_on_in_a_tick_all_go_on),
         CASE(a_slot_that_nobody_had_for_a_while_keeps_its_order),
         CASE(only_a_reload_that_names_other_servers_asks_for_the_map),
         CASE(without_a_map_nothing_is_sent),

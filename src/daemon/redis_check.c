@@ -113,8 +113,12 @@ void redis_check_look(struct redis_check *check, struct redis_store *redis, cons
     if (check->round_trip_us > 0) compare_deadlines(check->round_trip_us, policies);
     check->round_trip_us = 0;
     if (!check->is_due || check->is_running) return;
-    if (redis_store_self_test(redis, has_compat(policies), on_done, check) < 0) return;
-    check->is_quiet = !check->is_loud;
+    bool is_loud = check->is_loud;
+    check->is_quiet = !is_loud;
     check->is_due = check->is_loud = false;
-    check->is_running = true;
+    check->is_running = true; /* on_done runs at once if the connection breaks by what is written */
+    if (redis_store_self_test(redis, has_compat(policies), on_done, check) == 0) return;
+    check->is_running = false;
+    check->is_due = true;
+    check->is_loud = is_loud;
 }

@@ -629,6 +629,12 @@ void slots_policies_changed(struct slots *slots, struct policy_set *set)
 void slots_stop(struct slots *slots)
 {
     slots->leaving = true;
+
+    /* What waits for another try has it now. */
+    LIST_FOREACH (it, &slots->left) {
+        struct slot *slot = LIST_ITEM(it, struct slot, all_link);
+        if (slot->n_out == 0) set_due(slot, slots->clock->mono_us);
+    }
 }
 
 void slots_close(struct slots *slots)

@@ -238,6 +238,7 @@ def test_what_is_at_one_key_harms_no_other_op_of_its_batch(ratelimitd, redis, co
                     if is_refused(result) and not is_own:
                         assert is_unchanged, where
     stats = client.call("stats")
+    client.close()
     assert (stats["redis_errors"], stats["redis_connects"]) == (0, 1), stats
 
 

@@ -506,6 +506,23 @@ static void a_stop_waits_for_what_can_be_given_back(void **state)
     assert_int_equal(slots()->n_given_up, 1);
 }
 
+static void a_stop_does_not_wait_for_the_next_try_of_a_slot_whose_key_has_another_type(void **state)
+{
+    (void)state;
+    take(&alice, "deny");
+    slots_end(&alice);
+    scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
+    assert_int_equal(slots()->n, 1); /* for another try */
+    assert_int_equal(fixture.scripted.n_held, 0);
+
+    slots_stop(slots());
+    fixture_advance_ms(&fixture, 0);
+    assert_int_equal(fixture.scripted.n_held, 1);
+    scripted_end(&fixture.scripted, 0, OP_STORE_ERROR);
+    assert_int_equal(slots()->n, 0);
+    assert_int_equal(slots()->n_given_up, 1);
+}
+
 static void a_stop_does_not_wait_for_a_store_that_is_away(void **state)
 {
     (void)state;
@@ -663,6 +680,7 @@ int main(void)
         TEST(a_lack_of_memory_refuses_and_warm_slots_need_none),
         TEST(a_reload_reaches_leases_that_exist),
         TEST(a_stop_waits_for_what_can_be_given_back),
+        TEST(a_stop_does_not_wait_for_the_next_try_of_a_slot_whose_key_has_another_type),
         TEST(a_stop_does_not_wait_for_a_store_that_is_away),
         TEST(a_stop_gives_up_all_that_waits_for_the_store_together),
         TEST(closing_ends_what_is_on_its_way),

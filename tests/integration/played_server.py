@@ -3,6 +3,7 @@
 import contextlib
 import re
 import socket
+import struct
 import threading
 
 from played_node import KEYLESS, is_canary, reply_of, words_of
@@ -10,10 +11,12 @@ from played_node import KEYLESS, is_canary, reply_of, words_of
 
 class PlayedServer:
     """In front of `server`. forge: None, or a function that gets the integers of such a reply and gives the reply's
-    bytes. needs_keys: refuse a script without keys."""
+    bytes. needs_keys: refuse a script without keys. last: None, or a function of a command's words: true, and its reply is the last
+    one before the connection is reset; then on_reset() is called."""
 
     def __init__(self, server):
         self.server, self.forge, self.n_forged, self.needs_keys = server, None, 0, False
+        self.last, self.on_reset = None, None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,7 +46,14 @@ class PlayedServer:
                 if self.forge is not None and words[0].upper() == b"EVALSHA" and not is_canary(words):
                     reply = self.forge([int(number) for number in re.findall(rb"^:(-?\d+)\r$", reply, re.M)])
                     self.n_forged += 1
+                is_last = self.last is not None and self.last(words)
                 peer.sendall(reply)
+                if is_last:
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    commands.close()
+                    peer.close()
+                    self.on_reset()
+                    return
 
     def close(self):
         self._listener.close()

@@ -2,11 +2,13 @@
 with the way out."""
 
 import re
+import signal
 
 import pytest
 
 from harness import Redis, eventually, stored_keys
 from http_client import ask
+from played_server import PlayedServer
 
 RIGHTS = ("+hello +auth +client|setname +select +script|load +evalsha +time +mget +get +set +setrange +incrby +decrby +exists "
           "+del +pexpireat +lindex +llen +lrange +lrem +ltrim +rpush +zadd +zcount +zrange +zrangebyscore +zrem "
@@ -193,3 +195,25 @@ def test_a_right_that_is_lost_later_is_named_when_checks_fail(start, redis, conn
         admin.execute_command("ACL", "SETUSER", "limiter", "resetkeys", "~other:*")
         eventually(lambda: fails(client) and "may not use the keys" in daemon.text(), "it is named")
         assert "run: ACL SETUSER limiter ~rl:*" in daemon.text()
+
+
+def test_a_server_that_goes_right_after_the_handshake_ends_no_daemon(ratelimitd, redis):
+    """The connection broke by the self-test's own commands, whose end came before the mark that it runs."""
+    left, played = [3], PlayedServer(redis)
+    daemon = ratelimitd(POLICIES, redis=played, start=False)
+
+    def is_last_of_handshake(words):
+        if words[0] != b"EVALSHA" or left[0] == 0:
+            return False
+        left[0] -= 1
+        daemon.signal(signal.SIGSTOP)  # so that it finds the reply and the reset together
+        return True
+
+    played.last, played.on_reset = is_last_of_handshake, lambda: daemon.signal(signal.SIGCONT)
+    try:
+        daemon.start()
+        daemon.wait_for_log(DONE)
+        assert left == [0]
+    finally:
+        daemon.stop()
+        played.close()

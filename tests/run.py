@@ -33,6 +33,7 @@ LANES = 3  # parallel integration tests, which mostly wait for processes
 WAIT_LONG = ("test_local_share", "test_sentinel", "test_cluster", "test_cluster_random")  # the first files of the lanes, then the largest
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
+PROPERTIES = "lua/test_properties.py"  # of SCRIPT_TESTS; in a full run behind the builds, which end before the models
 OPERATION_TESTS = ("integration/operation",)  # a part of its own, which needs Prometheus
 FAULT_TESTS = ("integration/faults",)  # a part of its own, of which everything() runs a slice
 
@@ -254,11 +255,12 @@ def everything():
     """The tests of the daemon mostly wait. What computes runs behind them: the other builds, the model, lint."""
     build_fuzz, *fuzz_all = fuzzing(SHORT_FUZZ_SECONDS)
     builds_and_lint = in_turn(build("release", ("all", "rl_load")), build("clang", ("all", *BENCH_PROGRAMS)),
-                              build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint())  # ./dev run starts the debug build
+                              build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint(),  # ./dev run starts the debug build
+                              pytest("properties", "asan", [PROPERTIES]))
     return [
         build("asan"), ctest("asan"),
         together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"), in_the_background(builds_and_lint),
-                 in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS))),
+                 in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS, f"--ignore=tests/{PROPERTIES}"))),
         ctest("release"),
         together(pytest("a slice of the faults", "asan", FAULT_TESTS, "-m", "slice"),
                  pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release")),

@@ -145,7 +145,7 @@ struct slot *slots_new(struct slots *slots, struct check *check, struct slot_own
     slot->policy = check->plan->policy;
     slot->set = policy_set_ref(check->set);
     make_id(slots, slot->id);
-    slot->ttl_us = slot->ends_us = INT64_MAX;
+    slot->ends_us = INT64_MAX;
     slot->call = (struct call){.kind = CALL_ACQUIRE, .check = check, .client = check->op.client};
     if (check->op.kind == OP_ACQUIRE) calls_add(slots->calls, &slot->call, check->op.client, check->msgid);
     owner->n++;
@@ -435,20 +435,22 @@ void slot_op_done(struct slot *slot, const struct op *op, enum op_outcome outcom
 
 void slot_reserve(struct slot *slot, const struct op_reservation *reservation)
 {
-    enum { ROUNDING_US = 1000 }; /* the store's time is in milliseconds */
     slot->is_reserved = true;
-    if (!slot->slots->clock->manual) slot->ttl_us = reservation->ttl_ms * 1000 + ROUNDING_US;
     reservation_slot(reservation->id, slot->id);
 }
 
 void slot_held(struct slot *slot, const struct decision *decision)
 {
+    enum { ROUNDING_US = 1000 }; /* the store's time is in milliseconds */
+    const struct clock *clock = slot->slots->clock;
     become(slot, SLOT_HELD);
+    if (slot->is_reserved && !clock->manual) {
+        slot->ends_us = clock->mono_us + slot->call.check->reservation.ttl_ms * 1000 + ROUNDING_US;
+        set_due(slot, slot->ends_us);
+    }
     slot->call.check = NULL;
     slots_counters.slots_acquired++;
 
-    if (slot->ttl_us < INT64_MAX) slot->ends_us = slot->slots->clock->mono_us + slot->ttl_us;
-    set_due(slot, slot->ends_us);
     if (slot->lease == LEASE_TAKEN) renew_later(slot);
     if (decision->source == SOURCE_LOCAL) renew_local_later(slot);
     if (slot->request != NULL) slot->request->decision = *decision;

@@ -49,7 +49,8 @@ void redis_cluster_flush(struct redis_cluster *cluster);
 
 /* Of struct redis_node (link_of_nodes): those that are not closing. */
 struct list *redis_cluster_nodes(struct redis_cluster *cluster);
-struct redis_node *redis_cluster_only(const struct redis_cluster *cluster); /* one server's; NULL: a cluster */
+/* One server's, until it is closed; NULL: a cluster. */
+struct redis_node *redis_cluster_only(const struct redis_cluster *cluster);
 /* The one that has the first shard, where the daemons are counted; NULL: there is none. */
 struct redis_node *redis_cluster_first(const struct redis_cluster *cluster);
 bool redis_cluster_is_ready(const struct redis_cluster *cluster); /* the map is known, and every node of it is ready */

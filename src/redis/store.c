@@ -32,7 +32,6 @@ struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
     struct redis_cluster *cluster; /* owned */
-    struct redis_node *only;       /* its node if that is one server, not a cluster; else, and once it closes, NULL */
     struct list *nodes;            /* of struct redis_node: its nodes */
     struct redis_trial *trial;     /* owned; of other settings of the server; NULL = none are wanted */
     uint32_t n_closing_trials;     /* still to be closed */
@@ -263,8 +262,9 @@ static void take_trial(struct redis_store *store)
 static void on_trial_facts(void *arg, const struct redis_facts *facts)
 {
     struct redis_store *store = arg;
-    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, store->only->self_test.facts.missing) != 0;
-    if (!lacks || !redis_node_is_ready(store->only)) {
+    const struct redis_node *only = redis_cluster_only(store->cluster);
+    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, only->self_test.facts.missing) != 0;
+    if (!lacks || !redis_node_is_ready(only)) {
         take_trial(store);
         return;
     }
@@ -279,8 +279,8 @@ static void begin_trial(struct redis_store *store, const struct redis_options *w
     if (store->trial != NULL && redis_options_same_server(redis_trial_options(store->trial), wanted)) return;
     end_trial(store);
     const struct redis_trial_events events = {.arg = store, .on_facts = on_trial_facts, .on_closed = on_trial_closed};
-    store->trial = redis_trial_new(store->soon.loop, store->clock, wanted, &store->only->batches.script,
-                                   store->with_compat, &events);
+    store->trial = redis_trial_new(store->soon.loop, store->clock, wanted,
+                                   &redis_cluster_only(store->cluster)->batches.script, store->with_compat, &events);
     store->lacks_trial = store->trial == NULL;
 }
 
@@ -293,7 +293,6 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed_arg = arg;
 
     end_trial(store);
-    store->only = NULL;
     redis_cluster_close(store->cluster, on_servers_closed, store);
 }
 
@@ -351,7 +350,6 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
     };
     store->cluster = redis_cluster_new(loop, clock, &store->options, &events);
     if (store->cluster == NULL) goto err_fini_options;
-    store->only = redis_cluster_only(store->cluster);
     store->nodes = redis_cluster_nodes(store->cluster);
 
     uv_idle_init(loop, &store->soon);
@@ -467,7 +465,8 @@ const char *redis_store_by_slot(struct redis_store *redis, const char **ret_addr
 void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size)
 {
     out[0] = '\0';
-    if (redis->only != NULL) redis_link_sentinels(redis->only->link, out, size);
+    const struct redis_node *only = redis_cluster_only(redis->cluster);
+    if (only != NULL) redis_link_sentinels(only->link, out, size);
 }
 
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
@@ -502,16 +501,17 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.n_shards = redis->options.n_shards;
     copy.server = redis->options.server;
 
-    bool is_one = redis->only != NULL && copy.master_name == NULL;
+    const struct redis_node *only = redis_cluster_only(redis->cluster);
+    bool is_one = only != NULL && copy.master_name == NULL;
     bool is_other = !options->is_server_held && !redis_options_same_server(&copy, &redis->options);
-    bool is_tried = is_other && is_one && redis_node_is_ready(redis->only), moves = is_other && !is_tried;
+    bool is_tried = is_other && is_one && redis_node_is_ready(only), moves = is_other && !is_tried;
     if (is_tried)
         begin_trial(redis, &copy);
     else if (!options->is_server_held)
         end_trial(redis);
     if (!moves) redis_options_swap_server(&copy, &redis->options);
 
-    bool is_elsewhere = redis->only != NULL && !redis_options_same_place(&copy, &redis->options);
+    bool is_elsewhere = only != NULL && !redis_options_same_place(&copy, &redis->options);
     struct redis_options before = redis->options;
     before.address = copy.address;
     bool is_other_login = moves && !redis_options_same_server(&copy, &before);
@@ -531,7 +531,7 @@ const char *redis_store_trial(struct redis_store *redis)
     if (redis->trial == NULL) return redis->trial_text;
     print_trial_label(redis, label);
     const char *status = redis_trial_status(redis->trial);
-    if (redis_node_is_ready(redis->only))
+    if (redis_node_is_ready(redis_cluster_only(redis->cluster)))
         snprintf(redis->trial_text, sizeof redis->trial_text, "%s decides, %s: %s; the old connection goes on",
                  redis->options.address, label, status);
     else

@@ -23,10 +23,10 @@
 --     of one key, followed by <c32 slot>; count > 0: later ops ask for the key, too:
 --       RELEASE  give the slot back
 --       RENEW    begin its lease anew
---     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record> <H key of the list of reservations> and per limit <H key>
---     <B how far it moves from one op to the next; of RESERVE and what follows, which go alone, 1: a check takes one of it, so no
---     units of a reservation; 2: a slot, likewise> <I7 step> <I7 cost; SETTLE: debt>; with a record (whose key moves by 1)
---     <I6 ms to keep it> <I4 version>; then
+--     on loaded states, n alike, all limits or none, followed by <B limits> <H key of the idempotency record>
+--     <H key of the list of reservations> and per limit <H key> <B how far it moves from one op to the next; of RESERVE and
+--     what follows, which go alone, 1: a check takes one of it, so no units of a reservation; 2: a slot, likewise> <I7 step>
+--     <I7 cost; SETTLE: debt>; with a record (whose key moves by 1) <I6 ms to keep it> <I4 version>; then
 --       CHECK_ALL  nothing more: `count` times the costs, or as often as they fit; 0 = a peek
 --       ACQUIRE    <c32 slot>: the slot that is charged to the concurrency limits among them
 --       RESERVE    <c8 id> <I7 units> <I7 0> <I7 ms until it ends>: CHECK_ALL, and a reservation

@@ -17,23 +17,21 @@ elseif live > 0 then
         call('PEXPIREAT', key, fmt('%.0f', edge + b))
         last = edge
     end
-    local wait = 0
-    if live >= a then
-        local place = fmt('%d', -a)
-        wait = -floor(-tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
-    end
-    extra = wait * 67108864 - floor(-last) - now_ms -- rounded up: somebody else's may have fractions
+    --@@ends
 end
 --@recount
 used = call('ZCOUNT', key, fmt('(%.0f', now_ms), '+inf')
 if used > 0 then
-    local last, wait = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2]), 0
-    if used >= a then
-        local place = fmt('%d', -a)
-        wait = -floor(-tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
-    end
-    extra = wait * 67108864 - floor(-last) - now_ms
+    local last = tonumber(call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2])
+    --@@ends
 end
+--@ends
+local wait = 0
+if used >= a then
+    local place = fmt('%d', -a)
+    wait = -floor(-tonumber(call('ZRANGE', key, place, place, 'WITHSCORES')[2])) - now_ms
+end
+extra = wait * 67108864 - floor(-last) - now_ms -- rounded up: somebody else's may have fractions
 --@save
 if charge > 0 then
     call('ZADD', key, fmt('%.0f', edge), slot)

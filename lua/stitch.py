@@ -3,7 +3,7 @@
 
 The algorithms are those of src/limit/algo.def that have a file in lua/; its head, and batch.lua's, say what a fragment reads
 and sets. Each goes once into every place of its name, as a branch of one if-chain. `--@name OTHER` is another file's
-fragment. Names in capitals become numbers: the kinds of ops (src/redis/batch_private.h) and the algorithms. The result keeps one statement
+fragment; `--@@name` within a fragment is one of its own file. Names in capitals become numbers: the kinds of ops (src/redis/batch_private.h) and the algorithms. The result keeps one statement
 per line, so that an error's line number leads somewhere, but no comments.
 """
 
@@ -22,7 +22,13 @@ def fragments(source, name):
     found = {}
     for place, other, text in zip(parts[::3], parts[1::3], parts[2::3]):
         found[place] = fragments(source, other)[place] if other else text.rstrip("\n").split("\n")
-    return found
+    return {place: [line for text in lines for line in with_own(text, found)] for place, lines in found.items()}
+
+
+def with_own(text, found):
+    """The line, or the fragment of the same file that it names."""
+    own = re.fullmatch(r"( *)--@@(\w+)", text)
+    return [own[1] + line for line in found[own[2]]] if own else [text]
 
 
 def algorithms(source):

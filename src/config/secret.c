@@ -51,10 +51,14 @@ static int expand(const char *path, bool is_dry_run, const struct where *where, 
     return -1;
 }
 
-/* A descriptor of the file; -1 with the fault recorded. */
-static int open_file(const char *path, bool is_public, const struct where *where)
+/* A descriptor of the file, whose whole path is in `path` then; -1 with the fault recorded, or if a trial cannot know. */
+static int open_file(const char *written, bool is_public, bool is_dry_run, const struct where *where,
+                     char path[PATH_MAX])
 {
     struct stat status;
+    CHECK(written != NULL && where->faults != NULL);
+    if (expand(written, is_dry_run, where, path, PATH_MAX) != 0) return -1;
+
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         faults_add(where->faults, where->line, where->key, "%s: %s; write the path of a file the daemon may read", path,
@@ -84,10 +88,7 @@ char *secret_read(const char *what, const char *path, bool is_dry_run, uint32_t 
 {
     char full[PATH_MAX];
     struct where where = {what, line, key, faults};
-    CHECK(path != NULL && faults != NULL);
-    if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
-
-    int fd = open_file(full, false, &where);
+    int fd = open_file(path, false, is_dry_run, &where, full);
     if (fd < 0) return NULL;
 
     char bytes[SECRET_MAX + 2], *secret = NULL;
@@ -152,10 +153,7 @@ char *secret_read_text(const char *what, const char *path, bool is_public, bool 
 {
     char full[PATH_MAX];
     struct where where = {what, line, key, faults};
-    CHECK(path != NULL && faults != NULL);
-    if (expand(path, is_dry_run, &where, full, sizeof full) != 0) return NULL;
-
-    int fd = open_file(full, is_public, &where);
+    int fd = open_file(path, is_public, is_dry_run, &where, full);
     if (fd < 0) return NULL;
     char *text = read_text(fd, full, &where);
     close(fd);

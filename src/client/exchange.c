@@ -509,8 +509,7 @@ void exchange_tick(struct ratelimit_async *client, short revents)
 {
     CHECK(client->busy);
 
-    /* Those that a callback adds wait for the next tick: a program that asks again at once must not stay in this one.
-     * */
+    /* Those that a callback adds wait for the next tick, so that a program that asks again at once leaves this one. */
     list_append(&client->ending, &client->repeats);
     while (!list_empty(&client->ending)) {
         struct request *request = LIST_ITEM(client->ending.next, struct request, link);

@@ -233,8 +233,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
     check->in_store = false;
 
     if (check->is_special) {
-        /* The store is done with the op of a special check: what has to follow, even if no owner waits for the answer.
-         * */
+        /* What has to follow, even if no owner waits for the answer. */
         if (check->is_leased) unit_leases_answered(&check->engine->leases, check, outcome);
         if (outcome == OP_DECIDED) reservations_decided(check);
         if (check->op.kind == OP_RESERVE) engine_follow_up_reserve(check, outcome);

@@ -247,14 +247,14 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     if (failure->local == NULL || ask_table(failure, &op, failure->n_daemons, &local) != SUBMIT_DECIDED)
         goto err_no_memory;
 
+    /* Each member was asked by its share, and its answer outlives that: it is of the limit. */
     for (uint16_t i = 0; i < local.op.n_members; i++) {
-        /* The answer of a member that was asked by its share: it outlives the share. */
-        struct decision *decision = &local.members[i].decision;
-        bool is_above_share = local.members[i].cost > local.members[i].limit->full &&
-                              local.members[i].cost <= check->op.members[i].limit->full;
-        if (is_above_share && !decision->allowed) decision->retry_after_ms = DENY_RETRY_MS;
-        decision->of = check->op.members[i].limit;
-        local.members[i].limit = check->op.members[i].limit;
+        struct op_member *member = &local.members[i];
+        const struct limit *limit = check->op.members[i].limit;
+        bool is_above_share = member->cost > member->limit->full && member->cost <= limit->full;
+        if (is_above_share && !member->decision.allowed) member->decision.retry_after_ms = DENY_RETRY_MS;
+        member->decision.of = limit;
+        member->limit = limit;
     }
 
     engine_counters.failure_local++;

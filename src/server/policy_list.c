@@ -143,7 +143,6 @@ void policy_list_run(struct policy_list *list)
     }
 
     while (has_turn(session) && !session_is_full(session)) {
-        /* The next bytes of the answer; false: there are no more. */
         size_t n = buffer_len(&list->gathered);
         struct packer *packer = session_continue_answer(session);
         uint32_t units = policies_next(&list->pieces, packer);

@@ -5,15 +5,20 @@ import subprocess
 from pathlib import Path
 
 
+def build(source, folder):
+    """(the library of a C file, a file with one number that its code reads, that number as a list of one)"""
+    library, file = folder / f"{source.stem}.so", folder / f"{source.stem}.number"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    file.write_bytes(bytes(8))
+    with open(file, "r+b") as both:
+        return library, file, memoryview(mmap.mmap(both.fileno(), 8)).cast("q")
+
+
 class Clock:
     """What CLOCK_REALTIME a process sees that is started with `env`; its monotonic clock stays."""
 
     def __init__(self, folder):
-        library, file = folder / "stepped_clock.so", folder / "ahead"
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, Path(__file__).with_suffix(".c")], check=True)
-        file.write_bytes(bytes(8))
-        with open(file, "r+b") as both:
-            self.ahead_s = memoryview(mmap.mmap(both.fileno(), 8)).cast("q")
+        library, file, self.ahead_s = build(Path(__file__).with_suffix(".c"), folder)
         self.env = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(file),
                     "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
 

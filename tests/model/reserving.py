@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import calendars
 import slot_traces
+import steps
 import traces
 from model import Concurrency, Policy, Several, SlidingLog, least, of_key, takes_one
 from schedule import asked_line, policy_lines
@@ -205,15 +206,13 @@ class ReservingTrace(traces.SeveralTrace):
             as_kind = "check" if kind in ("all", "reserve", "acquire", "most") else kind
             members = self.members(kind, asked)
             if kind == "refund":
-                members = [(*limit, 0 if takes_one(limit[1]) and not limit[0].endswith("/-") else n) for *limit, n in members]
-                answers.append([answer | {"granted": 0} for answer in model.refund(now, members)])
+                answers.append(steps.refund(model, now, members))
                 continue
             if kind == "most":
-                fits = model.largest(now, members, cost)
-                members = [(*member[:3], fits) for member in members]
+                members = steps.with_most(model, now, members, cost)
             answers.append(model.step(now, as_kind, members))
             if kind == "most":
-                answers[-1] = [answer | {"granted": fits if answer["allowed"] else 0} for answer in answers[-1]]
+                answers[-1] = [answer | {"granted": members[0][3] if answer["allowed"] else 0} for answer in answers[-1]]
             if slot and slots and cost > 0 and all(answer["allowed"] for answer in answers[-1]):
                 held[slot] = name, key
             if kind == "reserve":

@@ -12,6 +12,18 @@ KINDS = ("check", "most", "refund", "all", "peek", "reset")
 WEIGHTS = (40, 20, 15, 15, 8, 2)
 
 
+def refund(model, now, members):
+    """The answers to a refund of a policy, whose name is of units, and of the only limit."""
+    members = [(*limit, 0 if takes_one(limit[1]) and not limit[0].endswith("/-") else n) for *limit, n in members]
+    return [answer | {"granted": 0} for answer in model.refund(now, members)]
+
+
+def with_most(model, now, members, most):
+    """The members with the largest cost that is admitted, up to `most`."""
+    n = model.largest(now, members, most)
+    return [(*member[:3], n) for member in members]
+
+
 @dataclasses.dataclass
 class StepsTrace(Schedule):
     seed: int
@@ -39,15 +51,10 @@ class StepsTrace(Schedule):
         if kind == "reset":
             return model.step(now, kind, members)
         if kind == "refund":
-            # The policy's name is of units, and of the only limit.
-            members = [(*limit, 0 if takes_one(limit[1]) and not limit[0].endswith("/-") else n) for *limit, n in members]
-            return [a | {"granted": 0} for a in model.refund(now, members)]
+            return refund(model, now, members)
 
         def decide():
-            some = members
-            if kind == "most":
-                n = model.largest(now, members, asked[0][2])
-                some = [(*member[:3], n) for member in members]
+            some = with_most(model, now, members, asked[0][2]) if kind == "most" else members
             answers = model.step(now, "peek" if kind == "peek" else "check", some)
             admitted = all(a["allowed"] for a in answers)
             return [a | {"granted": cost_at(policy, cost) if admitted else 0} for a, (_, policy, _, cost) in zip(answers, some)]

@@ -69,7 +69,7 @@ class Model(ThreadingHTTPServer):
 
     @property
     def question_tokens(self):
-        """Of the last question, as the proxies estimate them."""
+        """The tokens of the last question, as the proxies estimate them."""
         return len(self.questions[-1][1]) // 4
 
 
@@ -182,7 +182,7 @@ class Proxy:
 
 
 class Clock:
-    """Of the daemon's limits. Each test begins with a day."""
+    """The time of the daemon's limits. Each test begins with a day."""
 
     def __init__(self, daemon):
         self.daemon, self.now_s = daemon, BEGIN_S - DAY_S
@@ -275,7 +275,7 @@ def own():
 
 
 def left(daemon):
-    """Of each limit of acme by itself."""
+    """What each limit of acme has left, by itself."""
     with daemon.client() as client:
         return [limit["remaining"] for limit in client.call("explain", "llm", "acme", 0)["limits"]]
 

@@ -28,7 +28,7 @@ START_US = 3600 * 10**6 * 1000
 
 
 def left(client, policy="llm", key="k"):
-    """Of each limit by itself."""
+    """What each limit has left, by itself."""
     return [limit["remaining"] for limit in client.call("explain", policy, key, 0)["limits"]]
 
 

@@ -163,7 +163,7 @@ class Mover(threading.Thread):
             self.fault = fault
 
     def owners(self, node):
-        """Of each shard's slot, the id of the master that has it, as a node sees it."""
+        """The id of the master that has each shard's slot, as a node sees it."""
         ranges = [(first, last, master[2]) for first, last, master, *_ in node.ask("CLUSTER", "SLOTS")]
         names = {slot: next(name for first, last, name in ranges if first <= slot <= last) for slot in self.slots}
         return {slot: name.decode() if isinstance(name, bytes) else name for slot, name in names.items()}
@@ -337,7 +337,7 @@ class Model:
         self.cluster = Cluster(kind, n_replicas=0, arguments=self.clock.arguments)
 
     def runs(self, ratelimitd, make):
-        """Of make(rng), which makes (traces, times, configuration, settings of the store), each on a daemon of its own."""
+        """Runs of what make(rng) makes: (traces, times, configuration, settings of the store), each on a daemon of its own."""
         rng, over, done = random.Random(SEED), time.monotonic() + SECONDS, []
         mover = Mover(self.cluster, SEED, N_SHARDS, 0.002)
         try:

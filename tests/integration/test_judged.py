@@ -1,8 +1,8 @@
 """test_judged.py: random schedules of every kind of question, in real time, to several daemons on one server at once, with the cache of
-denials on, leases of another policy under load, and reloads in between. The model (tests/model) judges every field of every answer.
+denials on, leases of another policy under load, and reloads in between. The reference model (tests/model) has to agree on every field of every answer.
 
-The windows are so long that nothing comes back during a test, so the times of an answer are compared with some slack alone. Where a
-daemon gives units or slots back, others may deny from their cache for as long as `deny_cache.max_age`, and the schedule waits for that.
+The windows are so long that nothing comes back during a test, so the times of an answer are compared with some slack alone. After a
+daemon has given units or slots back, others may deny from their cache for as long as `deny_cache.max_age`: the schedule waits for that.
 """
 
 import dataclasses
@@ -115,7 +115,7 @@ class LeasedLoad(threading.Thread):
 
 
 def play(rng, daemons, clients, policies, config):
-    """Asks the daemons in turn. [(now in us, step, answer in the form of at_socket.results)]"""
+    """Asks one daemon after another. [(now in us, step, answer in the form of at_socket.results)]"""
     made, given, played = [], {}, []
     for n in range(STEPS):
         kind, asked, more = random_step(rng, policies, made)

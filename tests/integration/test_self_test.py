@@ -198,7 +198,7 @@ def test_a_right_that_is_lost_later_is_named_when_checks_fail(start, redis, conn
 
 
 def test_a_server_that_goes_right_after_the_handshake_ends_no_daemon(ratelimitd, redis):
-    """The connection broke by the self-test's own commands, whose end came before the mark that it runs."""
+    """The connection broke by the self-test's own commands, which ended before it counted as running."""
     left, played = [3], PlayedServer(redis)
     daemon = ratelimitd(POLICIES, redis=played, start=False)
 

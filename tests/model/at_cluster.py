@@ -78,7 +78,7 @@ def is_of_several(kind, asked):
 
 def without_denied(trace):
     """A check_all of several hash slots is charged in each, and given back if the whole is denied. A penalty, a limit that counts
-    denials, and a clock that steps back show that: test_split_traces.c judges those."""
+    denials, and a clock that steps back show that: test_split_traces.c compares those."""
     while True:
         denied = [is_of_several(kind, asked) and not result[0]
                   for (_, kind, asked, _), result in zip(at_socket.steps_of(trace), at_socket.results(trace))]

@@ -191,7 +191,7 @@ static void assert_all_accounted(uint64_t used)
 
 /* ---- how many units ---- */
 
-/* A key that is asked for ten times a second, a shadow policy, which denies nobody, and a key too long for the table. */
+/* A key that is asked for ten times a second, a shadow policy, which denies no check, and a key too long for the table. */
 static void some_keys_have_no_lease(void **state)
 {
     char long_key[COUNTER_KEY_MAX + 2] = {0};

@@ -254,7 +254,7 @@ static void a_pause_is_kept_from_its_first_denial_on(void **state)
     }
 }
 
-/* Of checks under way together: the reply that is sent last counts longest, and one to another version is its own. */
+/* When checks are under way together, the reply that is sent last counts longest, and one to another version is its own. */
 static void the_newer_of_two_denials_is_kept(void **state)
 {
     (void)state;

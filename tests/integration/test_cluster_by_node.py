@@ -120,6 +120,15 @@ def test_the_setting_divides_the_calls_and_a_reload_changes_it(start_daemon):
         is_by_node(client, 3)
 
 
+@pytest.mark.parametrize("calls", ["auto", "slot"])
+def test_with_one_server_the_setting_has_no_effect(ratelimitd, redis, calls):
+    daemon = ratelimitd(CONFIG, redis=redis, redis_options={"calls": calls})
+    with daemon.client() as client:
+        assert {answer["source"] for answer in check_many(client, "window", 300)} == {"redis"}
+        assert client.call("stats")["redis_by_slot"] == client.call("stats")["redis_away"] == 0
+        eventually(lambda: keys_a_call(client) > 2, "a call has keys of several shards")
+
+
 def test_keys_of_a_foreign_type_among_64_harm_no_other(start_daemon, cluster):
     daemon = start_daemon()
     with daemon.client() as client:

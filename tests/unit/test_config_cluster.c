@@ -33,6 +33,7 @@ static const struct {
     {PLAIN CLUSTER("    database: 3\n"), 8, "store.redis.database: is not 0, and a cluster has no other database"},
     {PLAIN CLUSTER("    buckets: 1001\n"), 8, "store.redis.buckets: '1001' is too large; write 1 to 1000"},
     {PLAIN CLUSTER("    buckets: 0\n"), 8, "store.redis.buckets: '0' is too small; write 1 to 1000"},
+    {PLAIN CLUSTER("    calls: node\n"), 8, "store.redis.calls: 'node' is not known; write one of: auto slot"},
     {PLAIN CLUSTER("    master_name: m\n"), 8, "store.redis.master_name: has no effect without topology: sentinel"},
     {PLAIN "store:\n  type: redis\n  redis:\n    topology: cluster\n    addresses: [\"unix:/x\"]\n", 7,
      "'unix:/x': a cluster names its servers by host and port; write host:port"},

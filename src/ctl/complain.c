@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "client/blocking.h"
 #include "ctl/control_socket.h"
 #include "ctl/json.h"
 #include "ctl/text.h"
@@ -153,6 +154,19 @@ enum exit_code complain(const struct link *link, enum ratelimit_status status, c
     complain_object(known != NULL ? known : "UNREACHABLE", text != NULL ? text : error);
     free(text);
     return status == RATELIMIT_BAD_ARGUMENT ? EXIT_USAGE : EXIT_UNREACHABLE;
+}
+
+enum exit_code call_or_complain(struct ratelimit *client, const char *method, const struct buffer *params,
+                                int64_t timeout_ms, struct pull *ret)
+{
+    const void *result;
+    size_t len;
+    enum ratelimit_status status =
+        ratelimit_call(client, method, buffer_data(params), buffer_len(params), (uint32_t)timeout_ms, &result, &len);
+    if (status != RATELIMIT_OK)
+        return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
+    *ret = pull_of(result, len);
+    return EXIT_DONE;
 }
 
 enum exit_code complain_open(enum ratelimit_status status)

@@ -6,7 +6,9 @@
 
 #include <stdbool.h>
 
+#include "base/buffer.h"
 #include "client/link.h"
+#include "proto/pull.h"
 
 enum exit_code {
     EXIT_DONE = 0, /* allowed, or done */
@@ -31,6 +33,10 @@ enum exit_code complain_usage(const char *format, ...) __attribute__((format(pri
 enum exit_code usage_error(const char *what, const char *which);
 /* What a call on this connection ended with. */
 enum exit_code complain(const struct link *link, enum ratelimit_status status, const char *code, const char *error);
+/* Calls a method; `params` are packed. EXIT_DONE with the answer, valid until the client's next call; or what went
+ * wrong, with the complaint made. */
+enum exit_code call_or_complain(struct ratelimit *client, const char *method, const struct buffer *params,
+                                int64_t timeout_ms, struct pull *ret);
 /* There is no client: of what ratelimit_open() said. */
 enum exit_code complain_open(enum ratelimit_status status);
 

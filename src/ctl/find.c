@@ -126,14 +126,6 @@ static void print_text(const struct found *found, size_t n, const struct rows *r
 
 /* ---- asking ---- */
 
-static bool is_first(struct pull answer)
-{
-    struct pull first = words_member(answer, "first");
-    bool is_first = false;
-    pull_bool(&first, &is_first);
-    return is_first;
-}
-
 enum exit_code find_print(struct ratelimit *client, const struct buffer *policy, const struct options *options,
                           bool resets)
 {
@@ -156,11 +148,11 @@ enum exit_code find_print(struct ratelimit *client, const struct buffer *policy,
         if (resets) pack_bool_field(&packer, "reset", true);
         if (next[0] != '\0') pack_text_field(&packer, "next", next);
 
-        code = views_ask(client, "find", &params, (uint32_t)options->timeout_ms, &answer);
+        code = call_or_complain(client, "find", &params, options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 
         struct pull more = words_member(answer, "next");
-        if (is_first(answer)) rows_clear(&rows);
+        if (words_true(answer, "first")) rows_clear(&rows);
         rows_add(&rows, words_member(answer, "keys"), "count");
         rows_clear(&redis);
         rows_add(&redis, words_member(answer, "redis"), "");

@@ -18,37 +18,7 @@ enum {
     MESSAGE_SIZE = 512,
 };
 
-/* ---- asking ---- */
-
-static enum exit_code fail(struct ratelimit *client, enum ratelimit_status status, const char *error)
-{
-    return complain(blocking_link(client), status, "", error);
-}
-
-/* Takes a part. EXIT_DONE, with `ret_next` empty if it was the last one. */
-static enum exit_code take_part(struct ratelimit *client, struct pull answer, struct buffer *page,
-                                struct slice *ret_next, int *n_beginnings)
-{
-    struct pull first = words_member(answer, "first"), text = words_member(answer, "text"),
-                next = words_member(answer, "next");
-    struct slice piece;
-    bool is_first = false;
-    *ret_next = (struct slice){0};
-    if (pull_text(&text, &piece) != 0) return fail(client, RATELIMIT_PROTOCOL, "the answer has no text");
-    pull_bool(&first, &is_first);
-    pull_text(&next, ret_next);
-
-    if (is_first) {
-        buffer_truncate(page, 0);
-        if (++*n_beginnings > BEGINNINGS_MOST)
-            return fail(client, RATELIMIT_PROTOCOL, "the daemon was reloaded again and again while it was asked");
-    }
-    if (buffer_append(page, piece.data, piece.len) < 0)
-        return fail(client, RATELIMIT_NO_MEMORY, "no memory for the page of metrics");
-    return EXIT_DONE;
-}
-
-enum exit_code page_ask(struct ratelimit *client, uint32_t timeout_ms, struct buffer *ret)
+enum exit_code page_ask(struct ratelimit *client, int64_t timeout_ms, struct buffer *ret)
 {
     struct buffer params = {0};
     struct slice next = {0};
@@ -57,17 +27,29 @@ enum exit_code page_ask(struct ratelimit *client, uint32_t timeout_ms, struct bu
     ret->max = PAGE_BYTES_MOST;
     do {
         struct packer packer = packer_of(&params);
-        const void *result;
-        size_t len;
+        struct pull answer = {0};
+        struct slice piece;
         buffer_truncate(&params, 0);
         pack_array(&packer, next.len > 0);
         if (next.len > 0) pack_str(&packer, next);
+        code = call_or_complain(client, "metrics", &params, timeout_ms, &answer);
+        if (code != EXIT_DONE) break;
 
-        enum ratelimit_status status =
-            ratelimit_call(client, "metrics", buffer_data(&params), buffer_len(&params), timeout_ms, &result, &len);
-        code = status == RATELIMIT_OK
-                   ? take_part(client, pull_of(result, len), ret, &next, &n_beginnings)
-                   : complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
+        struct pull text = words_member(answer, "text"), more = words_member(answer, "next");
+        next = (struct slice){0};
+        pull_text(&more, &next);
+        if (words_true(answer, "first")) {
+            buffer_truncate(ret, 0);
+            n_beginnings++;
+        }
+
+        const struct link *link = blocking_link(client);
+        if (pull_text(&text, &piece) != 0)
+            code = complain(link, RATELIMIT_PROTOCOL, "", "the answer has no text");
+        else if (n_beginnings > BEGINNINGS_MOST)
+            code = complain(link, RATELIMIT_PROTOCOL, "", "the daemon was reloaded again and again while it was asked");
+        else if (buffer_append(ret, piece.data, piece.len) < 0)
+            code = complain(link, RATELIMIT_NO_MEMORY, "", "no memory for the page of metrics");
     } while (code == EXIT_DONE && next.len > 0);
     buffer_fini(&params);
     return code;

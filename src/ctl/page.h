@@ -10,7 +10,7 @@
 #include "ctl/complain.h"
 
 /* The whole page into `ret`. EXIT_DONE, or what went wrong, with the complaint made. */
-enum exit_code page_ask(struct ratelimit *client, uint32_t timeout_ms, struct buffer *ret);
+enum exit_code page_ask(struct ratelimit *client, int64_t timeout_ms, struct buffer *ret);
 /* Makes it the content of a file, in one step: a reader sees the old page or the new one. */
 enum exit_code page_write(const char *path, const struct buffer *page);
 

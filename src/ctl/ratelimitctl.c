@@ -145,17 +145,7 @@ static void print_option(FILE *out, const struct some_option *option, bool with_
     fprintf(out, "%s%s\n", with_commands ? ": " : "", option->help);
 }
 
-static void print_help_of(FILE *out, const struct command *command)
-{
-    fprintf(out, "usage: ratelimitctl [OPTION ...] %s [OPTION ...] %s\n\n%s\n", command->name, command->arguments,
-            command->help);
-    if (command->takes != 0) fputs("\nOptions:\n", out);
-    for (size_t i = 0; i < N_OF(some_options); i++)
-        if (command->takes & some_options[i].bit) print_option(out, &some_options[i], false);
-    fputs("\nratelimitctl --help lists the options of every command; ratelimitctl(1) has the details.\n", out);
-}
-
-static void print_help(FILE *out)
+static void print_help_of_all(FILE *out)
 {
     fputs("usage: ratelimitctl [OPTION ...] COMMAND [OPTION ...] [ARGUMENT ...]\n", out);
     for (int i = 0; i < N_COMMANDS; i++) {
@@ -182,6 +172,21 @@ static void print_help(FILE *out)
           "\nExit status: 0 allowed or done, 1 denied, 2 usage, 3 daemon not reachable, 4 the daemon answered with an\n"
           "error, 5 the answer could not be written; 130 interrupted while waiting.\n",
           out);
+}
+
+/* NULL: of all commands. */
+static void print_help(FILE *out, const struct command *command)
+{
+    if (command == NULL) {
+        print_help_of_all(out);
+        return;
+    }
+    fprintf(out, "usage: ratelimitctl [OPTION ...] %s [OPTION ...] %s\n\n%s\n", command->name, command->arguments,
+            command->help);
+    if (command->takes != 0) fputs("\nOptions:\n", out);
+    for (size_t i = 0; i < N_OF(some_options); i++)
+        if (command->takes & some_options[i].bit) print_option(out, &some_options[i], false);
+    fputs("\nratelimitctl --help lists the options of every command; ratelimitctl(1) has the details.\n", out);
 }
 
 /* The command, or NULL with the complaint made. */
@@ -240,23 +245,6 @@ struct invocation {
     struct asked asked;
 };
 
-/* 0 with the answer, valid until it is asked again; or the exit code with the complaint made. */
-static enum exit_code ask_once(const struct invocation *invocation, struct pull *ret)
-{
-    struct ratelimit *client = invocation->client;
-    const struct options *options = &invocation->options;
-    const struct buffer *params = &invocation->params;
-    const void *result;
-    size_t len;
-    enum ratelimit_status status = ratelimit_call(client, invocation->command->method, buffer_data(params),
-                                                  buffer_len(params), (uint32_t)options->timeout_ms, &result, &len);
-    if (status != RATELIMIT_OK)
-        return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
-
-    *ret = pull_of(result, len);
-    return EXIT_DONE;
-}
-
 static enum exit_code show(const struct invocation *invocation, struct pull answer)
 {
     if (invocation->options.json) {
@@ -285,6 +273,7 @@ static enum exit_code ask_until_allowed(struct invocation *invocation)
 {
     struct wait wait;
     struct options *options = &invocation->options;
+    const struct command *command = invocation->command;
     signal(SIGINT, on_interrupt);
     wait_start(&wait, WAIT_FOR_UNITS, options->wait_ms, wait_now_ms(), wait_seed());
 
@@ -297,9 +286,10 @@ static enum exit_code ask_until_allowed(struct invocation *invocation)
             options->max_wait_ms = left_ms;
         }
 
-        enum exit_code code =
-            command_pack(invocation->command, options, invocation->n, invocation->arguments, &invocation->params);
-        if (code == EXIT_DONE) code = ask_once(invocation, &answer);
+        enum exit_code code = command_pack(command, options, invocation->n, invocation->arguments, &invocation->params);
+        if (code == EXIT_DONE)
+            code = call_or_complain(invocation->client, command->method, &invocation->params, options->timeout_ms,
+                                    &answer);
         if (code != EXIT_DONE) return code;
 
         invocation->asked.waited = report_read(answer, &decision) == 0;
@@ -329,7 +319,7 @@ static enum exit_code show_page(struct invocation *invocation)
 {
     const struct options *options = &invocation->options;
     struct buffer *page = &invocation->listing;
-    enum exit_code code = page_ask(invocation->client, (uint32_t)options->timeout_ms, page);
+    enum exit_code code = page_ask(invocation->client, options->timeout_ms, page);
     if (code != EXIT_DONE) return code;
     if (options->output != NULL) return page_write(options->output, page);
     struct slice text = {buffer_data(page), buffer_len(page)};
@@ -345,47 +335,49 @@ static enum exit_code show_page(struct invocation *invocation)
 
 static enum exit_code run_command(struct invocation *invocation)
 {
+    const struct command *command = invocation->command;
     const struct options *options = &invocation->options;
     int64_t *costs = malloc(((size_t)invocation->n + 1) * sizeof *costs); /* of each check */
     if (costs == NULL) return usage_error("no memory", "");
-    size_t n_costs = command_costs(invocation->command, options, invocation->n, invocation->arguments, costs);
+    size_t n_costs = command_costs(command, options, invocation->n, invocation->arguments, costs);
     invocation->asked = (struct asked){.costs = costs,
                                        .n_costs = n_costs,
                                        .at_most = (options->given & OPTION_AT_MOST) != 0,
                                        .all = (options->given & OPTION_ALL) != 0};
 
     enum exit_code code;
-    struct pull answer = {0};
     char space[CONTROL_SOCKET_MAX];
-    const char *socket = options->socket;
-    if (invocation->command->uses_control) socket = control_socket(socket, space);
+    const char *socket = command->uses_control ? control_socket(options->socket, space) : options->socket;
     enum ratelimit_status status = ratelimit_open(socket, &invocation->client);
+    struct ratelimit *client = invocation->client;
     if (status != RATELIMIT_OK) {
         code = complain_open(status);
         goto out;
     }
-    ratelimit_use_maps(invocation->client);
-    ratelimit_describe(invocation->client);
-    if (options->given & OPTION_WAIT)
+    ratelimit_use_maps(client);
+    ratelimit_describe(client);
+    if (options->given & OPTION_WAIT) {
         code = ask_until_allowed(invocation);
-    else if (invocation->command->shape == SHAPE_LISTING)
+    } else if (command->shape == SHAPE_LISTING) {
         code = list(invocation);
-    else if (invocation->command->shape == SHAPE_PAGE)
+    } else if (command->shape == SHAPE_PAGE) {
         code = show_page(invocation);
-    else if (invocation->command->shape == SHAPE_TOP)
-        code = top_run(invocation->client, options);
-    else if (invocation->command->shape == SHAPE_CHECKS)
-        code = views_print_checks(invocation->client, invocation->command->method, options);
-    else if (invocation->command->shape == SHAPE_FIND)
-        code = find_print(invocation->client, &invocation->params, options,
-                          strcmp(invocation->command->name, "reset") == 0);
-    else if (invocation->command->shape == SHAPE_CLIENTS)
-        code = views_print_clients(invocation->client, options);
-    else if ((code = ask_once(invocation, &answer)) == EXIT_DONE)
-        code = show(invocation, answer);
+    } else if (command->shape == SHAPE_TOP) {
+        code = top_run(client, options);
+    } else if (command->shape == SHAPE_CHECKS) {
+        code = views_print_checks(client, command->method, options);
+    } else if (command->shape == SHAPE_FIND) {
+        code = find_print(client, &invocation->params, options, strcmp(command->name, "reset") == 0);
+    } else if (command->shape == SHAPE_CLIENTS) {
+        code = views_print_clients(client, options);
+    } else {
+        struct pull answer = {0};
+        code = call_or_complain(client, command->method, &invocation->params, options->timeout_ms, &answer);
+        if (code == EXIT_DONE) code = show(invocation, answer);
+    }
 
 out:
-    ratelimit_close(invocation->client);
+    ratelimit_close(client);
     free(costs);
     return code;
 }
@@ -407,10 +399,8 @@ static int read_arguments(int argc, char **argv, const struct command *command, 
     int at = options_read(argc, argv, options);
     *ret_code = EXIT_USAGE;
     if (at < 0 || (!options->help && !options->version)) return at;
-    if (options->help && command != NULL)
-        print_help_of(stdout, command);
-    else if (options->help)
-        print_help(stdout);
+    if (options->help)
+        print_help(stdout, command);
     else
         printf("ratelimitctl %s\n", ratelimit_version());
     *ret_code = finish_output(EXIT_DONE);
@@ -422,10 +412,7 @@ static enum exit_code run_help(int n, char **names, const struct options *option
 {
     const struct command *command = n > 0 ? find_command(names[0], options) : NULL;
     if (n > 0 && command == NULL) return EXIT_USAGE;
-    if (command != NULL)
-        print_help_of(stdout, command);
-    else
-        print_help(stdout);
+    print_help(stdout, command);
     return finish_output(EXIT_DONE);
 }
 

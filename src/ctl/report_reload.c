@@ -38,12 +38,10 @@ static void print_names(FILE *out, struct pull list)
 int report_reload(FILE *out, struct pull answer, const struct asked *asked)
 {
     struct slice file, state;
-    bool is_dry_run = false;
-    struct pull value = words_member(answer, "file"), dry_run = words_member(answer, "dry_run");
-    struct pull state_value = words_member(answer, "state");
+    bool is_dry_run = words_true(answer, "dry_run");
+    struct pull value = words_member(answer, "file"), state_value = words_member(answer, "state");
     (void)asked;
     if (pull_text(&value, &file) != 0 || pull_text(&state_value, &state) != 0) return -1;
-    pull_bool(&dry_run, &is_dry_run);
 
     print_lines(out, answer, "faults");
     uint32_t n = print_lines(out, answer, "changes");

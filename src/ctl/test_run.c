@@ -222,8 +222,7 @@ static struct last_answer last_of(const struct run *run)
         for (; n > 1; n--) pull_skip(&answer);
         last.decision = answer;
     }
-    struct pull allowed = words_member(last.decision, "allowed");
-    (void)pull_bool(&allowed, &last.allowed);
+    last.allowed = words_true(last.decision, "allowed");
 
     bool is_all = strcmp(step->method->name, "check_all") == 0;
     for (size_t i = 0; i < step->n_targets; i++)
@@ -251,7 +250,6 @@ static bool compare(const struct run *run, const struct last_answer *last, enum 
     const struct test_field_row *row = &test_fields[field];
     struct slice text = {0};
     int64_t number;
-    bool truth = false;
 
     if (row->scope == TEST_SCOPE_ERROR) {
         fputs(tally->code[0] != '\0' ? tally->code : "none", seen);
@@ -268,8 +266,7 @@ static bool compare(const struct run *run, const struct last_answer *last, enum 
         return slice_is(text, expected->text);
     }
     if (row->kind == TEST_KIND_TRUTH) {
-        struct pull value = words_member(last->decision, row->wire);
-        (void)pull_bool(&value, &truth);
+        bool truth = words_true(last->decision, row->wire);
         fputs(truth ? "true" : "false", seen);
         return truth == (expected->low != 0);
     }

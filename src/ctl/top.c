@@ -46,7 +46,6 @@ static enum exit_code ask(struct top *top)
 
     do {
         struct pull answer = {0};
-        bool is_first = false;
 
         struct packer packer = packer_of(&top->params);
         const char *by = top->options->by;
@@ -59,11 +58,11 @@ static enum exit_code ask(struct top *top)
             pack_str(&packer, next);
         }
 
-        enum exit_code code = views_ask(top->client, "top", &top->params, (uint32_t)top->options->timeout_ms, &answer);
+        enum exit_code code = call_or_complain(top->client, "top", &top->params, top->options->timeout_ms, &answer);
         if (code != EXIT_DONE) return code;
 
-        struct pull first = words_member(answer, "first"), more = words_member(answer, "next");
-        pull_bool(&first, &is_first);
+        struct pull more = words_member(answer, "next");
+        bool is_first = words_true(answer, "first");
         if (is_first && ++n_beginnings > BEGINNINGS_MOST)
             return complain(blocking_link(top->client), RATELIMIT_PROTOCOL, "",
                             "the daemon began anew again and again while it was asked; try a longer top.window");

@@ -10,26 +10,12 @@
 
 #include "base/assert.h"
 #include "base/units.h"
-#include "client/blocking.h"
 #include "ctl/json.h"
 #include "ctl/text.h"
 #include "ctl/words.h"
 #include "proto/pack.h"
 
 enum { USERS_REMEMBERED = 64, USER_MAX = 40, FOLLOW_EVERY_US = 500000, NEXT_MAX = 128 };
-
-enum exit_code views_ask(struct ratelimit *client, const char *method, const struct buffer *params, uint32_t timeout_ms,
-                         struct pull *ret)
-{
-    const void *result;
-    size_t len;
-    enum ratelimit_status status =
-        ratelimit_call(client, method, buffer_data(params), buffer_len(params), timeout_ms, &result, &len);
-    if (status != RATELIMIT_OK)
-        return complain(blocking_link(client), status, ratelimit_error_code(client), ratelimit_error(client));
-    *ret = pull_of(result, len);
-    return EXIT_DONE;
-}
 
 /* ---- users ---- */
 
@@ -169,15 +155,13 @@ enum exit_code views_print_checks(struct ratelimit *client, const char *method, 
         if (options->given & OPTION_UID) pack_int_field(&packer, "uid", options->uid);
         if (options->given & OPTION_RESET) pack_bool_field(&packer, "reset", true);
 
-        code = views_ask(client, method, &params, (uint32_t)options->timeout_ms, &answer);
+        code = call_or_complain(client, method, &params, options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 
         if (is_object && after == 0 && is_first) printf("{\"%s\": [", method);
         print_rows(method, answer, options, &is_first);
-        struct pull more = words_member(answer, "more");
         after = words_number(answer, "last", after);
-        is_more = false;
-        pull_bool(&more, &is_more);
+        is_more = words_true(answer, "more");
         if (follows && fflush(stdout) != 0) break;
         if (follows && !is_more) usleep(FOLLOW_EVERY_US);
     }
@@ -202,7 +186,7 @@ enum exit_code views_print_clients(struct ratelimit *client, const struct option
         pack_array(&packer, 1);
         pack_map(&packer, next[0] != '\0');
         if (next[0] != '\0') pack_text_field(&packer, "next", next);
-        code = views_ask(client, "clients", &params, (uint32_t)options->timeout_ms, &answer);
+        code = call_or_complain(client, "clients", &params, options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 
         struct pull more = words_member(answer, "next");

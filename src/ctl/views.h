@@ -12,11 +12,6 @@
 #include "ctl/options.h"
 #include "ctl/rows.h"
 
-/* Asks for the next part: `params` are packed. EXIT_DONE with the answer, valid until the next call; or what went
- * wrong, with the complaint made. */
-enum exit_code views_ask(struct ratelimit *client, const char *method, const struct buffer *params, uint32_t timeout_ms,
-                         struct pull *ret);
-
 /* denials and slowlog. */
 enum exit_code views_print_checks(struct ratelimit *client, const char *method, const struct options *options);
 enum exit_code views_print_clients(struct ratelimit *client, const struct options *options);

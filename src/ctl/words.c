@@ -40,7 +40,7 @@ bool words_is(struct pull map, const char *name, const char *text)
     return pull_text(&value, &found) == 0 && slice_is(found, text);
 }
 
-static bool is_true(struct pull map, const char *name)
+bool words_true(struct pull map, const char *name)
 {
     struct pull value = words_member(map, name);
     bool yes = false;
@@ -159,8 +159,8 @@ void words_limit(FILE *out, struct pull limit)
         fputs(", ", out);
         print_limit_setting(out, name, &at);
     }
-    if (is_true(limit, "count_denied")) fputs(", denied checks count", out);
-    if (is_true(limit, "phase")) fputs(", each key has its own phase", out);
+    if (words_true(limit, "count_denied")) fputs(", denied checks count", out);
+    if (words_true(limit, "phase")) fputs(", each key has its own phase", out);
 
     if (pull_type(&parts) != PULL_ARRAY) return;
     pull_array(&parts, &n);

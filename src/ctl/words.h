@@ -16,6 +16,8 @@ struct pull words_member(struct pull map, const char *name);
 int64_t words_number(struct pull map, const char *name, int64_t otherwise);
 /* Is `name` in the map this text? */
 bool words_is(struct pull map, const char *name, const char *text);
+/* Is `name` in the map, and true? */
+bool words_true(struct pull map, const char *name);
 
 /* A text for the terminal, all else as JSON; moves past it. */
 void words_value(FILE *out, struct pull *pull);

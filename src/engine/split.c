@@ -193,7 +193,11 @@ static void end_part(struct split_part *part)
 
 /* ---- the answer ---- */
 
-/* Other limits deny the whole: the part's answer is that of a check that was not charged, as in one script. */
+/*
+ * Other limits deny the whole: the part's answer is that of a check that was not charged, as in one script. A limit with
+ * count_denied was, and may now deny the next check. A log's reply has no wait of a check that it admitted: then it is the
+ * longest one.
+ */
 static void answer_uncharged(struct split_part *part)
 {
     struct check *check = part->check;
@@ -201,9 +205,8 @@ static void answer_uncharged(struct split_part *part)
     for (uint16_t i = 0; i < op->n_members && part->is_decided; i++) {
         struct op_member *member = &op->members[i];
         struct view view;
-        if (member->limit->count_denied) continue; /* it was charged */
         limit_here(&view, member->limit, member->key, member->max_wait_us, op->now_us);
-        limit_report(&view, member->used, member->extra, 0);
+        limit_report(&view, member->used, member->extra, member->limit->window_us);
         limit_decide(&view, member->cost, true, false, &member->decision);
     }
     if (part->is_decided) check_take_answer(check, op, op->source);

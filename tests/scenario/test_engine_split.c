@@ -32,6 +32,9 @@ static const struct policy_spec specs[] = {
     {.name = "counts",
      .on_failure = ON_FAILURE_ALLOW,
      .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 5, .window_us = 10 * SECOND_US, .count_denied = true}}},
+    {.name = "log",
+     .on_failure = ON_FAILURE_ALLOW,
+     .limits = {{.algo = ALGO_SLIDING_LOG, .limit = 5, .window_us = 10 * SECOND_US, .count_denied = true}}},
     {.name = "several",
      .on_failure = ON_FAILURE_ALLOW,
      .limits = {{.name = "second", .algo = ALGO_BUCKET, .limit = 3, .window_us = SECOND_US},
@@ -234,6 +237,24 @@ static void of_a_denied_whole_some_charges_stay_and_no_part_waits(void **state)
     ANSWERED(false, {"waits", "a", 1}, {"one", "c", 1});
     assert_true(all.members[0].allowed && all.members[0].delay_ms == 0);
     counted(3, 1, 0);
+}
+
+static void a_limit_that_counted_the_denial_and_denies_the_next_check_has_its_wait(void **state)
+{
+    (void)state;
+    ANSWERED(true, {"one", "c", 1}, {"log", "b", 1});
+    advance_ms(4000);
+    ANSWERED(false, {"counts", "a", 3}, {"log", "b", 1}, {"one", "c", 1});
+    assert_int_equal(all.members[0].retry_after_ms, 6000); /* 3 of 5 are used: until the window ends */
+    assert_int_equal(all.members[1].retry_after_ms, 0);    /* 2 of 5: the next one fits */
+    assert_int_equal(all.whole.retry_after_ms, 6000);
+    assert_int_equal(all.whole.reset_after_ms, 6000);
+    assert_ptr_equal(all.whole.bound_by, all.members[2].of);
+
+    ANSWERED(false, {"counts", "b", 2}, {"log", "b", 2}, {"one", "c", 1});
+    assert_int_equal(all.members[0].retry_after_ms, 0);
+    assert_int_equal(all.members[1].retry_after_ms, 10000); /* 4 of 5: at the latest when all have left the window */
+    assert_int_equal(all.whole.retry_after_ms, 10000);
 }
 
 static void a_checks_own_wait_is_that_of_its_part(void **state)
@@ -470,6 +491,7 @@ int main(void)
         SPLIT_TEST(parts_are_capped_for_each_client_even_if_it_leaves_and_take_nothing_from_other_checks),
         SPLIT_TEST(if_one_part_denies_the_others_are_given_back_and_the_answer_does_not_wait_for_it),
         SPLIT_TEST(of_a_denied_whole_some_charges_stay_and_no_part_waits),
+        SPLIT_TEST(a_limit_that_counted_the_denial_and_denies_the_next_check_has_its_wait),
         SPLIT_TEST(a_checks_own_wait_is_that_of_its_part),
         SPLIT_TEST(a_limit_of_0_denies_before_any_place_is_asked_and_a_peek_is_only_combined),
         SPLIT_TEST(the_candidate_learns_the_verdict_of_the_whole),

@@ -30,10 +30,10 @@ RUN_AGAIN = None  # in a full run: the folder for tests that failed
 CORES = os.cpu_count() or 1
 SHORT_FUZZ_SECONDS = 10
 LANES = 3  # parallel integration tests, which mostly wait for processes
-WAIT_LONG = ("test_local_share", "test_sentinel", "test_cluster", "test_cluster_random")  # the first files of the lanes, then the largest
+# The first files of the lanes, then the largest.
+TAKE_LONG = ("test_local_share", "test_sentinel", "test_cluster", "test_cluster_random", "test_model")
 # Folders of pytest, against real servers: the daemon; the script, and the algorithms by their model (at the socket too).
 DAEMON_TESTS, SCRIPT_TESTS = ("integration",), ("lua", "model")
-PROPERTIES = "lua/test_properties.py"  # of SCRIPT_TESTS; in a full run behind the builds, which end before the models
 OPERATION_TESTS = ("integration/operation",)  # a part of its own, which needs Prometheus
 FAULT_TESTS = ("integration/faults",)  # a part of its own, of which everything() runs a slice
 
@@ -154,17 +154,17 @@ def pytest(title, preset, paths, *selection, env=None):
     return unless_broken(preset, name, step)
 
 
-def lanes(title, preset, folders, *selection):
-    """The tests of folders in LANES steps. Each takes the next file that none has taken yet (tests/integration/conftest.py): first
-    those that take longest, so that the lanes end at about the same time."""
+def lanes(n, title, preset, folders, *selection):
+    """The tests of folders in n steps. Each takes the next file that none has taken yet (tests/conftest.py): first those that take
+    longest, so that the lanes end at about the same time."""
     tests = ROOT / "tests"
     found = [path for folder in folders for path in (tests / folder).glob("test_*.py")]
-    found.sort(key=lambda path: (path.stem not in WAIT_LONG, -path.stat().st_size, path))
+    found.sort(key=lambda path: (path.stem not in TAKE_LONG, -path.stat().st_size, path))
     files = [str(path.relative_to(tests)) for path in found]
     taken = RESULTS / f"{slug(title)}-taken"
     shutil.rmtree(taken, ignore_errors=True)
     taken.mkdir(parents=True)
-    return [pytest(f"{title}, lane {i + 1}", preset, files, *selection, env={"TAKEN_FILES": str(taken)}) for i in range(LANES)]
+    return [pytest(f"{title}, lane {i + 1}", preset, files, *selection, env={"TAKEN_FILES": str(taken)}) for i in range(n)]
 
 
 def in_the_background(step):
@@ -252,15 +252,16 @@ BENCH_PROGRAMS = ("rl_load", "rl_flood", "rl_outage", "rl_script")  # built here
 
 
 def everything():
-    """The tests of the daemon mostly wait. What computes runs behind them: the other builds, the model, lint."""
+    """The tests of the daemon mostly wait. What computes runs behind them: the other builds and lint, the script and the models."""
     build_fuzz, *fuzz_all = fuzzing(SHORT_FUZZ_SECONDS)
+    models, more_models = lanes(2, "script and model tests", "asan", SCRIPT_TESTS)
     builds_and_lint = in_turn(build("release", ("all", "rl_load")), build("clang", ("all", *BENCH_PROGRAMS)),
                               build("debug", ("ratelimitd", "ratelimitctl")), build_fuzz, lint(),  # ./dev run starts the debug build
-                              pytest("properties", "asan", [PROPERTIES]))
+                              more_models)
     return [
         build("asan"), ctest("asan"),
-        together(*lanes("integration tests", "asan", DAEMON_TESTS, "-m", "not release"), in_the_background(builds_and_lint),
-                 in_the_background(pytest("script and model tests", "asan", SCRIPT_TESTS, f"--ignore=tests/{PROPERTIES}"))),
+        together(*lanes(LANES, "integration tests", "asan", DAEMON_TESTS, "-m", "not release"), in_the_background(builds_and_lint),
+                 in_the_background(models)),
         ctest("release"),
         together(pytest("a slice of the faults", "asan", FAULT_TESTS, "-m", "slice"),
                  pytest("integration tests", "release", DAEMON_TESTS, "-m", "smoke or release")),
@@ -271,7 +272,7 @@ def everything():
 def faults(names):
     """Every fault of docs/faults.md, or those that NAMES select. The files in LANES steps, which mostly wait."""
     selection = ["-k", " or ".join(names)] if names else []
-    return [build("asan"), together(*lanes("faults", "asan", FAULT_TESTS, *selection))]
+    return [build("asan"), together(*lanes(LANES, "faults", "asan", FAULT_TESTS, *selection))]
 
 
 def operation(names):
@@ -283,7 +284,7 @@ def operation(names):
 def newest(names):
     """What speaks to Redis: server, Sentinel, Cluster and script tests, with the servers that come first in PATH."""
     selection = ["-k", " or ".join(names) if names else "redis or valkey or sentinel or cluster"]
-    return [build("asan"), together(*lanes("newest servers", "asan", DAEMON_TESTS, "-m", "not release", *selection)),
+    return [build("asan"), together(*lanes(LANES, "newest servers", "asan", DAEMON_TESTS, "-m", "not release", *selection)),
             pytest("newest servers, the script", "asan", ("lua",), *selection)]
 
 

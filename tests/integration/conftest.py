@@ -1,8 +1,6 @@
 """conftest.py: fixtures over harness.py. At the end of a test everything that it started is stopped. A daemon with an
 unexpected exit status or a sanitizer's report fails the test that started it."""
 
-import functools
-import os
 import re
 import shutil
 import signal
@@ -18,23 +16,6 @@ from sentinels import Watched
 
 TEST_SECONDS = 60
 APART_S = 20  # most tests take less
-
-
-@functools.cache
-def takes(path):
-    """Does this process run the file? Several that get the same files share them by the folder TAKEN_FILES."""
-    folder = os.environ.get("TAKEN_FILES")
-    try:
-        if folder:
-            os.close(os.open(f"{folder}/{path.name}", os.O_CREAT | os.O_EXCL))
-        return True
-    except FileExistsError:
-        return False
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item):
-    return None if takes(item.path) else True  # True: no other hook runs it
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,14 @@ def test_help_names_every_command():
         assert f"\n  {command} " in done.stdout
 
 
+def test_help_of_a_command_prints_its_lines_and_builds_nothing():
+    for command in ("soak", "run", "bench", "model"):
+        done = dev(command, "--help")
+        assert done.returncode == 0 and done.stdout
+        assert all(line.startswith(f"  {command} ") for line in done.stdout.splitlines())
+    assert dev("dance", "--help").returncode != 0
+
+
 def test_an_unknown_command_is_an_error():
     assert dev("dance").returncode != 0
 

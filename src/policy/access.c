@@ -65,53 +65,36 @@ struct access_rule *access_default(struct access *access)
 
 /* ---- sealing ---- */
 
-/* Calls `take` for each line. */
-static void each_line(const char *lines, void (*take)(void *arg, struct slice line), void *arg)
+/* The next of the lines at *at, if there is one. */
+static bool next_line(const char **at, struct slice *ret)
 {
-    for (const char *end; lines != NULL && *lines != '\0'; lines = *end == '\n' ? end + 1 : end) {
-        end = strchrnul(lines, '\n');
-        take(arg, (struct slice){(const uint8_t *)lines, (size_t)(end - lines)});
-    }
-}
-
-static void deny_method(void *arg, struct slice name)
-{
-    struct access_rule *rule = arg;
-    enum method method = method_find(name);
-    CHECK(method < N_METHODS); /* access_read.c has refused others */
-    rule->may &= ~((method_set)1 << method);
-}
-
-struct wanted {
-    struct pattern_set set;
-    struct pattern patterns[ACCESS_NAMES_MAX];
-    size_t n;
-};
-
-static void want(void *arg, struct slice name)
-{
-    struct wanted *wanted = arg;
-    CHECK(wanted->n < ACCESS_NAMES_MAX);
-    pattern_set_add(&wanted->set, &wanted->patterns[wanted->n++], name);
+    if (*at == NULL || **at == '\0') return false;
+    const char *end = strchrnul(*at, '\n');
+    *ret = (struct slice){(const uint8_t *)*at, (size_t)(end - *at)};
+    *at = *end == '\n' ? end + 1 : end;
+    return true;
 }
 
 /* One bit for each policy, so that nothing is compared with a pattern for a check. */
 static bool seal_policies(struct access_rule *rule, const struct policy_set *policies)
 {
     if (rule->policies == NULL) return true;
-    struct wanted *wanted = mem_zalloc(sizeof *wanted);
+    struct pattern_set wanted;
+    struct pattern *patterns = mem_alloc(ACCESS_NAMES_MAX * sizeof *patterns);
     rule->granted = mem_zalloc(policies->n / 8 + 1);
-    bool has_memory = wanted != NULL && rule->granted != NULL && pattern_set_init(&wanted->set, ACCESS_NAMES_MAX) == 0;
+    bool has_memory = patterns != NULL && rule->granted != NULL && pattern_set_init(&wanted, ACCESS_NAMES_MAX) == 0;
     if (has_memory) {
-        each_line(rule->policies, want, wanted);
-        pattern_set_seal(&wanted->set);
-        rule->grants_inline = pattern_set_find(&wanted->set, slice_of(ACCESS_INLINE)) != NULL;
+        struct slice name;
+        for (const char *at = rule->policies; next_line(&at, &name);)
+            pattern_set_add(&wanted, &patterns[wanted.n], name);
+        pattern_set_seal(&wanted);
+        rule->grants_inline = pattern_set_find(&wanted, slice_of(ACCESS_INLINE)) != NULL;
         for (size_t i = 0; i < policies->n; i++)
-            if (pattern_set_find(&wanted->set, slice_of(policies->in_order[i]->name)) != NULL)
+            if (pattern_set_find(&wanted, slice_of(policies->in_order[i]->name)) != NULL)
                 rule->granted[i / 8] |= (uint8_t)(1U << i % 8);
-        pattern_set_fini(&wanted->set);
+        pattern_set_fini(&wanted);
     }
-    mem_free(wanted);
+    mem_free(patterns);
     return has_memory;
 }
 
@@ -136,8 +119,13 @@ static bool seal_prefix(struct access_rule *rule)
 
 bool access_rule_seal(struct access_rule *rule, const struct policy_set *policies)
 {
+    struct slice name;
     rule->may = methods_of_role((enum role)rule->role);
-    each_line(rule->deny, deny_method, rule);
+    for (const char *at = rule->deny; next_line(&at, &name);) {
+        enum method method = method_find(name);
+        CHECK(method < N_METHODS); /* access_read.c has refused others */
+        rule->may &= ~((method_set)1 << method);
+    }
     return seal_policies(rule, policies) && seal_prefix(rule);
 }
 

@@ -29,16 +29,12 @@ static const struct {
     {"minute", "1m"}, {"h", "1h"},   {"hour", "1h"},   {"d", "1d"}, {"day", "1d"},
 };
 
-static const char *meant_by(const char *word)
-{
-    for (size_t i = 0; i < N_OF(words); i++)
-        if (strcmp(words[i].word, word) == 0) return words[i].meant;
-    return NULL;
-}
-
 const char *hint_choice(const char *word, const char *choices, char *out)
 {
-    const char *meant = meant_by(word);
+    const char *meant = NULL;
+    for (size_t i = 0; i < N_OF(words); i++)
+        if (strcmp(words[i].word, word) == 0) meant = words[i].meant;
+
     struct nearest nearest = nearest_to(word);
     char name[HINT_MAX];
     while (*choices != '\0') {

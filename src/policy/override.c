@@ -39,11 +39,6 @@ void overrides_free(struct overrides *overrides)
     mem_free(overrides);
 }
 
-void overrides_seal(struct overrides *overrides)
-{
-    pattern_set_seal(&overrides->patterns);
-}
-
 int overrides_add(struct overrides *overrides, const char *text, enum override_kind kind, int part,
                   struct policy *variant)
 {

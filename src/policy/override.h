@@ -41,14 +41,13 @@ struct overrides *overrides_new(size_t cap);      /* NULL without memory */
 void overrides_free(struct overrides *overrides); /* the variants are the caller's; NULL is fine */
 
 /* Takes over `variant` on success and sets its `override`. At most cap of them. 0, or -1 without memory. Networks are
- * added to the set as well, by the override's index. */
+ * added to the set as well, by the override's index. After the last one both sets are sealed: the networks by the reader,
+ * because that can fail, the patterns by policy_seal(). */
 int overrides_add(struct overrides *overrides, const char *text, enum override_kind kind, int part,
                   struct policy *variant);
 /* That of exactly this key or pattern, or of these networks of that part; or NULL. */
 const struct override *overrides_written(const struct overrides *overrides, struct slice text, enum override_kind kind,
                                          int part);
-/* Call it after the last overrides_add() and before the first search; and network_set_seal() before, which can fail. */
-void overrides_seal(struct overrides *overrides);
 /* The variant that counts for `key`, or NULL. `format` is the policy's. */
 const struct policy *overrides_find(const struct overrides *overrides, const struct key_format *format,
                                     struct slice key);

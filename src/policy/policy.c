@@ -90,20 +90,6 @@ uint64_t policy_limit_denied_of_name(const struct limit *limit)
     return counts->denied - counts->in_other;
 }
 
-/* To the sum, or away from it: `in_other` is what was counted in between. Without memory for it a policy that gets a
- * name is counted twice. */
-static void move_counts(struct policy_counts *counts)
-{
-    bool joins = counts->sum == NULL;
-    counts->sum = joins ? &policy_counts_other : NULL;
-    if (n_decisions(counts, true) + n_decisions(counts, false) == 0) return;
-
-    if (counts->in_other == NULL) counts->in_other = mem_zalloc(sizeof *counts->in_other);
-    if (counts->in_other != NULL) add_counts(counts->in_other, &counts->all, joins);
-    for (struct limit_counts *one = counts->limits; one != NULL; one = one->next)
-        one->in_other += joins ? -one->denied : one->denied;
-}
-
 static void counts_unref(struct policy_counts *counts)
 {
     CHECK(counts->n_refs > 0);
@@ -418,7 +404,7 @@ void policy_seal(struct policy *policy)
 {
     struct policy *candidate = policy->candidate;
     CHECK(policy->base == NULL && policy->unlimited == (policy->n_limits == 0));
-    if (policy->overrides != NULL) overrides_seal(policy->overrides);
+    if (policy->overrides != NULL) pattern_set_seal(&policy->overrides->patterns);
 
     key_parts shard_parts = find_shard_parts(policy);
     seal_plan(policy, shard_parts, fingerprint(policy));
@@ -577,7 +563,17 @@ void policy_set_name(struct policy_set *set, size_t n_named)
 
 void policy_set_move_counts(struct policy_set *set)
 {
-    for (struct policy_counts *counts = set->moved; counts != NULL; counts = counts->next_moved) move_counts(counts);
+    for (struct policy_counts *counts = set->moved; counts != NULL; counts = counts->next_moved) {
+        bool joins = counts->sum == NULL;
+        counts->sum = joins ? &policy_counts_other : NULL;
+        if (n_decisions(counts, true) + n_decisions(counts, false) == 0) continue;
+
+        /* What is counted while it is in the sum. Without memory for that a policy that gets a name is counted twice. */
+        if (counts->in_other == NULL) counts->in_other = mem_zalloc(sizeof *counts->in_other);
+        if (counts->in_other != NULL) add_counts(counts->in_other, &counts->all, joins);
+        for (struct limit_counts *one = counts->limits; one != NULL; one = one->next)
+            one->in_other += joins ? -one->denied : one->denied;
+    }
     set->moved = NULL;
 }
 

@@ -60,20 +60,6 @@ static bool is_of_server(const struct setting *setting, const struct config *nex
     return is_of(setting, "store.redis.tls.");
 }
 
-static void compare_setting(struct changes *changes, const struct setting *setting, const struct config *before,
-                            const struct config *next, bool waits, const char *held_by)
-{
-    char from[LIST_MAX], to[LIST_MAX];
-    struct change change = {.subject = CHANGE_OF_DAEMON,
-                            .kind = CHANGE_CHANGED,
-                            .needs_restart = waits || held_by != NULL,
-                            .held_by = waits ? NULL : held_by,
-                            .is_proved = is_of_server(setting, next),
-                            .is_content = setting_equal(setting, before, next)};
-    change_add_value(&change, setting->name, shown(setting, before, from), shown(setting, next, to));
-    changes_add(changes, &change);
-}
-
 /* What systemd has copied into its directory of credentials stays as it was when the service was started. */
 static void note_copy(struct changes *changes, const struct setting *setting, const struct config *next)
 {
@@ -107,7 +93,6 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
     CHECK(in_force->policies != NULL && next->policies != NULL);
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
-        bool is_held = is_of(setting, "store.redis.");
         const struct config *before = setting->uses & USE_RELOAD ? in_force : started;
         bool is_same = setting_equal(setting, before, next);
         if (config_names_file(setting)) {
@@ -115,8 +100,17 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
             note_copy(changes, setting, next);
         }
         if (is_same) continue;
-        compare_setting(changes, setting, before, next, needs_restart(setting, started, next),
-                        is_held ? held_by : NULL);
+
+        bool waits = needs_restart(setting, started, next), is_held = held_by != NULL && is_of(setting, "store.redis.");
+        char from[LIST_MAX], to[LIST_MAX];
+        struct change change = {.subject = CHANGE_OF_DAEMON,
+                                .kind = CHANGE_CHANGED,
+                                .needs_restart = waits || is_held,
+                                .held_by = is_held && !waits ? held_by : NULL,
+                                .is_proved = is_of_server(setting, next),
+                                .is_content = setting_equal(setting, before, next)};
+        change_add_value(&change, setting->name, shown(setting, before, from), shown(setting, next, to));
+        changes_add(changes, &change);
     }
     compare_access(changes, in_force, next);
     policy_diff(changes, in_force->policies, next->policies);

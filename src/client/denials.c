@@ -88,7 +88,7 @@ static int pack_check(const struct question *question, struct buffer *check)
     pack_bool(&packer, question->about == ABOUT_LIST);
     for (size_t i = 0; i < question->n_items; i++) {
         const struct ratelimit_item *item = &question->items[i];
-        if (flow_pack(&packer, item->policy, &at) != NULL) return -1;
+        if (flow_pack(&packer, item->policy, NULL, &at) != NULL) return -1;
         pack_str(&packer, long_key_shortened((struct slice){item->key, item->key_len}, key));
         pack_int(&packer, question->about == ABOUT_LIST ? item->cost : question->granted);
     }

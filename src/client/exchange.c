@@ -528,7 +528,8 @@ void exchange_tick(struct ratelimit_async *client, short revents)
 
     for (struct request *request; !client->dying && (request = due_call(client)) != NULL;) {
         if (request->n_written > 0 || must_go(client, request)) { /* counts as sent: it will follow */
-            request->orphan = effect_is_held(request->effect);
+            /* a yes that comes later is to be taken back */
+            request->orphan = request->effect == EFFECT_SLOT || request->effect == EFFECT_RESERVATION;
             end_failed(client, request, RATELIMIT_TIMEOUT, "", "");
         } else {
             end_failed(client, request, RATELIMIT_UNREACHABLE, "", client->connection.error);

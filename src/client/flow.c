@@ -150,12 +150,7 @@ static bool pack_value(struct flow *flow)
     return true;
 }
 
-const char *flow_pack(struct packer *packer, const char *text, const char **ret_at)
-{
-    return flow_pack_named(packer, text, NULL, ret_at);
-}
-
-const char *flow_pack_named(struct packer *packer, const char *text, struct flow_name *name, const char **ret_at)
+const char *flow_pack(struct packer *packer, const char *text, struct flow_name *name, const char **ret_at)
 {
     struct flow flow = {.at = text, .packer = packer, .name = name};
     if (name != NULL) name->text[0] = '\0';

@@ -25,11 +25,10 @@ struct flow_name {
     char text[FLOW_NAME_SIZE];
 };
 
-/* Pack the name as a text, settings as a map; a name has no brace. NULL, or what is wrong with the settings (static),
- * with *ret_at where; then what was packed is of no use. Memory that is short shows in packer->failed alone. */
-const char *flow_pack(struct packer *packer, const char *text, const char **ret_at);
-
-/* The same; the name among the settings, if there is one, goes into `name`, and must be one that a daemon takes. */
-const char *flow_pack_named(struct packer *packer, const char *text, struct flow_name *name, const char **ret_at);
+/* Packs the name as a text, settings as a map; a name has no brace. NULL, or what is wrong with the settings (static),
+ * with *ret_at the place; then what was packed is of no use. Memory that is short shows in packer->failed alone. The
+ * name among the settings, if there is one, goes into `name`, and must be one that a daemon takes; with NULL it is a
+ * setting like the others. */
+const char *flow_pack(struct packer *packer, const char *text, struct flow_name *name, const char **ret_at);
 
 #endif

@@ -126,7 +126,7 @@ static void pack_target(struct request *request, struct packer *packer, const st
     struct flow_name name = {.is_left_out = !request->sends_names};
 
     if (request->wrong == NULL && item->policy[0] == '{') {
-        request->wrong = flow_pack_named(packer, item->policy, &name, &at);
+        request->wrong = flow_pack(packer, item->policy, &name, &at);
         if (name.text[0] != '\0' && names_note(&request->names, &request->n_names, i, name.text) != 0)
             packer->failed = true;
     } else {

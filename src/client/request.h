@@ -40,12 +40,6 @@ enum request_effect {
 
 enum { REQUEST_MEMBERS_MAX = 16 }; /* of a check_all */
 
-/* Whether the daemon is to give back what the call was granted, or will be. */
-static inline bool effect_is_held(enum request_effect effect)
-{
-    return effect == EFFECT_SLOT || effect == EFFECT_RESERVATION;
-}
-
 struct request {
     struct list link;          /* in one of the client's lists, or in the pool */
     struct map_node by_msgid;  /* while `sent` */

@@ -51,7 +51,7 @@ static enum exit_code pack_argument(struct packer *packer, const struct command 
         pack_text(packer, text);
         return EXIT_DONE;
     }
-    wrong = flow_pack(packer, text, &at);
+    wrong = flow_pack(packer, text, NULL, &at);
     if (wrong == NULL) return EXIT_DONE;
     complain_usage("the policy's settings: %s, at '%.20s'; write them as in ratelimitd.yaml(5)", wrong, at);
     return EXIT_USAGE;

@@ -397,7 +397,7 @@ static const char *flow(const char *text, char *out)
 {
     struct buffer packed = {0};
     struct packer packer = packer_of(&packed);
-    const char *at, *wrong = flow_pack(&packer, text, &at);
+    const char *at, *wrong = flow_pack(&packer, text, NULL, &at);
     assert_true(at >= text && at <= text + strlen(text));
     out[0] = '\0';
     if (wrong != NULL) {
@@ -460,7 +460,7 @@ static void memory_that_is_short_shows_in_the_packer(void **state)
     for (uint64_t nth = 1; nth < 3; nth++) {
         struct packer packer = packer_of(&packed);
         mem_fail_nth(nth);
-        assert_null(flow_pack(&packer, "{a: [b, {c: d}], e: \"f\"}", &at));
+        assert_null(flow_pack(&packer, "{a: [b, {c: d}], e: \"f\"}", NULL, &at));
         assert_int_equal(packer.failed, nth == 1);
         mem_fail_nth(0);
         buffer_fini(&packed);

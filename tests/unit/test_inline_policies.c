@@ -71,7 +71,7 @@ static enum error_code find(struct fixture *fixture, const char *settings)
 {
     const char *at;
     struct packer packer = pack_anew(fixture);
-    assert_null(flow_pack(&packer, settings, &at));
+    assert_null(flow_pack(&packer, settings, NULL, &at));
     return find_packed(fixture);
 }
 
@@ -403,8 +403,8 @@ static void memory_may_fail_anywhere(void **state)
     for (uint64_t nth = 1; nth < 200 && code == ERROR_OVERLOADED; nth++) {
         const char *at;
         struct packer packer = pack_anew(&fixture);
-        assert_null(
-            flow_pack(&packer, "{limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}], deadline: 1s}", &at));
+        assert_null(flow_pack(&packer, "{limits: [{name: a, algorithm: gcra, limit: 5, window: 1s}], deadline: 1s}",
+                              NULL, &at));
         mem_fail_nth(nth);
         code = find_packed(&fixture);
         mem_fail_nth(0);

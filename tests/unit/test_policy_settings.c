@@ -143,7 +143,7 @@ static void each_setting_may_come_with_a_request_but_those_of_foreign_keys(void 
         snprintf(settings, sizeof settings, "{%s}", examples[i].after);
         buffer_init(&map, 0);
         struct packer packer = packer_of(&map);
-        assert_null(flow_pack(&packer, settings, &at));
+        assert_null(flow_pack(&packer, settings, NULL, &at));
         const struct slice bytes = {buffer_data(&map), buffer_len(&map)};
         enum error_code code = inline_policies_find(&policies, bytes, &set, text, sizeof text);
         bool is_foreign = i == FIELD_COMPAT || i == FIELD_KEY_PREFIX;

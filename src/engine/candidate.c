@@ -1,35 +1,22 @@
 /* candidate.c: the second question of a check with a candidate, for engine.c; and the verdicts of both, counted. */
 #include "engine/candidate.h"
 
-#include "base/assert.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
 
-void candidates_init(struct candidates *candidates, struct check_pool *pool, struct store *store, size_t max,
-                     void (*on_returned)(struct candidates *candidates))
-{
-    *candidates = (struct candidates){.pool = pool, .store = store, .max = max, .on_returned = on_returned};
-}
-
 /* A check that asks the candidate of `one`, of a check or check_all; NULL if there is no space for it, or its
  * arithmetic cannot charge that cost. */
-static struct check *new_candidate_check(struct candidates *candidates, const struct check *check, struct check *one)
+static struct check *new_candidate_check(struct errands *errands, const struct check *check, struct check *one)
 {
     const struct plan *plan = one->plan->candidate;
-    bool fits = fair_cap_allows(&candidates->out, candidates->max, check->op.client) &&
-                policy_cost_fault(plan->policy, one->cost) == NULL && (check->at_most == 0 || !plan->takes_one);
-    struct check *candidate = fits ? check_pool_take(candidates->pool) : NULL;
+    bool fits = policy_cost_fault(plan->policy, one->cost) == NULL && (check->at_most == 0 || !plan->takes_one);
+    struct check *candidate = fits ? errand_new(errands, ERRAND_CANDIDATE, OP_CHECK, one->set, check->op.client) : NULL;
     if (candidate == NULL) return NULL;
 
-    fair_cap_add(&candidates->out, check->op.client, 1);
     candidate->state = CHECK_WAITING; /* for its verdict, which no owner gets */
-    candidate->set = policy_set_ref(one->set);
-    candidate->owner = candidates;
     candidate->enforced_check = one;
     one->candidate_check = candidate;
 
-    candidate->op.kind = OP_CHECK;
-    candidate->op.client = check->op.client;
     candidate->at_most = check->at_most;
     candidate->deadline_ms = check->deadline_ms > 0 ? check->deadline_ms : plan->deadline_ms;
     candidate->has_max_wait = check->has_max_wait;
@@ -42,7 +29,7 @@ static struct check *new_candidate_check(struct candidates *candidates, const st
     return candidate;
 }
 
-struct check *candidates_prepare(struct candidates *candidates, struct check *check)
+struct check *candidates_prepare(struct errands *errands, struct check *check)
 {
     struct check *prepared = NULL;
     if (check->op.kind != OP_CHECK && check->op.kind != OP_ACQUIRE) return NULL;
@@ -50,7 +37,7 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
     CHECK_FOREACH (one, check) {
         if (one->plan->candidate == NULL || one->cost == 0) continue;
 
-        struct check *candidate = new_candidate_check(candidates, check, one);
+        struct check *candidate = new_candidate_check(errands, check, one);
         if (candidate == NULL) {
             engine_counters.candidate_skipped++;
             continue;
@@ -64,7 +51,6 @@ struct check *candidates_prepare(struct candidates *candidates, struct check *ch
 /* Back to the pool, once both sides are over. */
 static void end_if_over(struct check *candidate)
 {
-    struct candidates *candidates = candidate->owner;
     struct policy_counts *counts = candidate->plan->policy->counts;
     if (candidate->state != CHECK_ANSWERED || candidate->enforced_check != NULL) return;
 
@@ -80,9 +66,7 @@ static void end_if_over(struct check *candidate)
         counts->candidate_both_denied++;
     }
 
-    fair_cap_remove(&candidates->out, candidate->op.client, 1);
-    check_pool_return(candidates->pool, candidate);
-    candidates->on_returned(candidates);
+    errand_end(candidate);
 }
 
 /* The candidate's own verdict is known, or will never be. */
@@ -107,19 +91,12 @@ static void take_verdict(struct check *candidate, enum candidate_verdict verdict
     end_if_over(candidate);
 }
 
-static enum candidate_verdict verdict_of(const struct op *op)
+static void on_done(struct check *candidate, enum op_outcome outcome)
 {
-    for (uint16_t i = 0; i < op->n_members; i++)
-        if (!op->members[i].decision.allowed) return VERDICT_DENIED;
-    return VERDICT_ALLOWED;
-}
-
-static void on_op_done(struct op *op, enum op_outcome outcome)
-{
-    struct check *candidate = CONTAINER_OF(op, struct check, op);
-    CHECK(candidate->in_store);
-    candidate->in_store = false;
-    take_verdict(candidate, outcome == OP_DECIDED ? verdict_of(op) : VERDICT_NONE);
+    enum candidate_verdict verdict = outcome == OP_DECIDED ? VERDICT_ALLOWED : VERDICT_NONE;
+    for (uint16_t i = 0; i < candidate->op.n_members && outcome == OP_DECIDED; i++)
+        if (!candidate->op.members[i].decision.allowed) verdict = VERDICT_DENIED;
+    take_verdict(candidate, verdict);
 }
 
 void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
@@ -132,17 +109,9 @@ void candidates_submit(struct check *prepared, int64_t now_us, bool is_closing)
             continue;
         }
 
-        struct candidates *candidates = candidate->owner;
-        candidate->op.done = on_op_done;
         /* later than that, it would be decided from other counts */
         candidate->op.deadline_us = now_us + candidate->deadline_ms * INT64_C(1000);
-        switch (store_submit(candidates->store, &candidate->op)) {
-        case SUBMIT_DECIDED: take_verdict(candidate, verdict_of(&candidate->op)); break;
-        case SUBMIT_PENDING: candidate->in_store = true; break;
-        case SUBMIT_DOWN:
-        case SUBMIT_BREAKER:
-        case SUBMIT_OVERLOAD: take_verdict(candidate, VERDICT_NONE); break;
-        }
+        errand_submit(candidate, on_done);
     }
 }
 

@@ -159,8 +159,7 @@ static bool has_record(const struct check *check)
     return check->request_id.len > 0 && check->op.kind != OP_ACQUIRE; /* a slot's id is its connection's */
 }
 
-/* Space for `len` bytes: of keys, ids of shared limits and the record's name. NULL without memory. */
-static uint8_t *make_byte_space(struct check *check, size_t len)
+uint8_t *check_make_bytes(struct check *check, size_t len)
 {
     if (len <= CHECK_INLINE_BYTES) return check->inline_bytes;
     take_storage(check);
@@ -333,7 +332,7 @@ static uint8_t *seal_one(struct check *check, struct check *one, size_t n_more)
     const struct plan *plan = one->plan;
     uint16_t first = check->op.n_members;
     size_t n_ids = one->key.len * plan->n_joined;
-    uint8_t *bytes = make_byte_space(one, one->key.len + n_ids + n_more);
+    uint8_t *bytes = check_make_bytes(one, one->key.len + n_ids + n_more);
     if (bytes == NULL) return NULL;
 
     one->key.data = memcpy(bytes, one->key.data, one->key.len);

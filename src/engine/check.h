@@ -7,8 +7,8 @@
  *   engine_submit      done runs exactly once
  *   check_release      back to the pool when owner and store have both let go
  *
- * Two hold a check: its owner (a request, or the engine itself for a sweep or a candidate) until it releases it, before
- * or after `done`; and the store from submit until reply or loss. The checks in the pool keep their memory, so a
+ * Two hold a check: its owner (a request, or the engine itself, see errand.h) until it releases it, before or after
+ * `done`; and the store from submit until reply or loss. The checks in the pool keep their memory, so a
  * warmed-up daemon allocates nothing here; of a burst of large ones only some do, so that its memory comes back.
  *
  * The checks of a check_all are charged all or none: they are joined to the first of them, whose op has the limits of
@@ -29,6 +29,7 @@
 #include "store/store.h"
 
 struct engine;
+struct errands;
 struct reservation;
 struct slot;
 struct split;
@@ -91,11 +92,13 @@ struct check {
     bool is_merged;       /* of a check_all: some share a counter, which is charged their sum */
     bool is_split;        /* its parts are asked in its place (split.h) */
     bool is_part;         /* of one that is split */
-    bool is_own;          /* the engine's: no request waits for it */
     uint8_t n_all;        /* of the first of a check_all: how many they are; else 1 */
     uint8_t n_unreleased; /* of these, those that their owner still has */
     uint8_t n_limits;     /* that the store is asked about */
+    uint8_t errand_kind;  /* errand.h */
     struct engine *engine;
+    struct errands *errands; /* the check is the engine's own: no request waits for it; else NULL */
+    void (*errand_done)(struct check *errand, enum op_outcome outcome);
     struct reservation *making;    /* OP_RESERVE: its entry while the store is asked; NULL = none; not owned */
     struct policy_set *set;        /* that holds its plan: one reference */
     struct check *first;           /* of a check_all: the one that asks for all of them; else itself */
@@ -160,6 +163,8 @@ int check_seal(struct check *check);
 
 /* Space for n members: op.members, filled by the caller. 0, or -1 without memory. */
 int check_make_members(struct check *check, size_t n);
+/* Space for `len` bytes: of keys, ids of shared limits and the record's name. NULL without memory. */
+uint8_t *check_make_bytes(struct check *check, size_t len);
 
 /* The units that a check is granted if nothing is used yet. */
 int64_t check_asked(const struct check *check);

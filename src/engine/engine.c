@@ -37,15 +37,9 @@ static void maybe_closed(struct engine *engine)
     on_closed(arg);
 }
 
-static void on_candidate_over(struct candidates *candidates)
+static void on_errand_ended(struct errands *errands)
 {
-    maybe_closed(CONTAINER_OF(candidates, struct engine, candidates));
-}
-
-static void on_parts_returned(struct splits *splits)
-{
-    struct engine *engine = CONTAINER_OF(splits, struct engine, splits);
-    if (engine->closing) maybe_closed(engine);
+    maybe_closed(CONTAINER_OF(errands, struct engine, errands));
 }
 
 static void answer(struct check *check);
@@ -69,15 +63,13 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     engine->failure.is_exact = options->is_exact;
     merge_back_init(&engine->merge_back, &engine->store, options->local_max_keys);
     reservations_init(&engine->reservations, &engine->calls);
-    candidates_init(&engine->candidates, &engine->pool, &engine->store, options->max_inflight, on_candidate_over);
-    engine->splits = (struct splits){.pool = &engine->pool,
-                                     .store = &engine->store,
-                                     .failure = &engine->failure,
-                                     .work = &engine->work,
-                                     .answer = answer,
-                                     .on_returned = on_parts_returned,
-                                     .max = options->max_inflight};
-    unit_leases_init(&engine->leases, clock, &engine->store);
+    engine->errands.pool = &engine->pool;
+    engine->errands.store = &engine->store;
+    engine->errands.max = options->max_inflight;
+    engine->errands.on_ended = on_errand_ended;
+    engine->splits = (struct splits){
+        .errands = &engine->errands, .failure = &engine->failure, .work = &engine->work, .answer = answer};
+    unit_leases_init(&engine->leases, clock, &engine->errands);
     if (slots_init(&engine->slots, clock, &engine->store, &engine->failure, &engine->calls, set, &options->slots) < 0) {
         mem_free(engine);
         return NULL;
@@ -90,7 +82,7 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
 /* Checks whose owner waits. Those that the store looks ahead at are decided in this tick: they do not count. */
 static size_t n_inflight(const struct engine *engine)
 {
-    size_t n = engine->pool.n_out - engine->orphans.n - engine->own.n - engine->candidates.out.n - engine->splits.out.n;
+    size_t n = engine->pool.n_out - engine->orphans.n - engine->errands.n;
     for (size_t i = 0; i < STORE_AHEAD; i++) {
         const struct op *op = engine->store.ahead[i];
         n -= op != NULL && CONTAINER_OF(op, const struct check, op)->state == CHECK_WAITING;
@@ -130,7 +122,10 @@ void check_use_set(struct check *check, struct policy_set *set)
 static void give_back(struct check *check)
 {
     struct engine *engine = check->engine;
-    if (check->is_own) fair_cap_remove(&engine->own, check->op.client, 1);
+    if (check->errands != NULL) {
+        errand_end(check);
+        return;
+    }
     check_pool_return(&engine->pool, check);
     if (engine->closing) maybe_closed(engine);
 }
@@ -152,7 +147,7 @@ void check_release(struct check *check)
     if (check->making != NULL) check->making->call.check = NULL;
 
     check->state = check->state == CHECK_ANSWERED ? CHECK_OVER : CHECK_LEFT;
-    if (check->in_store && !check->is_own) fair_cap_add(&engine->orphans, check->op.client, check->n_all);
+    if (check->in_store && check->errands == NULL) fair_cap_add(&engine->orphans, check->op.client, check->n_all);
     if (!check->in_store) give_back(check);
 }
 
@@ -254,7 +249,7 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
             check_take_answer(check, &check->op, check->op.source);
             check_count_decided(check);
         }
-        if (!check->is_own) fair_cap_remove(&engine->orphans, check->op.client, check->n_all);
+        if (check->errands == NULL) fair_cap_remove(&engine->orphans, check->op.client, check->n_all);
         give_back(check);
     } else if (check->state == CHECK_WAITING) {
         end_waiting(check, outcome);
@@ -274,7 +269,7 @@ static int64_t deadline_us_of(const struct check *check)
 /* May the check wait for the store? Then deadlines_set() cannot fail. */
 static bool may_wait(struct engine *engine, const struct check *check)
 {
-    bool may = check->is_own || fair_cap_allows(&engine->orphans, engine->max_inflight, check->op.client);
+    bool may = check->errands != NULL || fair_cap_allows(&engine->orphans, engine->max_inflight, check->op.client);
     return may && deadlines_reserve(&engine->deadlines) == 0;
 }
 
@@ -289,10 +284,11 @@ static void ask_store(struct check *check)
     if (op->kind == OP_RESERVE) reservations_ask(check);
 
     /* ops that give something back are sent even after the deadline; the owner still gets an answer by the deadline */
-    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && check->is_own);
+    bool is_errand = check->errands != NULL;
+    bool must_be_sent = op->kind == OP_RELEASE || op->kind == OP_SWEEP || (op->kind == OP_SETTLE && is_errand);
     if (!must_be_sent) op->deadline_us = now_us + deadline_us;
     op->done = on_op_done;
-    op->is_awaited = !check->is_own;
+    op->is_awaited = !is_errand;
     if (may_wait(engine, check)) status = store_submit(&engine->store, op);
 
     if (status == SUBMIT_PENDING) {
@@ -350,7 +346,7 @@ static __attribute__((noinline)) void submit_special(struct engine *engine, stru
 
     bool may_lease = engine->store.source == SOURCE_REDIS && check->op.kind != OP_RELEASE;
     check->is_leased = may_lease && unit_leases_concern(&engine->leases, check);
-    struct check *candidates = candidates_prepare(&engine->candidates, check);
+    struct check *candidates = candidates_prepare(&engine->errands, check);
     if (check->op.kind == OP_RELEASE)
         submit_release(check);
     else if (check_decide_by_plans(check, engine->store.source, engine->clock->wall_us))
@@ -523,7 +519,7 @@ void engine_set_inline_policies(struct engine *engine, struct inline_policies *i
 void engine_set_options(struct engine *engine, const struct engine_options *options)
 {
     engine->max_inflight = options->max_inflight;
-    engine->candidates.max = engine->splits.max = options->max_inflight;
+    engine->errands.max = options->max_inflight;
     engine_counters.shadow_default = options->shadow_default;
     failure_set_local_max_keys(&engine->failure, options->local_max_keys);
     engine->slots.options = options->slots;
@@ -635,7 +631,7 @@ void engine_close(struct engine *engine, void (*on_closed)(void *arg), void *arg
     for (struct deadline *first; (first = deadlines_first(&engine->deadlines)) != NULL;)
         fail_waiting(CONTAINER_OF(first, struct check, deadline), REASON_DOWN);
     unit_leases_end(&engine->leases);
-    if (engine->slots.n > 0 || engine->splits.n_refunds > 0 || engine->leases.n_out > 0)
+    if (engine->slots.n > 0 || engine->splits.n_refunds > 0 || engine->errands.of[ERRAND_LEASE].n > 0)
         store_flush(&engine->store); /* what was given back last */
     slots_close(&engine->slots);
     store_close(&engine->store, on_store_closed, engine);

@@ -14,6 +14,7 @@
 #include "engine/calls.h"
 #include "engine/candidate.h"
 #include "engine/engine.h"
+#include "engine/errand.h"
 #include "engine/failure.h"
 #include "engine/fair_cap.h"
 #include "engine/merge_back.h"
@@ -33,7 +34,7 @@ struct engine {
     struct overdue overdue;     /* those of them that have passed */
     uint32_t work;              /* engine_take_work() */
     struct failure failure;
-    struct candidates candidates;
+    struct errands errands;
     struct splits splits;
     struct unit_leases leases;
     struct calls calls;
@@ -43,7 +44,6 @@ struct engine {
     struct merge_back merge_back;
     uint32_t max_inflight;
     struct fair_cap orphans; /* checks that their owner has let go, and whose reply is still to come */
-    struct fair_cap own;     /* checks that the engine itself needs, by the client that they are for */
     bool closing;
     bool store_closed;
     void (*on_closed)(void *arg);

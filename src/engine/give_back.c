@@ -8,18 +8,16 @@ enum { RETRY_US = 5000000 }; /* until what could not be given back is tried agai
 
 /* ---- a check of the engine's own ---- */
 
-/* One to give back what `client` had; no request waits for it. The store serves it as that client's. NULL: that
- * client has too many of them, or memory is short. */
+/* An errand that gives back what `client` had, by way of engine_submit(). NULL: the engine is full, that client has too
+ * many of them, or memory is short. */
 static struct check *own_check(struct engine *engine, struct policy_set *set, const struct plan *plan, struct slice key,
                                enum op_kind kind, uint64_t client, void (*done)(struct check *check))
 {
-    bool may = !engine->closing && fair_cap_allows(&engine->own, engine->max_inflight, client);
-    struct check *check = may ? engine_check_new(engine, kind, client) : NULL;
+    bool may = !engine->closing && !engine_is_full(engine);
+    struct check *check = may ? errand_new(&engine->errands, ERRAND_GIVE_BACK, kind, set, client) : NULL;
     if (check == NULL) return NULL;
 
-    fair_cap_add(&engine->own, client, 1);
-    check->is_own = true;
-    check_use_set(check, set);
+    check->engine = engine;
     check->done = done;
     check->plan = plan;
     check->key = key;

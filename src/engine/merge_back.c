@@ -32,10 +32,8 @@ void merge_back_forget_all(struct merge_back *merge_back)
 
 void merge_back_fini(struct merge_back *merge_back)
 {
-    CHECK(merge_back->n_out == 0);
     merge_back_forget_all(merge_back);
     if (merge_back->map.slots != NULL) map_fini(&merge_back->map);
-    mem_free(merge_back->merges);
 }
 
 /* ---- names ---- */
@@ -254,33 +252,28 @@ static const struct limit *limit_to_charge(struct engine *engine, struct unmerge
 
 /* ---- the store's answers ---- */
 
-static void end_op(struct merge *merge, enum op_outcome outcome)
+/* The store is done with it, or was not asked. */
+static void on_done(struct check *errand, enum op_outcome outcome)
 {
-    struct engine *engine = merge->engine;
-    struct unmerged *counter = merge->counter;
-    const struct op_reservation *reservation = &merge->reservation;
+    struct engine *engine = errand->engine;
+    struct unmerged *counter = errand->owner;
+    const struct op *op = &errand->op;
+    const struct op_reservation *reservation = op->reservation;
 
-    /* The store is done with it, or was not asked. */
-    policy_set_unref(merge->set);
-    merge->set = NULL;
-    merge->next = engine->merge_back.idle;
-    engine->merge_back.idle = merge;
-    engine->merge_back.n_out--;
-
-    if (merge->op.kind == OP_PEEK && outcome == OP_DECIDED) {
+    if (op->kind == OP_PEEK && outcome == OP_DECIDED) {
         engine->merge_back.knows_time = true;
-        engine->merge_back.ahead_us = merge->op.now_us - engine->clock->wall_us;
+        engine->merge_back.ahead_us = op->now_us - engine->clock->wall_us;
         engine->merge_back.next_us = 0;
-    } else if (merge->op.kind == OP_PEEK) { /* the next look is at another one */
+    } else if (op->kind == OP_PEEK) { /* the next look is at another one */
         list_remove(&counter->link);
         list_push_back(&engine->merge_back.waiting, &counter->link);
         wait_for_store(engine);
     } else if (outcome == OP_DECIDED) {
         end_merge(engine, counter, reservation->is_known ? counter->sent : reservation->charged);
-    } else if (outcome == OP_STORE_ERROR && merge->member.is_foreign) {
+    } else if (outcome == OP_STORE_ERROR && op->members[0].is_foreign) {
         end_merge(engine, counter, 0); /* the key holds another program's value */
     } else { /* no answer; if it cannot have charged anything, the next try is another merge */
-        counter->is_doubtful |= merge->op.sent;
+        counter->is_doubtful |= op->sent;
         if (!counter->is_doubtful) {
             counter->units += counter->sent;
             counter->sent = 0;
@@ -289,59 +282,34 @@ static void end_op(struct merge *merge, enum op_outcome outcome)
         wait_for_store(engine);
     }
     if (engine->merge_back.n == 0) engine->merge_back.knows_time = false; /* the clocks may move until the next */
-}
-
-static void on_op_done(struct op *op, enum op_outcome outcome)
-{
-    end_op(CONTAINER_OF(op, struct merge, op), outcome);
+    errand_end(errand);
 }
 
 /* ---- what the store is asked ---- */
 
-/* 0, or -1 without memory. */
-static int make_merges(struct engine *engine)
+/* One about the counter, which stays until it is done; NULL without memory. */
+static struct check *new_errand(struct engine *engine, struct unmerged *counter, const struct limit *limit,
+                                struct policy_set *set, enum op_kind kind)
 {
-    struct merge_back *merge_back = &engine->merge_back;
-    if (merge_back->merges != NULL) return 0;
-    merge_back->merges = mem_zalloc(MERGES_MAX * sizeof merge_back->merges[0]);
-    if (merge_back->merges == NULL) return -1;
-
-    for (size_t i = 0; i < MERGES_MAX; i++) {
-        struct merge *merge = &merge_back->merges[i];
-        merge->engine = engine;
-        merge->next = merge_back->idle;
-        merge_back->idle = merge;
+    const struct op_member member = {.limit = limit, .key = unmerged_id(counter), .shard_id = shard_id_of(counter)};
+    struct check *errand = errand_new(&engine->errands, ERRAND_MERGE, kind, set, 0);
+    if (errand == NULL) {
+        wait_for_store(engine);
+        return NULL;
     }
-    return 0;
-}
-
-/* An idle one takes up the counter. */
-static struct merge *take(struct engine *engine, struct unmerged *counter, const struct limit *limit,
-                          struct policy_set *set, enum op_kind kind)
-{
-    struct merge *merge = engine->merge_back.idle;
-    engine->merge_back.idle = merge->next;
-    engine->merge_back.n_out++;
-    merge->counter = counter;
-    merge->set = policy_set_ref(set);
-    merge->member = (struct op_member){.limit = limit, .key = unmerged_id(counter), .shard_id = shard_id_of(counter)};
-    merge->op = (struct op){.kind = kind,
-                            .n_members = 1,
-                            .members = &merge->member,
-                            .deadline_us = engine->clock->mono_us + MERGE_RETRY_US,
-                            .done = on_op_done};
-    list_init(&merge->op.link);
-    return merge;
-}
-
-static void ask_store(struct merge *merge)
-{
-    enum submit status = store_submit(&merge->engine->store, &merge->op);
-    if (status != SUBMIT_PENDING) end_op(merge, submit_outcome(status));
+    errand->engine = engine;
+    errand->owner = counter;
+    errand->op.members = errand->inline_members;
+    errand->op.n_members = 1;
+    errand->op.deadline_us = engine->clock->mono_us + MERGE_RETRY_US;
+    errand->inline_members[0] = member;
+    return errand;
 }
 
 static void charge(struct engine *engine, struct unmerged *counter, const struct limit *limit, struct policy_set *set)
 {
+    struct check *errand = new_errand(engine, counter, limit, set, OP_SETTLE);
+    if (errand == NULL) return;
     if (counter->sent == 0) {
         const struct {
             uint64_t n;
@@ -357,20 +325,20 @@ static void charge(struct engine *engine, struct unmerged *counter, const struct
     if (life_ms > MERGE_TTL_MAX_MS) ttl_ms = MERGE_TTL_MAX_MS;
 
     list_remove(&counter->link);
-    struct merge *merge = take(engine, counter, limit, set, OP_SETTLE);
-    merge->op.reservation = &merge->reservation;
-    merge->op.is_bound = true;
-    merge->op.server = counter->server;
-    merge->reservation = (struct op_reservation){
+    errand->reservation = (struct op_reservation){
         .id = counter->id, .made_us = counter->made_us, .ttl_ms = ttl_ms, .actual = counter->sent, .is_merge = true};
-    ask_store(merge);
+    errand->op.reservation = &errand->reservation;
+    errand->op.is_bound = true;
+    errand->op.server = counter->server;
+    errand_submit(errand, on_done);
 }
 
 static bool may_ask(const struct engine *engine)
 {
     const struct merge_back *merge_back = &engine->merge_back;
     if (list_empty(&engine->merge_back.waiting) || engine->closing) return false;
-    return merge_back->knows_time ? merge_back->n_out < MERGES_MAX : merge_back->n_out == 0;
+    size_t n_out = engine->errands.of[ERRAND_MERGE].n;
+    return merge_back->knows_time ? n_out < ERRAND_MERGES_MAX : n_out == 0;
 }
 
 int64_t merge_back_next_us(const struct engine *engine)
@@ -382,14 +350,10 @@ void merge_back_run(struct engine *engine)
 {
     struct merge_back *merge_back = &engine->merge_back;
     if (engine->clock->mono_us < merge_back_next_us(engine)) return;
-    if (make_merges(engine) < 0) {
-        wait_for_store(engine);
-        return;
-    }
     if (!merge_back->knows_time) {
         struct list *waiting = &merge_back->waiting;
         struct policy_set *set;
-        size_t n = merge_back->n < MERGES_MAX ? merge_back->n : MERGES_MAX;
+        size_t n = merge_back->n < ERRAND_MERGES_MAX ? merge_back->n : ERRAND_MERGES_MAX;
         for (; n > 0 && !list_empty(waiting); n--) { /* those go that have nothing left to be charged */
             struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
             if (limit_to_charge(engine, counter, &set) == NULL) continue;
@@ -399,13 +363,14 @@ void merge_back_run(struct engine *engine)
         if (!list_empty(waiting)) {
             struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
             const struct limit *limit = limit_to_charge(engine, counter, &set);
-            if (limit != NULL) ask_store(take(engine, counter, limit, set, OP_PEEK));
+            struct check *errand = limit != NULL ? new_errand(engine, counter, limit, set, OP_PEEK) : NULL;
+            if (errand != NULL) errand_submit(errand, on_done);
         }
 
         return;
     }
 
-    for (int n = 0; n < MERGES_MAX && may_ask(engine) && merge_back->knows_time; n++) {
+    for (int n = 0; n < ERRAND_MERGES_MAX && may_ask(engine) && merge_back->knows_time; n++) {
         struct unmerged *counter = LIST_ITEM(engine->merge_back.waiting.next, struct unmerged, link);
         struct policy_set *set;
         const struct limit *limit = limit_to_charge(engine, counter, &set);

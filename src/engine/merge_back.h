@@ -5,7 +5,7 @@
  *   merge_back_add             each counter (a policy's limit, and what the limit counts by) has its units. From the
  *                              merge on it goes on with what was admitted since, so no unit is charged twice
  *   a peek of one counter      is the store back, and what time has it?
- *   OP_SETTLE of a merge       for each counter, MERGES_MAX at once: what the table still counts of its units
+ *   OP_SETTLE of a merge       for each counter, ERRAND_MERGES_MAX at once: what the table still counts of its units
  *
  * Units whose window has ended count nowhere and are dropped. The id of a merge is drawn once and kept until the store
  * has answered: the store remembers it, so a merge whose answer was lost is sent again and charges once. It is
@@ -27,7 +27,6 @@
 #include "store/store.h"
 
 enum {
-    MERGES_MAX = 64,           /* under way, so in one tick too */
     MERGE_RETRY_US = 200000,   /* between looks whether the store is back */
     MERGE_TTL_MIN_MS = 600000, /* a merge can be sent again for at least this time */
     MERGE_TTL_MAX_MS = 12 * 3600000,
@@ -54,29 +53,15 @@ struct unmerged {
     uint8_t bytes[]; /* the policy's name, the client's key, the limit's id, what decides the shard */
 };
 
-/* One op of the store. */
-struct merge {
-    struct op op;
-    struct op_member member;
-    struct op_reservation reservation;
-    struct unmerged *counter; /* stays until the op is done */
-    struct policy_set *set;   /* that holds the limit: one reference */
-    struct engine *engine;
-    struct merge *next; /* idle */
-};
-
 struct merge_back {
     const struct store *store; /* not owned */
     struct map map;            /* struct unmerged; without memory until the first */
     struct list waiting;       /* those of them that no merge is under way for */
     size_t n, max;             /* of all */
-    struct merge *merges;      /* owned, MERGES_MAX; NULL until first needed */
-    struct merge *idle;
-    size_t n_out;       /* the store has them */
-    int64_t next_us;    /* CLOCK_MONOTONIC: not to be asked before */
-    int64_t ahead_us;   /* if knows_time: the store's clock minus the host's */
-    bool knows_time;    /* the store has answered since it last failed */
-    uint64_t n_started; /* ids drawn, ever */
+    int64_t next_us;           /* CLOCK_MONOTONIC: not to be asked before */
+    int64_t ahead_us;          /* if knows_time: the store's clock minus the host's */
+    bool knows_time;           /* the store has answered since it last failed */
+    uint64_t n_started;        /* ids drawn, ever */
 };
 
 void merge_back_init(struct merge_back *merge_back, const struct store *store, size_t max);

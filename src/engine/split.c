@@ -45,24 +45,17 @@ bool splits_needed(const struct store *store, const struct check *check)
 /* Back to the pool; the last one ends the split. Nothing may be touched after this: the engine may be gone. */
 static void return_part(struct split_part *part)
 {
-    struct split *split = part->split;
-    struct splits *splits = split->splits;
-    fair_cap_remove(&splits->out, part->check->op.client, part->check->n_all);
-    check_pool_return(splits->pool, part->check);
-    if (--split->n_out == 0) mem_free(split);
-    splits->on_returned(splits);
+    struct check *check = part->check;
+    if (--part->split->n_out == 0) mem_free(part->split);
+    errand_end(check);
 }
 
 /* A check that asks the store what `one` of the whole asks. */
 static struct check *new_check(struct splits *splits, const struct check *whole, const struct check *one)
 {
-    bool may = fair_cap_allows(&splits->out, splits->max, whole->op.client);
-    struct check *check = may ? check_pool_take(splits->pool) : NULL;
+    struct check *check = errand_new(splits->errands, ERRAND_PART, whole->op.kind, one->set, whole->op.client);
     if (check == NULL) return NULL;
 
-    fair_cap_add(&splits->out, whole->op.client, 1);
-    check->op.kind = whole->op.kind;
-    check->op.client = whole->op.client;
     check->op.is_all = true;
     check->is_part = true;
     check->plan = one->plan;
@@ -70,7 +63,6 @@ static struct check *new_check(struct splits *splits, const struct check *whole,
     check->cost = one->cost;
     check->has_max_wait = one->has_max_wait;
     check->max_wait_us = one->max_wait_us;
-    check->set = policy_set_ref(one->set);
     return check;
 }
 
@@ -89,7 +81,7 @@ int split_make(struct splits *splits, struct check *whole)
         *asked = new_check(splits, whole, one);
         if (*asked == NULL) goto err_drop_parts;
 
-        uint32_t place = store_place_of(splits->store, &whole->op.members[one->member_index[0]]);
+        uint32_t place = store_place_of(splits->errands->store, &whole->op.members[one->member_index[0]]);
         struct split_part *part = split->parts; /* all counters of one policy and key lie in one */
         while (part < split->parts + split->n_parts && part->place != place) part++;
         if (part->check != NULL) {
@@ -109,11 +101,7 @@ int split_make(struct splits *splits, struct check *whole)
     return 0;
 
 err_drop_parts:
-    for (uint8_t k = 0; k < split->n_parts; k++) {
-        struct check *check = split->parts[k].check;
-        fair_cap_remove(&splits->out, check->op.client, check->n_all);
-        check_pool_return(splits->pool, check);
-    }
+    for (uint8_t k = 0; k < split->n_parts; k++) errand_end(split->parts[k].check);
     mem_free(split);
     return -1;
 }
@@ -140,18 +128,15 @@ static void count_refund(bool is_done)
     engine_counters.split_refunds_lost += !is_done;
 }
 
-static void on_refund_done(struct op *op, enum op_outcome outcome)
+static void on_refund_done(struct check *check, enum op_outcome outcome)
 {
-    struct check *check = CONTAINER_OF(op, struct check, op);
     struct split_part *part = check->owner;
-    CHECK(check->in_store);
-    check->in_store = false;
     part->split->splits->n_refunds--;
     count_refund(outcome == OP_DECIDED);
     return_part(part);
 }
 
-/* The op of the part becomes its refund. True: the store has it. */
+/* The op of the part becomes its refund. False: it has nothing to give back. */
 static bool refund(struct split_part *part)
 {
     struct splits *splits = part->split->splits;
@@ -168,17 +153,10 @@ static bool refund(struct split_part *part)
                       .is_all = true,
                       .client = op->client,
                       .is_bound = true,
-                      .server = op->server,
-                      .done = on_refund_done};
+                      .server = op->server};
     list_init(&op->link);
-    enum submit status = store_submit(splits->store, op);
-    check->in_store = status == SUBMIT_PENDING;
-    if (!check->in_store) {
-        count_refund(status == SUBMIT_DECIDED);
-        return false;
-    }
     splits->n_refunds++;
-    *splits->work += op_units(op);
+    if (errand_submit(check, on_refund_done)) *splits->work += op_units(op);
     return true;
 }
 
@@ -308,13 +286,10 @@ static void end_op(struct split_part *part, enum op_outcome outcome)
     if (check->may_merge_back) failure_store_done(part->split->splits->failure, check, outcome);
 }
 
-static void on_op_done(struct op *op, enum op_outcome outcome)
+static void on_done(struct check *check, enum op_outcome outcome)
 {
-    struct check *check = CONTAINER_OF(op, struct check, op);
     struct split_part *part = check->owner;
     struct split *split = part->split;
-    CHECK(check->in_store);
-    check->in_store = false;
     end_op(part, outcome);
     if (split->is_over)
         end_part(part);
@@ -325,20 +300,14 @@ static void on_op_done(struct op *op, enum op_outcome outcome)
 void split_submit(struct check *whole, int64_t deadline_us)
 {
     struct split *split = whole->split;
-    for (uint8_t k = 0; k < split->n_parts; k++) {
+    uint32_t *work = split->splits->work;
+    for (uint8_t k = 0, n = split->n_parts; k < n; k++) { /* with the answer of the last one the split may be gone */
         struct check *check = split->parts[k].check;
         check->state = CHECK_WAITING;
         check->op.deadline_us = deadline_us;
-        check->op.done = on_op_done;
         check->op.is_awaited = true;
-        enum submit status = store_submit(split->splits->store, &check->op);
-        check->in_store = status == SUBMIT_PENDING;
-        if (check->in_store)
-            *split->splits->work += op_units(&check->op);
-        else
-            end_op(&split->parts[k], submit_outcome(status));
+        if (errand_submit(check, on_done)) *work += op_units(&check->op);
     }
-    if (split->n_waiting == 0) end_split(split);
 }
 
 void split_fail(struct check *whole, enum reason reason)
@@ -347,7 +316,7 @@ void split_fail(struct check *whole, enum reason reason)
     for (uint8_t k = 0; k < split->n_parts; k++) {
         struct check *check = split->parts[k].check;
         if (check->state != CHECK_WAITING) continue;
-        if (check->in_store && store_withdraw(split->splits->store, &check->op)) check->in_store = false;
+        if (check->in_store && store_withdraw(split->splits->errands->store, &check->op)) check->in_store = false;
         take_answer(&split->parts[k], reason);
     }
     end_split(split);

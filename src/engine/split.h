@@ -14,27 +14,21 @@
  * So nothing is admitted beyond any limit. Another check may be denied in the moment between. What may have been
  * charged, but without a reply, stays charged; an OP_REFUND is sent once, because given twice it would admit too much.
  *
- * A part is known to the store and to this file alone: the deadline, the candidates and the counts are the whole's. If
- * the owner leaves, the parts go on: all are charged in the end, or none. They are counted and capped apart from other
- * checks, like candidates.
+ * A part is an errand (errand.h), known to the store and to this file alone: the deadline, the candidates and the counts
+ * are the whole's. If the owner leaves, the parts go on: all are charged in the end, or none.
  */
 #ifndef RL_ENGINE_SPLIT_H
 #define RL_ENGINE_SPLIT_H
 
-#include "engine/check.h"
+#include "engine/errand.h"
 #include "engine/failure.h"
-#include "engine/fair_cap.h"
 
 struct splits {
-    struct check_pool *pool;                    /* not owned */
-    struct store *store;                        /* not owned */
-    struct failure *failure;                    /* not owned */
-    uint32_t *work;                             /* the owner's, of engine_take_work() */
-    void (*answer)(struct check *whole);        /* its decisions are filled, or its error; it may be gone after this */
-    void (*on_returned)(struct splits *splits); /* some are back in the pool; may be the end of all this */
-    struct fair_cap out;                        /* checks out of the pool for this */
-    size_t max;                                 /* the owner may set another */
-    size_t n_refunds;                           /* that the store has */
+    struct errands *errands;             /* not owned */
+    struct failure *failure;             /* not owned */
+    uint32_t *work;                      /* the owner's, of engine_take_work() */
+    void (*answer)(struct check *whole); /* its decisions are filled, or its error; it may be gone after this */
+    size_t n_refunds;                    /* that the store has */
 };
 
 /* Must the sealed check be split? */

@@ -1,19 +1,17 @@
 /* unit_leases.c: keys with units that are charged ahead, and what gives them back, for engine.c. */
 #include "engine/unit_leases.h"
 
-#include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/engine_counters.h"
 
 enum {
     KEYS_MAX = 8192,
-    HEATS = 16,     /* of keys without an entry, for each set of those that have one */
-    BUSY = 16,      /* checks of a key within the age of a lease, from which on it may have one */
-    SIZE_MIN = 8,   /* a smaller lease is not worth it */
-    PART = 8,       /* of what is left a lease is at most one of so many parts */
-    GROWTH = 4,     /* from one lease to the next */
-    OUT_MAX = 1024, /* give_backs under way; those that are due wait for a place, what has to go at once is lost */
+    HEATS = 16,   /* of keys without an entry, for each set of those that have one */
+    BUSY = 16,    /* checks of a key within the age of a lease, from which on it may have one */
+    SIZE_MIN = 8, /* a smaller lease is not worth it */
+    PART = 8,     /* of what is left a lease is at most one of so many parts */
+    GROWTH = 4,   /* from one lease to the next */
     ENDS_PER_TICK = 256,
 };
 
@@ -47,30 +45,17 @@ struct unit_lease {
                            the store last had it */
 };
 
-struct give_back {
-    struct list link;
-    struct op op;
-    struct op_member member;
-    struct op_reservation charge;
-    struct policy_set *set; /* that holds the limit: one reference */
-    struct unit_leases *leases;
-    uint8_t key[COUNTER_KEY_MAX];
-};
-
-void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store)
+void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct errands *errands)
 {
-    *leases = (struct unit_leases){.clock = clock, .store = store};
+    *leases = (struct unit_leases){.clock = clock, .errands = errands};
     deadlines_init(&leases->ages);
-    list_init(&leases->idle);
     counter_table_init(&leases->keys, KEYS_MAX, sizeof(struct unit_lease), COUNTER_EXTRA_SIZE,
                        KEY_HEAD_MAX + COUNTER_KEY_MAX);
 }
 
 void unit_leases_fini(struct unit_leases *leases)
 {
-    CHECK(leases->n_out == 0 && deadlines_first(&leases->ages) == NULL);
-    for (struct list *it; (it = list_pop_front(&leases->idle)) != NULL;)
-        mem_free(LIST_ITEM(it, struct give_back, link));
+    CHECK(deadlines_first(&leases->ages) == NULL);
     counter_table_fini(&leases->keys);
     deadlines_fini(&leases->ages);
 }
@@ -159,28 +144,13 @@ static void let_go(struct unit_leases *leases, struct unit_lease *lease)
     lease->set = NULL;
 }
 
-static void end_give_back(struct give_back *back, enum op_outcome outcome)
+static void on_given_back(struct check *errand, enum op_outcome outcome)
 {
-    struct unit_leases *leases = back->leases;
-    int64_t units = back->member.cost, returned = outcome == OP_DECIDED ? back->member.refunded : 0;
+    const struct op_member *member = errand->op.members;
+    int64_t returned = outcome == OP_DECIDED ? member->refunded : 0;
     engine_counters.leases_returned += (uint64_t)returned;
-    engine_counters.leases_lost += (uint64_t)(units - returned);
-    policy_set_unref(back->set);
-    list_push_back(&leases->idle, &back->link);
-}
-
-static void on_given_back(struct op *op, enum op_outcome outcome)
-{
-    struct give_back *back = CONTAINER_OF(op, struct give_back, op);
-    back->leases->n_out--;
-    end_give_back(back, outcome);
-}
-
-static struct give_back *take_idle(struct unit_leases *leases)
-{
-    if (leases->n_out >= OUT_MAX) return NULL;
-    struct list *idle = list_pop_front(&leases->idle);
-    return idle != NULL ? LIST_ITEM(idle, struct give_back, link) : mem_zalloc(sizeof(struct give_back));
+    engine_counters.leases_lost += (uint64_t)(member->cost - returned);
+    errand_end(errand);
 }
 
 static void lose(struct unit_leases *leases, struct unit_lease *lease)
@@ -199,8 +169,8 @@ static __attribute__((noinline)) void lose_all(struct unit_leases *leases)
 /* What another server has charged counts there alone. */
 static void follow_server(struct unit_leases *leases)
 {
-    if (leases->server == store_server(leases->store)) return;
-    leases->server = store_server(leases->store);
+    if (leases->server == store_server(leases->errands->store)) return;
+    leases->server = store_server(leases->errands->store);
     lose_all(leases);
 }
 
@@ -244,37 +214,28 @@ static struct op_reservation charge_of(const struct unit_leases *leases, struct 
 static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint64_t client)
 {
     struct op_reservation charge = charge_of(leases, lease);
-    struct give_back *back = lease->units > 0 ? take_idle(leases) : NULL;
+    struct slice key = counter_table_key(&leases->keys, lease);
     int64_t gone = lease->size - lease->units;
     lease->next_size = gone > SIZE_MIN ? gone : SIZE_MIN;
-    if (back == NULL) {
+    struct check *errand =
+        lease->units > 0 ? errand_new(leases->errands, ERRAND_LEASE, OP_REFUND, lease->set, client) : NULL;
+    uint8_t *bytes = errand != NULL ? check_make_bytes(errand, key.len) : NULL;
+    if (bytes == NULL) {
+        if (errand != NULL) errand_end(errand);
         lose(leases, lease);
         return;
     }
 
-    struct slice key = counter_table_key(&leases->keys, lease);
-    memcpy(back->key, key.data, key.len);
-    back->leases = leases;
-    back->set = policy_set_ref(lease->set);
-    back->member = (struct op_member){.limit = lease->limit, .key = {back->key, key.len}, .cost = lease->units};
-    back->charge = charge;
-    back->op = (struct op){.kind = OP_REFUND,
-                           .n_members = 1,
-                           .members = &back->member,
-                           .reservation = &back->charge,
-                           .client = client,
-                           .is_bound = true,
-                           .server = leases->server,
-                           .done = on_given_back};
-    list_init(&back->op.link);
-    list_init(&back->link);
+    key.data = memcpy(bytes, key.data, key.len);
+    errand->inline_members[0] = (struct op_member){.limit = lease->limit, .key = key, .cost = lease->units};
+    errand->op.members = errand->inline_members;
+    errand->op.n_members = 1;
+    errand->reservation = charge;
+    errand->op.reservation = &errand->reservation;
+    errand->op.is_bound = true;
+    errand->op.server = leases->server;
     let_go(leases, lease);
-
-    enum submit status = store_submit(leases->store, &back->op);
-    if (status == SUBMIT_PENDING)
-        leases->n_out++;
-    else
-        end_give_back(back, submit_outcome(status));
+    errand_submit(errand, on_given_back);
 }
 
 static int64_t end_us(const struct unit_lease *lease)
@@ -286,7 +247,7 @@ static int64_t end_us(const struct unit_lease *lease)
 int64_t unit_leases_next_us(const struct unit_leases *leases)
 {
     const struct deadline *first = deadlines_first(&leases->ages);
-    if (first == NULL || leases->n_out >= OUT_MAX) return INT64_MAX;
+    if (first == NULL || leases->errands->of[ERRAND_LEASE].n >= ERRAND_LEASES_MAX) return INT64_MAX;
     return leases->is_over ? leases->clock->mono_us : first->at_us;
 }
 
@@ -311,7 +272,7 @@ void unit_leases_stop(struct unit_leases *leases)
 
 bool unit_leases_are_held(const struct unit_leases *leases)
 {
-    return leases->n_out > 0 || deadlines_first(&leases->ages) != NULL;
+    return leases->errands->of[ERRAND_LEASE].n > 0 || deadlines_first(&leases->ages) != NULL;
 }
 
 void unit_leases_end(struct unit_leases *leases)

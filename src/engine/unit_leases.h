@@ -33,22 +33,20 @@
 #ifndef RL_ENGINE_UNIT_LEASES_H
 #define RL_ENGINE_UNIT_LEASES_H
 
-#include "engine/check.h"
 #include "engine/deadlines.h"
+#include "engine/errand.h"
 #include "store/counter_table.h"
 
 struct unit_leases {
     const struct clock *clock; /* not owned */
-    struct store *store;       /* not owned */
+    struct errands *errands;   /* not owned; ERRAND_LEASE: units that go back */
     struct counter_table keys; /* struct unit_lease; reserved when a policy with `lease` is asked */
     struct deadlines ages;     /* of those with units */
-    struct list idle;          /* struct give_back */
-    size_t n_out;              /* the store has them */
     bool is_over;              /* unit_leases_stop(): what is still granted goes back at once */
     uint32_t server;           /* whose units are held */
 };
 
-void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct store *store);
+void unit_leases_init(struct unit_leases *leases, const struct clock *clock, struct errands *errands);
 void unit_leases_fini(struct unit_leases *leases); /* the store must be closed */
 
 /* May units of a limit that the sealed check asks be held? Only such checks come to the next functions. */

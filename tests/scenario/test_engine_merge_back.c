@@ -661,10 +661,13 @@ static void short_memory_drops_units_or_lets_them_wait(void **state)
     }
     uint64_t dropped = engine_counters.merge_back_dropped;
     assert_int_equal(engine_counters.merge_back_waiting, 1);
+    struct check *others[64]; /* as many as the pool has */
+    for (size_t i = 0; i < 64; i++) others[i] = fixture_check_new(&fixture, "bob");
     mem_fail_nth(1);
     fixture.scripted.mode = SCRIPTED_HOLD;
     fixture_advance_ms(&fixture, LOOK_MS);
     mem_fail_nth(0);
+    for (size_t i = 0; i < 64; i++) check_release(others[i]);
     assert_int_equal(fixture.scripted.n_held, 0);
     come_back(0);
     answer_all();

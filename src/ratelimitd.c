@@ -349,20 +349,6 @@ static void make_handles(struct daemon *daemon)
     reload_init(daemon);
 }
 
-static void start_ticks(struct daemon *daemon)
-{
-    uv_check_start(&daemon->check, on_check);
-    uv_prepare_start(&daemon->prepare, on_prepare);
-    uv_unref((uv_handle_t *)&daemon->check);
-    uv_unref((uv_handle_t *)&daemon->prepare);
-    if (daemon->redis == NULL) {
-        become_ready(daemon);
-        return;
-    }
-    redis_store_on_first_attempt(daemon->redis, become_ready, daemon);
-    uv_timer_start(&daemon->first_attempt, on_first_attempt_timeout, FIRST_ATTEMPT_MS, 0);
-}
-
 static void count_handle(uv_handle_t *handle, void *arg)
 {
     (void)handle;
@@ -380,7 +366,16 @@ static int run_loop(struct daemon *daemon)
         return EXIT_RUNNING;
     }
 
-    start_ticks(daemon);
+    uv_check_start(&daemon->check, on_check);
+    uv_prepare_start(&daemon->prepare, on_prepare);
+    uv_unref((uv_handle_t *)&daemon->check);
+    uv_unref((uv_handle_t *)&daemon->prepare);
+    if (daemon->redis != NULL) {
+        redis_store_on_first_attempt(daemon->redis, become_ready, daemon);
+        uv_timer_start(&daemon->first_attempt, on_first_attempt_timeout, FIRST_ATTEMPT_MS, 0);
+    } else {
+        become_ready(daemon);
+    }
     uv_run(&daemon->loop, UV_RUN_DEFAULT);
     endpoints_close(daemon);
     if (uv_loop_close(&daemon->loop) == 0) {

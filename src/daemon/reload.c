@@ -377,17 +377,6 @@ uint64_t reload_ask(void *arg, enum late_kind kind)
     return want(daemon, kind == LATE_RELOAD ? RELOAD_FILE : RELOAD_DRY_RUN);
 }
 
-/* The stat is the thread's, too: a file system may hang. */
-static void look_at_files(struct daemon *daemon)
-{
-    struct reload *reload = &daemon->reload;
-    int64_t every_ms = daemon->config->reload_watch_ms, now_us = daemon->clock.mono_us;
-    if (every_ms == 0 || daemon->arguments.config_path == NULL || daemon->phase != DAEMON_READY) return;
-    if (now_us < reload->look_us) return;
-    reload->look_us = now_us + every_ms * 1000;
-    want(daemon, RELOAD_LOOK);
-}
-
 void reload_look(struct daemon *daemon)
 {
     struct reload *reload = &daemon->reload;
@@ -404,10 +393,17 @@ void reload_look(struct daemon *daemon)
                   reload->peak_bytes >> 20, bytes >> 20);
     LIST_FOREACH (it, &reload->retired)
         if (LIST_ITEM(it, struct policy_set, link)->n_refs == 1) has_work = true;
-    if (has_work)
+    if (has_work) {
         start_freeing(daemon);
-    else
-        look_at_files(daemon); /* last, for it may want to look each time */
+        return;
+    }
+
+    /* Last, for it may want to look each time; in the thread, for a file system may hang. */
+    int64_t every_ms = daemon->config->reload_watch_ms, now_us = daemon->clock.mono_us;
+    if (every_ms == 0 || daemon->arguments.config_path == NULL || daemon->phase != DAEMON_READY) return;
+    if (now_us < reload->look_us) return;
+    reload->look_us = now_us + every_ms * 1000;
+    want(daemon, RELOAD_LOOK);
 }
 
 void reload_fini(struct daemon *daemon)

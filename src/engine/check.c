@@ -44,11 +44,6 @@ static void free_storage(struct check *check)
     check->bytes_cap = 0;
 }
 
-void check_pool_init(struct check_pool *pool)
-{
-    *pool = (struct check_pool){0};
-}
-
 void check_pool_fini(struct check_pool *pool)
 {
     CHECK(pool->n_out == 0);
@@ -58,7 +53,7 @@ void check_pool_fini(struct check_pool *pool)
         for (size_t i = 0; i < SLAB_CHECKS; i++) free_storage(&slab->checks[i]);
         mem_free(slab);
     }
-    check_pool_init(pool);
+    *pool = (struct check_pool){0};
 }
 
 /* As many checks have storage as were in use with some at once. If each kept its own, a check_all now and then would in

@@ -139,7 +139,7 @@ static inline const struct decision *check_decision_of(const struct check *check
 
 struct check_slab;
 
-struct check_pool {
+struct check_pool {           /* {0}: empty */
     struct check *idle;       /* chained by check->next */
     struct check *large;      /* the same: those with storage beyond their own, which others take over */
     size_t n_large;           /* of these */
@@ -147,7 +147,6 @@ struct check_pool {
     size_t n_out;             /* checks taken and not yet returned */
 };
 
-void check_pool_init(struct check_pool *pool);
 void check_pool_fini(struct check_pool *pool);          /* every check must be back */
 struct check *check_pool_take(struct check_pool *pool); /* zero but for what it keeps; NULL without memory */
 void check_pool_return(struct check_pool *pool, struct check *check); /* with those joined; lets go of the policies */

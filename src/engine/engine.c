@@ -55,7 +55,6 @@ struct engine *engine_new(struct clock *clock, struct store store, struct policy
     engine->set = set;
     engine->max_inflight = options->max_inflight;
 
-    check_pool_init(&engine->pool);
     deadlines_init(&engine->deadlines);
     overdue_init(&engine->overdue);
     engine_counters.shadow_default = options->shadow_default;

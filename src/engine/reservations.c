@@ -139,26 +139,19 @@ bool reservations_keep(const struct check *check, int64_t from_us)
     return true;
 }
 
-/* The store has nothing of it any more. One that is not inside is fine. */
-static void forget(struct reservations *reservations, uint64_t id)
-{
-    struct reservation *found = find_by_id(reservations, id);
-    if (found == NULL) return;
-
-    set_counted(found, false);
-    map_remove(&reservations->by_id, &found->in_map);
-    found->is_made = false;
-    maybe_end(reservations, found);
-}
-
 void reservations_decided(const struct check *check)
 {
     struct engine *engine = check->engine;
     const struct op_reservation *reservation = &check->reservation;
 
     if (check->op.kind == OP_SETTLE) {
+        struct reservation *found = find_by_id(&engine->reservations, reservation->id);
         engine_counters.reservations_settled += !reservation->ended;
-        forget(&engine->reservations, reservation->id);
+        if (found == NULL) return; /* another daemon made it, or it was not kept */
+        set_counted(found, false);
+        map_remove(&engine->reservations.by_id, &found->in_map);
+        found->is_made = false; /* the store has nothing of it any more */
+        maybe_end(&engine->reservations, found);
     } else if (check->op.kind == OP_RESERVE && reservation->held) {
         /* no timer knows when the limits' now is moved */
         bool is_kept = reservations_keep(check, engine->clock->manual ? INT64_MAX : engine->clock->mono_us);

@@ -3,11 +3,6 @@
 
 #include "base/assert.h"
 
-void buffer_pool_init(struct buffer_pool *pool)
-{
-    pool->n = pool->n_bytes = 0;
-}
-
 void buffer_pool_fini(struct buffer_pool *pool)
 {
     while (pool->n > 0) buffer_fini(&pool->kept[--pool->n]);

@@ -18,13 +18,12 @@ enum {
     KEPT_BYTES_MAX = 4 * 1024 * 1024 /* of all that are kept */
 };
 
-struct buffer_pool {
+struct buffer_pool {              /* {0}: empty */
     struct buffer kept[KEPT_MAX]; /* empty, with memory */
     size_t n;
     size_t n_bytes;
 };
 
-void buffer_pool_init(struct buffer_pool *pool);
 void buffer_pool_fini(struct buffer_pool *pool);
 void buffer_pool_borrow(struct buffer_pool *pool, struct buffer *buf); /* buf has no memory yet, and may get none */
 void buffer_pool_return(struct buffer_pool *pool, struct buffer *buf); /* buf is empty, and has no memory afterwards */

@@ -9,16 +9,6 @@
 #include "base/log.h"
 #include "server/peer.h"
 
-/* Behind the key that the message quotes: it may be a user's name, and keys.in_log decides what a log may have of
- * those. */
-static const char *without_key(const char *message)
-{
-    static const char end_of_key[] = "' does not fit ";
-    const char *text = message;
-    for (const char *next; (next = strstr(text, end_of_key)) != NULL;) text = next + 2;
-    return text;
-}
-
 static bool is_quiet(const struct error_log_entry *entry, int64_t now_us)
 {
     return entry->logged_us > 0 && now_us - entry->logged_us < ERROR_LOG_QUIET_US;
@@ -30,7 +20,11 @@ void error_log_note(struct error_log *log, enum error_code code, const char *mes
     struct error_log_entry *entry = &log->of[code];
     bool is_known_otherwise = code == ERROR_STORE_UNAVAILABLE || code == ERROR_SHUTTING_DOWN || code == ERROR_ABANDONED;
     if (is_known_otherwise) return;
-    const char *text = code == ERROR_BAD_KEY ? without_key(message) : message;
+
+    /* Behind the key that the message quotes: it may be a user's name, and keys.in_log decides what a log may have of
+     * those. */
+    const char *text = message;
+    for (const char *next; code == ERROR_BAD_KEY && (next = strstr(text, "' does not fit ")) != NULL;) text = next + 2;
 
     if (is_quiet(entry, now_us)) {
         entry->n++;

@@ -11,4 +11,10 @@ struct peer {
     pid_t pid; /* 0 if it is in a namespace of processes that we do not see */
 };
 
+enum { PEER_PROGRAM_MAX = 16 };
+
+/* The name of the process, for people: it proves nothing, since a process can change it. Into `out`, any bytes; "?" if
+ * it has ended or is not seen. /proc is memory: reading it does not wait. */
+void peer_program(pid_t pid, char out[PEER_PROGRAM_MAX]);
+
 #endif

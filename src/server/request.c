@@ -207,24 +207,17 @@ static struct explain_options explain_options_of(const struct request *request, 
     };
 }
 
-/* Was it asked of limits that have nothing of its key? */
-static bool is_uncounted(const struct check *check)
-{
-    const struct op *op = &check->op;
-    bool has_none = op->n_members > 0 && check->decision.allowed;
-    for (uint16_t i = 0; i < op->n_members; i++) has_none &= op->members[i].used == 0;
-    return has_none;
-}
-
 static __attribute__((noinline)) void pack_explained(struct packer *packer, const struct request *request)
 {
     char trouble[STORE_TROUBLE_MAX];
     struct explain_options options = explain_options_of(request, trouble);
     char like[FIND_DENIED_MAX];
-    if (is_uncounted(request->first))
-        options.denied_like =
-            find_denied_like(request->session, request->first->plan->policy, request->first->key, like);
-    explain_reply(packer, request->first, request->first->next, &options);
+    const struct check *check = request->first;
+    const struct op *op = &check->op;
+    bool is_uncounted = op->n_members > 0 && check->decision.allowed; /* its limits have nothing of its key */
+    for (uint16_t i = 0; i < op->n_members; i++) is_uncounted &= op->members[i].used == 0;
+    if (is_uncounted) options.denied_like = find_denied_like(request->session, check->plan->policy, check->key, like);
+    explain_reply(packer, check, check->next, &options);
 }
 
 /* What needs space for texts and lists is apart, so that the answer to one check does not have it on its stack. */

@@ -319,18 +319,29 @@ static void on_drain_timeout(uv_timer_t *timer)
     struct server *server = timer->data;
     size_t n = server->sessions.n_draining;
     if (n > 0) log_info("%zu connections had not ended when the drain timed out: closing them", n);
-    sessions_close_draining(&server->sessions);
+    LIST_FOREACH (link, &server->sessions.all) {
+        struct session *session = LIST_ITEM(link, struct session, link);
+        if (session->is_draining) session_close(session, SESSION_STOPPING);
+    }
     maybe_ended(server);
 }
 
 void server_drain(struct server *server, uint32_t timeout_ms, void (*on_drained)(void *arg), void *arg)
 {
+    struct sessions *sessions = &server->sessions;
     CHECK(server->on_drained == NULL && server->on_closed == NULL);
     server->on_drained = on_drained;
     server->on_drained_arg = arg;
     stop_listening(&server->acceptors[SERVER_DATA]);
-    sessions_drain(&server->sessions);
-    bool is_drained = server->sessions.n_draining == 0; /* the timer reports it, never this call */
+    sessions->draining = true;
+    late_answers_refuse(sessions);
+    LIST_FOREACH (link, &sessions->all) {
+        struct session *session = LIST_ITEM(link, struct session, link);
+        bool ends = !session->group->outlives_drain || session_is_busy(session) || session->slots.n > 0;
+        if (ends) session_drain(session);
+    }
+
+    bool is_drained = sessions->n_draining == 0; /* the timer reports it, never this call */
     uv_timer_start(&server->drain_timer, on_drain_timeout, is_drained ? 0 : timeout_ms, 0);
 }
 
@@ -341,7 +352,7 @@ void server_close(struct server *server, void (*on_closed)(void *arg), void *arg
     server->on_closed = on_closed;
     server->on_closed_arg = arg;
     for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) stop_listening(&server->acceptors[i]);
-    sessions_close_all(&server->sessions);
+    LIST_FOREACH (link, &server->sessions.all) session_close(LIST_ITEM(link, struct session, link), SESSION_STOPPING);
 
     uv_close((uv_handle_t *)&server->drain_timer, on_handle_closed);
     uv_close((uv_handle_t *)&server->sessions.runner, on_sessions_handle_closed);

@@ -31,7 +31,6 @@
 #include "proto/error.h"
 #include "proto/scan.h"
 #include "server/peer.h"
-#include "server/peer_program.h"
 #include "server/reply.h"
 #include "server/sessions.h"
 
@@ -97,7 +96,7 @@ struct session {
     const char *why_ended;   /* static; of one that is ENDING, for the log */
     const char *final_error; /* static; lost framing: sent once `requests` is empty; else NULL */
     struct peer peer;
-    char program[PEER_PROGRAM_MAX]; /* empty: not asked for yet (peer_program.h) */
+    char program[PEER_PROGRAM_MAX]; /* empty: not asked for yet (peer_program()) */
     const struct access_rule *rule; /* one reference to its rules; by which it may ask (access.h) */
     struct access_user *user;       /* not owned; whose quotas it counts in */
     /* The policy it asked for last, and its name; valid as long as engine_policies_generation() is the same. */

@@ -1,5 +1,5 @@
 /* sessions_tick.c: the order of a tick, for server.c: sessions that have work left over, then lists, late answers and
- * rules; at the end what is to be written and read. Also who is closed for silence, and the end of all. */
+ * rules; at the end what is to be written and read. Also who is closed for silence. */
 #include "server/sessions_tick.h"
 
 #include "base/alloc.h"
@@ -106,7 +106,6 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
     sessions->near.what = "near";
     denial_log_set(&sessions->near, DENIALS_FIRST, NEAR_PER_SECOND);
     denial_log_set(&sessions->denials, options->denials, options->denials_per_second);
-    buffer_pool_init(&sessions->buffer_pool);
     sessions->schedule.share = SHARE_MAX;
 
     list_init(&sessions->idle_requests);
@@ -240,28 +239,4 @@ void sessions_sweep(struct sessions *sessions)
     }
     access_revoke(sessions);
     if (!needs_sweep(sessions)) uv_timer_stop(&sessions->sweeper);
-}
-
-void sessions_drain(struct sessions *sessions)
-{
-    sessions->draining = true;
-    late_answers_refuse(sessions);
-    LIST_FOREACH (link, &sessions->all) {
-        struct session *session = LIST_ITEM(link, struct session, link);
-        bool ends = !session->group->outlives_drain || session_is_busy(session) || session->slots.n > 0;
-        if (ends) session_drain(session);
-    }
-}
-
-void sessions_close_draining(struct sessions *sessions)
-{
-    LIST_FOREACH (link, &sessions->all) {
-        struct session *session = LIST_ITEM(link, struct session, link);
-        if (session->is_draining) session_close(session, SESSION_STOPPING);
-    }
-}
-
-void sessions_close_all(struct sessions *sessions)
-{
-    LIST_FOREACH (link, &sessions->all) session_close(LIST_ITEM(link, struct session, link), SESSION_STOPPING);
 }

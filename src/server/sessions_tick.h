@@ -12,10 +12,7 @@ int sessions_init(struct sessions *sessions, uv_loop_t *loop, struct clock *cloc
 void sessions_fini(struct sessions *sessions);
 
 void sessions_tick_end(struct sessions *sessions);
-void sessions_sweep(struct sessions *sessions);          /* close who was idle, or did not read, for too long */
-void sessions_arm_sweep(struct sessions *sessions);      /* look at who is stalled or idle in a while */
-void sessions_drain(struct sessions *sessions);          /* but for those of a group that outlives it */
-void sessions_close_draining(struct sessions *sessions); /* those that it has not ended */
-void sessions_close_all(struct sessions *sessions);
+void sessions_sweep(struct sessions *sessions);     /* close who was idle, or did not read, for too long */
+void sessions_arm_sweep(struct sessions *sessions); /* look at who is stalled or idle in a while */
 
 #endif

@@ -1,5 +1,5 @@
-/* peer_program.c: reads /proc, for operator_log.c and views.c. */
-#include "server/peer_program.h"
+/* peer.c: reads /proc, for operator_log.c and views.c. */
+#include "server/peer.h"
 
 #include <fcntl.h>
 #include <stdio.h>

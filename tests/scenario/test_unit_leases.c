@@ -49,7 +49,7 @@ struct answer {
 };
 
 static const struct engine_options options = {
-    .max_inflight = 1000, .local_max_keys = 100, .slots = {.max = 100, .max_per_owner = 50}};
+    .max_inflight = 4000, .local_max_keys = 100, .slots = {.max = 100, .max_per_owner = 50}};
 
 /* ---- two daemons and their store ---- */
 
@@ -115,10 +115,11 @@ static void on_done(struct check *check)
 }
 
 static const char *key = "hot";
+static uint64_t client = CLIENT;
 
 static struct check *new_check(struct engine *engine, struct answer *answer, enum op_kind kind, int64_t cost)
 {
-    struct check *check = engine_check_new(engine, kind, CLIENT);
+    struct check *check = engine_check_new(engine, kind, client);
     assert_non_null(check);
     check->key = slice_of(key);
     check->plan = &policies_get(engine_policies(engine), "p")->plan;
@@ -459,6 +460,37 @@ static void all_units_go_back_however_many_keys_have_some(void **state)
     }
 }
 
+static void a_client_with_many_units_on_their_way_back_takes_no_place_from_others(void **state)
+{
+    enum { N_KEYS = 2000, OUT_MAX = 1024 };
+    struct answer answer = {0};
+    char name[] = "0000";
+    (void)state;
+    begin(&window, ON_FAILURE_DENY);
+    key = name;
+    for (int i = 0; i < N_KEYS; i++) {
+        snprintf(name, sizeof name, "%04d", i);
+        ask_often(BUSY + 1);
+    }
+    for (int i = 0; i < N_KEYS && engine_counters.leases_lost == 0; i++) {
+        snprintf(name, sizeof name, "%04d", i);
+        submit(daemon, &answer, OP_PEEK, 0);
+    }
+    uint64_t lost = engine_counters.leases_lost;
+    assert_true(lost > 0);
+
+    client = CLIENT + 1;
+    for (int i = N_KEYS - 30; i < N_KEYS; i++) {
+        snprintf(name, sizeof name, "%04d", i);
+        submit(daemon, &answer, OP_PEEK, 0);
+    }
+    assert_int_equal(engine_counters.leases_lost, lost);
+    client = CLIENT;
+    key = "hot";
+    while (here.n_sent > 0) exchange();
+    end();
+}
+
 /* What is granted on the way goes back, and no check asks for more. */
 static void a_daemon_that_stops_takes_no_lease(void **state)
 {
@@ -741,6 +773,7 @@ int main(void)
         cmocka_unit_test(units_go_back_when_the_lease_has_its_age),
         cmocka_unit_test(units_of_an_old_lease_or_of_a_window_that_has_ended_are_not_used),
         cmocka_unit_test(all_units_go_back_however_many_keys_have_some),
+        cmocka_unit_test(a_client_with_many_units_on_their_way_back_takes_no_place_from_others),
         cmocka_unit_test(a_daemon_that_stops_takes_no_lease),
         cmocka_unit_test(units_that_were_granted_while_a_peek_was_on_its_way_go_back),
         cmocka_unit_test(units_of_an_older_version_go_back_unused),

@@ -59,7 +59,7 @@ static void take_map(struct cluster_watch *watch, enum cluster_form form)
     struct redis_round *round = &watch->round;
     char fault[CLUSTER_FAULT_SIZE];
     const struct slice reply = {buffer_data(&watch->reply), buffer_len(&watch->reply)};
-    const struct cluster_sender sender = {.host = round->address.host, .is_tls = round->options->tls != NULL};
+    const struct cluster_sender sender = {.host = round->dial.address.host, .is_tls = round->options->tls != NULL};
     if (!cluster_map_read(watch->next, form, reply, &sender, fault))
         redis_round_pass(round, "%s", fault);
     else if (is_other(watch) && n_owned(watch->next) < n_owned(watch->map)) /* as of a node that has yet to learn */

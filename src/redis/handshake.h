@@ -64,6 +64,11 @@ size_t redis_script_canary(const struct redis_script *script, struct slice args[
 enum { REDIS_CLIENT_NAME_MAX = 128 };
 const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX]);
 
+/* HELLO with that name, and with user and password unless both are NULL: then redis_conn_guard() holds for `n_behind`
+ * bytes behind it, too. As redis_conn_send(). */
+int redis_hello_send(struct redis_conn *conn, struct redis_call *call, const char *username, const char *password,
+                     size_t n_behind);
+
 struct redis_handshake {
     struct redis_conn *conn;           /* not owned */
     const struct redis_script *script; /* not owned */

@@ -1,9 +1,9 @@
 /*
  * redis/link.h: the one connection to Redis, kept alive.
  *
- *   waiting ──▶ resolving ──▶ opening ──▶ ready
- *      ▲            │            │          │      each of them may end at any time; the reason is kept
- *      └────────────┴────────────┴──────────┘      for people, the wait is backoff.h's
+ *   waiting ──▶ dialing ──▶ opening ──▶ ready
+ *      ▲           │           │          │      each of them may end at any time; the reason is kept
+ *      └───────────┴───────────┴──────────┘      for people, the wait is backoff.h's
  *
  * One attempt at a time, always begun by a timer, never from inside hiredis. The owner of the link sends
  * calls while it is ready and gets each one's reply, or NULL, exactly once.

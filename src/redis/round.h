@@ -16,7 +16,7 @@
 #include <uv.h>
 
 #include "redis/conn.h"
-#include "redis/lookup.h"
+#include "redis/dial.h"
 #include "redis/options.h"
 
 enum {
@@ -58,14 +58,11 @@ struct redis_round {
     const struct redis_round_kind *kind;
 
     enum redis_round_state state;
-    bool is_stale;     /* the lookup that runs is not that of the server that is tried */
-    uint32_t at;       /* the server that is tried, or that answered last */
-    uint32_t n_tried;  /* of this round */
-    uint32_t n_failed; /* rounds: each name's next address is taken then */
+    uint32_t at;      /* the server that is tried, or that answered last */
+    uint32_t n_tried; /* of this round */
     uint32_t n_all;
-    int64_t began_us; /* CLOCK_MONOTONIC */
-    uint32_t next_ms; /* from an answer to the next round */
-    struct redis_address address;
+    int64_t began_us;                    /* CLOCK_MONOTONIC */
+    uint32_t next_ms;                    /* from an answer to the next round */
     char name[REDIS_ROUND_ADDRESS_SIZE]; /* of the server */
     uint32_t silent;                     /* one bit each: it was passed over the last time */
     uint32_t distrusted; /* the same: its answers were of no use, so that one more does not clear its fault */
@@ -73,11 +70,7 @@ struct redis_round {
     char faults[REDIS_ADDRESSES_MAX][REDIS_ROUND_FAULT_SIZE]; /* the same of each of the first */
 
     struct redis_conn conn;
-    struct redis_lookup lookup;
-    char looked_up[REDIS_HOST_MAX + 1]; /* its name, and that of `late` */
-    char late[NI_MAXHOST];              /* the address that a late lookup has found; "" = none is kept */
-    bool is_late_v6;
-    int64_t late_us; /* when it was found; CLOCK_MONOTONIC */
+    struct redis_dial dial; /* its nth: rounds that have failed */
     struct redis_call hello;
     uv_timer_t timer;
 

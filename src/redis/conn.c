@@ -408,11 +408,6 @@ void redis_conn_flush(struct redis_conn *conn)
     if ((events->events & UV_WRITABLE) == 0) conn->context->c.funcs->async_write(conn->context);
 }
 
-size_t redis_conn_output(const struct redis_conn *conn)
-{
-    return buffer_len(&conn->output);
-}
-
 int64_t redis_conn_waiting_since(const struct redis_conn *conn)
 {
     if (list_empty(&conn->calls)) return INT64_MAX;

@@ -56,25 +56,24 @@ static const struct {
     {"unknown command", REDIS_ERROR_UNKNOWN_COMMAND},
 };
 
-static bool contains(const char *text, size_t len, const char *part)
+static bool contains(struct slice text, const char *part)
 {
-    return memmem(text, len, part, strlen(part)) != NULL;
+    return memmem(text.data, text.len, part, strlen(part)) != NULL;
 }
 
-enum redis_error redis_error_of(const char *text, size_t len)
+enum redis_error redis_error_of(struct slice text)
 {
-    const char *space = memchr(text, ' ', len);
-    size_t word_len = space != NULL ? (size_t)(space - text) : len;
+    const uint8_t *space = memchr(text.data, ' ', text.len);
+    const struct slice word = {text.data, space != NULL ? (size_t)(space - text.data) : text.len};
     for (size_t i = 0; i < N_OF(by_first_word); i++) {
-        const char *word = by_first_word[i].word;
-        if (word_len != strlen(word) || memcmp(text, word, word_len) != 0) continue;
-        if (by_first_word[i].error == REDIS_ERROR_NOPERM && contains(text, len, "script: "))
+        if (!slice_is(word, by_first_word[i].word)) continue;
+        if (by_first_word[i].error == REDIS_ERROR_NOPERM && contains(text, "script: "))
             return REDIS_ERROR_NOPERM_INSIDE;
         return by_first_word[i].error;
     }
 
     for (size_t i = 0; i < N_OF(by_part); i++)
-        if (contains(text, len, by_part[i].part)) return by_part[i].error;
+        if (contains(text, by_part[i].part)) return by_part[i].error;
     return REDIS_ERROR_OTHER;
 }
 
@@ -148,11 +147,11 @@ static bool is_fine(struct redis_handshake *handshake, const char *what, const s
     if (!redis_reader_is_error(reply)) return true;
 
     struct slice text = redis_reader_text(reply);
-    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    enum redis_error error = redis_error_of(text);
     char fault[192];
-    snprintf(fault, sizeof fault, "%s: %.*s", what, (int)text.len, (const char *)text.data);
+    snprintf(fault, sizeof fault, "%s: %.*s", what, (int)text.len, reply->text);
     for (size_t i = 0; i < N_OF(by_setting); i++) {
-        if (!contains((const char *)text.data, text.len, by_setting[i].part)) continue;
+        if (!contains(text, by_setting[i].part)) continue;
         snprintf(fault, sizeof fault, "%s", by_setting[i].fault);
         break;
     }
@@ -167,10 +166,8 @@ static bool is_fine(struct redis_handshake *handshake, const char *what, const s
 static void on_hello(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, hello);
-    if (reply != NULL && !handshake->without_hello && redis_reader_is_error(reply)) {
-        struct slice text = redis_reader_text(reply);
-        handshake->without_hello = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_UNKNOWN_COMMAND;
-    }
+    if (reply != NULL && redis_reader_is_error(reply))
+        handshake->without_hello |= redis_error_of(redis_reader_text(reply)) == REDIS_ERROR_UNKNOWN_COMMAND;
     if (!is_fine(handshake, "HELLO", reply)) return;
 
     const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");

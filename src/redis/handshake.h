@@ -40,7 +40,7 @@ enum redis_remedy {
     REMEDY_RECONNECT_LATE, /* close; asking again soon cannot help */
 };
 
-enum redis_error redis_error_of(const char *text, size_t len);
+enum redis_error redis_error_of(struct slice text);
 enum redis_remedy redis_error_remedy(enum redis_error error);
 
 /* Of a NOPERM, is it the key that the user may not use? Else it is the command. */

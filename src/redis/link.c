@@ -359,18 +359,12 @@ void redis_link_flush(struct redis_link *link)
 
 size_t redis_link_output(const struct redis_link *link)
 {
-    return redis_conn_output(&link->conn);
+    return buffer_len(&link->conn.output);
 }
 
-void redis_link_sentinels(const struct redis_link *link, char *out, size_t size)
+const struct redis_sentinel *redis_link_sentinel(const struct redis_link *link)
 {
-    out[0] = '\0';
-    if (link->sentinel != NULL) redis_sentinel_text(link->sentinel, out, size);
-}
-
-const char *redis_link_passed(const struct redis_link *link, uint32_t nth)
-{
-    return link->sentinel != NULL ? redis_sentinel_passed(link->sentinel, nth) : NULL;
+    return link->sentinel;
 }
 
 static void on_part_closed(void *arg)

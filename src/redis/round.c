@@ -92,24 +92,14 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_round *round = CONTAINER_OF(call, struct redis_round, hello);
     if (!redis_round_is_trying(round, reply) || !redis_reader_is_error(reply)) return;
-    struct slice text = redis_reader_text(reply);
-    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    enum redis_error error = redis_error_of(redis_reader_text(reply));
     if (error == REDIS_ERROR_UNKNOWN_COMMAND) /* its words are our arguments, the password among them */
         redis_round_pass(round, "HELLO: unknown command; a %s must be Redis 6.2 or newer, or Valkey",
                          round->kind->server);
     else if (error == REDIS_ERROR_AUTH)
-        redis_round_pass(round, "%.*s; correct %s", (int)text.len, (const char *)text.data,
-                         round->kind->login_of(round).settings);
+        redis_round_pass(round, "%s; correct %s", reply->text, round->kind->login_of(round).settings);
     else
-        redis_round_pass(round, "%.*s", (int)text.len, (const char *)text.data);
-}
-
-int redis_round_send(struct redis_round *round, struct redis_call *call,
-                     void (*on_reply)(struct redis_call *, const struct redis_reader *), const struct slice *args,
-                     size_t n)
-{
-    call->on_reply = on_reply;
-    return redis_conn_send(&round->conn, call, args, n);
+        redis_round_pass(round, "%s", reply->text);
 }
 
 static void on_dialed(struct redis_dial *dial, const char *fault)
@@ -121,7 +111,6 @@ static void on_dialed(struct redis_dial *dial, const char *fault)
     }
     go_on_in(round, ROUND_TRYING, REDIS_ROUND_TRY_MS);
     const struct redis_round_login login = round->kind->login_of(round);
-    round->hello.on_reply = on_hello;
     if (redis_hello_send(&round->conn, &round->hello, login.username, login.password, QUESTION_RESERVE) < 0 ||
         round->kind->ask(round) < 0)
         redis_round_pass(round, "out of memory");
@@ -202,6 +191,7 @@ void redis_round_init(struct redis_round *round, uv_loop_t *loop, struct clock *
     round->clock = clock;
     round->options = options;
     round->kind = kind;
+    round->hello.on_reply = on_hello;
     redis_conn_init(&round->conn, clock, on_conn_gone);
     redis_dial_init(&round->dial, loop, &round->conn, on_dialed);
     uv_timer_init(loop, &round->timer);
@@ -215,11 +205,6 @@ void redis_round_restart(struct redis_round *round)
     round->silent = round->distrusted = 0;
     memset(round->faults, 0, sizeof round->faults);
     go_on_in(round, ROUND_WAITING, 0);
-}
-
-const char *redis_round_passed(const struct redis_round *round, uint32_t nth)
-{
-    return round->faults[nth];
 }
 
 static void on_timer_closed(uv_handle_t *handle)

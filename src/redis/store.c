@@ -21,6 +21,7 @@
 #include "redis/counters.h"
 #include "redis/deny_cache.h"
 #include "redis/node.h"
+#include "redis/sentinel.h"
 #include "redis/trial.h"
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
@@ -466,7 +467,7 @@ void redis_store_sentinels(const struct redis_store *redis, char *out, size_t si
 {
     out[0] = '\0';
     const struct redis_node *only = redis_cluster_only(redis->cluster);
-    if (only != NULL) redis_link_sentinels(only->link, out, size);
+    if (only != NULL) redis_sentinel_text(redis_link_sentinel(only->link), out, size);
 }
 
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)

@@ -10,6 +10,7 @@
  *   batch_call      one EVALSHA with its batch (batch.h)
  *   redis_link      its address: connect, handshake (redis_handshake), backoff, another address after a reload
  *   redis_trial     other settings of the server after a reload, proved on a connection of their own
+ *   redis_dial      from an address to a connection: the lookup of its name
  *   redis_conn      one connection: bytes out, replies in (redis_reader)
  *
  * The Redis user needs (a lint check holds the rights against lua/):

@@ -1,4 +1,4 @@
-/* redis/self_test.c: one call of each command that checks need, for redis/store.c and redis/trial.c. */
+/* redis/self_test.c: one call of each command that checks need, for redis/store.c. */
 #include "redis/self_test.h"
 
 #include <stdio.h>

@@ -84,7 +84,7 @@ const char *redis_store_passed(const struct redis_store *redis, uint32_t nth);
 /* As redis_self_test_start(), of one ready server; on_done runs once. */
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
-/* Reload. Another address, user, password, database or TLS is proved first, on a second connection (redis/trial.h),
+/* Reload. Another address, user, password, database or TLS is proved first, on a second connection (redis_trial),
  * while a ready one decides; then it is moved to, and no check is lost by it. In a cluster, with Sentinels and without
  * a ready connection it is moved to at once. The key prefix stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);

@@ -29,12 +29,6 @@ static const char *key_of(const struct redis_daemons *daemons, char out[STORE_OW
 
 /* ---- what the replies report ---- */
 
-static void take_nothing(struct redis_daemons *daemons, const struct redis_reader *reply)
-{
-    (void)daemons;
-    (void)reply;
-}
-
 static void take_time(struct redis_daemons *daemons, const struct redis_reader *reply)
 {
     daemons->now_us = redis_reader_time_us(reply);
@@ -101,7 +95,7 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
                      "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
                      redis_options_user(daemons->options), step->command, key_of(daemons, key),
                      redis_options_user(daemons->options), right);
-    } else if (!daemons->has_failed) {
+    } else if (!daemons->has_failed && step->take != NULL) {
         step->take(daemons, reply);
     }
 
@@ -145,9 +139,9 @@ static void refresh(struct redis_daemons *daemons)
     snprintf(newest, sizeof newest, "%" PRId64, now_ms + LIVE_MS); /* later ones are of a clock that has stepped back */
 
     daemons->is_member = true;
-    send_step(daemons, take_nothing, WORDS("ZREMRANGEBYSCORE", key, "-inf", before));
-    send_step(daemons, take_nothing, WORDS("ZADD", key, now, daemons->name));
-    send_step(daemons, take_nothing, WORDS("PEXPIREAT", key, newest));
+    send_step(daemons, NULL, WORDS("ZREMRANGEBYSCORE", key, "-inf", before));
+    send_step(daemons, NULL, WORDS("ZADD", key, now, daemons->name));
+    send_step(daemons, NULL, WORDS("PEXPIREAT", key, newest));
     send_step(daemons, take_count, WORDS("ZCOUNT", key, oldest, newest));
     daemons->phase = daemons->n_waiting > 0 ? DAEMONS_REFRESHING : DAEMONS_IDLE;
 }

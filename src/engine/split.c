@@ -213,7 +213,6 @@ static void end_split(struct split *split)
             struct op_reservation charge = {.made_us = part->local_us};
             struct op op = {.kind = OP_REFUND, .members = members, .reservation = &charge};
             op.n_members = copy_charged(part->check, members);
-            part->check->may_merge_back = false;
             if (op.n_members > 0) failure_give_back(part->split->splits->failure, &op);
         }
 

@@ -82,7 +82,7 @@ static bool is_plain(const struct check *check)
 {
     const struct op *op = &check->op;
     const struct op_member *member = op->members;
-    bool is_single = op_is_single_check(op) && check->n_all == 1 && !op->is_all && op->at_most == 0 && member->cost > 0;
+    bool is_single = op_is_single_check(op) && !op->is_all && op->at_most == 0 && member->cost > 0;
     if (!is_single) return false;
     return member->limit->lease_us > 0 && !member->limit->policy->shadow && member->key.len <= COUNTER_KEY_MAX;
 }

@@ -78,18 +78,6 @@ def test_a_peek_finds_unused_units_free(daemon, connect, policy):
     assert client.call("stats")["leases_lost"] == 0
 
 
-def test_a_buckets_units_stay_charged_if_another_daemon_was_charged_since(redis, ratelimitd, connect):
-    client, other = (connect(ratelimitd(POLICIES, redis=redis)) for _ in range(2))
-    n = heat(client, "bucket")
-    stats = client.call("stats")
-    held = stats["leases_units"] - stats["decided_by_lease"]
-    assert held > 0
-    assert other.check("bucket", "k")["allowed"]
-    assert client.call("peek", "bucket", "k")["remaining"] == 10000 - n - held - 1
-    eventually(lambda: client.call("stats")["leases_lost"] == held, "the units are lost")
-    assert client.call("stats")["leases_returned"] == 0
-
-
 def test_explain_says_what_is_held(daemon, connect):
     client = connect(daemon)
     heat(client, "window")
@@ -135,11 +123,11 @@ def test_checks_of_one_message_are_answered_as_without_a_lease_up_to_the_last_un
     assert accounted(client)
 
 
-def test_a_key_with_a_smaller_limit_uses_no_units_of_a_larger_one(daemon, connect):
-    client = connect(daemon)
-    for _ in range(150):
-        assert client.check("shared", "acme:alice")["allowed"]
-    assert client.call("stats")["decided_by_lease"] > 0
+def test_a_key_with_a_smaller_limit_uses_no_units_of_a_larger_one(redis, ratelimitd, connect):
+    """The daemon that holds them does not know what the other one was charged since."""
+    client, other = (connect(ratelimitd(POLICIES, redis=redis)) for _ in range(2))
+    assert heat(client, "shared", "acme:alice") < 50
+    assert other.check("shared", "acme:alice", 100)["allowed"]
     answer = client.check("shared", "acme:small")
     assert (answer["allowed"], answer["source"], answer["limit"]) == (False, "redis", 100)
 

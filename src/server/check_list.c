@@ -18,8 +18,8 @@ enum {
 };
 
 struct check_list {
+    struct long_work work;   /* the first */
     struct list link;        /* in sessions->lists.reading or ->handing */
-    struct session *session; /* not owned */
     struct request *request; /* not owned; the session's */
     struct buffer text;      /* owned; the members as they came, until all are read */
     uint32_t n;
@@ -42,48 +42,74 @@ bool check_list_is_long(const struct session *session, uint32_t n)
 
 /* ---- its end ---- */
 
-/* The session takes its next message after this. */
-void check_list_drop(struct check_list *list)
+/* The session takes its next message after this; the request stays. */
+static void drop(struct long_work *work)
 {
-    struct session *session = list->session;
-    CHECK(session->list == list);
-    session->list = NULL;
+    struct check_list *list = (struct check_list *)work;
+    struct session *session = work->session;
+    CHECK(session->work == work);
+    session->work = NULL;
     if (list->state == READING) session->sessions->lists.n_promised -= list->n - list->n_read;
 
     list_remove(&list->link);
     buffer_fini(&list->text);
     mem_free(list);
-    if (session->state == SESSION_LISTED) session_wake(session);
+    if (session->state == SESSION_LISTED || session->is_draining) session_wake(session);
 }
 
-static void refuse(struct check_list *list, const struct request_fault *fault)
+static void refuse(struct long_work *work, const struct request_fault *fault)
 {
-    struct session *session = list->session;
+    const struct check_list *list = (struct check_list *)work;
+    struct session *session = work->session;
     struct request *request = list->request;
     uint32_t n_counted = list->state == WAITING ? 0 : list->n;
 
-    check_list_drop(list);
+    drop(work);
     session_answer_error(session, request->msgid, fault->code, fault->text);
     request_drop(request);
     session_checks_ended(session, n_counted);
 }
 
-void check_list_drain(struct check_list *list)
-{
-    static const struct request_fault stopping = {ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again"};
-    if (list->state != HANDING) refuse(list, &stopping);
-}
-
 /* ---- its beginning ---- */
+
+/* Once the connection may have that many more in flight. */
+static void maybe_start(struct long_work *work)
+{
+    struct check_list *list = (struct check_list *)work;
+    struct session *session = work->session;
+    struct sessions *sessions = session->sessions;
+    if (list->state != WAITING || !fits(session, list->n)) return;
+
+    if (engine_n_available(sessions->engine) < sessions->lists.n_promised + list->n) {
+        struct request_fault fault;
+        struct params params = params_of(session, list->request->msgid, &fault);
+        params_fail_overloaded(&params);
+        engine_counters.overloaded++;
+        refuse(&list->work, &fault);
+        return;
+    }
+
+    struct request_fault fault;
+    access_refresh(session);
+    if (access_inflight(session, list->n, &fault) != 0) {
+        refuse(&list->work, &fault);
+        return;
+    }
+
+    list->state = READING;
+    sessions->lists.n_promised += list->n;
+    session_checks_began(session, list->n);
+    list_push_back(&sessions->lists.reading, &list->link);
+}
 
 int check_list_begin(struct params *params, uint32_t n)
 {
     struct session *session = params->session;
-    CHECK(session->list == NULL);
+    CHECK(session->work == NULL);
     struct check_list *list = mem_zalloc(sizeof *list);
     if (list == NULL) return params_fail_overloaded(params);
 
-    list->session = session;
+    list->work = (struct long_work){.session = session, .run = maybe_start, .refuse = refuse, .drop = drop};
     list->n = n;
     list->state = WAITING;
     list_init(&list->link);
@@ -92,8 +118,8 @@ int check_list_begin(struct params *params, uint32_t n)
     list->request = request_new(params, REQUEST_LONG);
     if (list->request == NULL) goto err_refused;
 
-    session->list = list;
-    check_list_maybe_start(list);
+    session->work = &list->work;
+    maybe_start(&list->work);
     return 0;
 
 err:
@@ -104,61 +130,34 @@ err_refused: /* the fault is filled */
     return -1;
 }
 
-void check_list_maybe_start(struct check_list *list)
-{
-    struct session *session = list->session;
-    struct sessions *sessions = session->sessions;
-    if (list->state != WAITING || !fits(session, list->n)) return;
-
-    if (engine_n_available(sessions->engine) < sessions->lists.n_promised + list->n) {
-        struct request_fault fault;
-        struct params params = params_of(session, list->request->msgid, &fault);
-        params_fail_overloaded(&params);
-        engine_counters.overloaded++;
-        refuse(list, &fault);
-        return;
-    }
-
-    struct request_fault fault;
-    access_refresh(session);
-    if (access_inflight(session, list->n, &fault) != 0) {
-        refuse(list, &fault);
-        return;
-    }
-
-    list->state = READING;
-    sessions->lists.n_promised += list->n;
-    session_checks_began(session, list->n);
-    list_push_back(&sessions->lists.reading, &list->link);
-}
-
 /* ---- its work, a piece at a time ---- */
 
 /* Up to `max` members become checks. If one of them is wrong, the list is refused and gone. */
 static void read_piece(struct check_list *list, uint32_t max)
 {
     struct request_fault fault;
-    struct params params = params_of(list->session, list->request->msgid, &fault);
+    struct params params = params_of(list->work.session, list->request->msgid, &fault);
     params.pull = pull_of(buffer_data(&list->text), buffer_len(&list->text));
-    access_refresh(list->session);
+    access_refresh(list->work.session);
 
     for (; max > 0 && list->n_read < list->n; max--) {
         int status = members_add(list->request, &params, list->n_read);
         if (status == 0 && check_seal(list->request->last) < 0) status = params_fail_overloaded(&params);
         if (status != 0) {
-            refuse(list, &fault);
+            refuse(&list->work, &fault);
             return;
         }
         list->n_read++;
-        list->session->sessions->lists.n_promised--;
+        list->work.session->sessions->lists.n_promised--;
     }
 
     buffer_consume(&list->text, (size_t)(params.pull.at - buffer_data(&list->text)));
     if (list->n_read < list->n) return;
 
-    struct sessions *sessions = list->session->sessions;
+    struct sessions *sessions = list->work.session->sessions;
     buffer_fini(&list->text);
     list->state = HANDING;
+    list->work.goes_on = true;
     list_remove(&list->link);
     list_push_back(&sessions->lists.handing, &list->link);
 }
@@ -195,7 +194,7 @@ void check_lists_run(struct sessions *sessions)
             sessions_spend(sessions, MEMBERS_PER_PIECE);
             list->n_submitted += MEMBERS_PER_PIECE;
             if (list->n_submitted >= list->n)
-                check_list_drop(list); /* the session's next message may be begun before the answers are here */
+                drop(&list->work); /* the session's next message may be begun before the answers are here */
             request_hand_over(request, MEMBERS_PER_PIECE);
             sessions_spend_answers(sessions);
         }

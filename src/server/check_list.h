@@ -17,7 +17,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct check_list;
 struct params;
 struct session;
 struct sessions;
@@ -27,10 +26,6 @@ struct sessions;
 bool check_list_is_long(const struct session *session, uint32_t n);
 /* Takes over the list of `n` members at params->pull, and answers it later. 0, or -1 with the fault filled. */
 int check_list_begin(struct params *params, uint32_t n);
-
-void check_list_maybe_start(struct check_list *list); /* less is in flight than before */
-void check_list_drain(struct check_list *list);       /* the daemon stops: refuses it, unless it is being handed over */
-void check_list_drop(struct check_list *list);        /* frees the list; its request stays */
 
 /* One tick's share of work on the lists under way; is there any left for the next tick? */
 void check_lists_run(struct sessions *sessions);

@@ -14,7 +14,7 @@ enum {
 };
 
 struct policy_list {
-    struct session *session; /* not owned */
+    struct long_work work; /* the first */
     uint64_t msgid;
     struct policy_set *set; /* one reference */
     struct policies_pieces pieces;
@@ -26,13 +26,14 @@ struct policy_list {
 
 /* ---- its end ---- */
 
-void policy_list_drop(struct policy_list *list)
+static void drop(struct long_work *work)
 {
-    struct session *session = list->session;
+    struct policy_list *list = (struct policy_list *)work;
+    struct session *session = work->session;
     struct sessions *sessions = session->sessions;
-    CHECK(session->policy_list == list);
-    if (sessions->gathering == list) sessions->gathering = NULL;
-    session->policy_list = NULL;
+    CHECK(session->work == work);
+    if (sessions->gathering == work) sessions->gathering = NULL;
+    session->work = NULL;
     session->n_gathered = 0;
     session_update_unread(session);
 
@@ -41,46 +42,17 @@ void policy_list_drop(struct policy_list *list)
     mem_free(list);
 }
 
-static void refuse(struct policy_list *list, const struct request_fault *fault)
+static void refuse(struct long_work *work, const struct request_fault *fault)
 {
-    struct session *session = list->session;
-    session_answer_error(session, list->msgid, fault->code, fault->text);
-    policy_list_drop(list);
-}
-
-bool policy_list_drain(struct policy_list *list)
-{
-    static const struct request_fault stopping = {ERROR_SHUTTING_DOWN, "the daemon is stopping; connect again"};
-    if (list->state == WRITING) return false;
-    refuse(list, &stopping);
-    return true;
-}
-
-/* ---- its beginning ---- */
-
-int policy_list_begin(struct params *params, const struct policies_page *page)
-{
-    struct session *session = params->session;
-    CHECK(session->policy_list == NULL);
-    struct policy_list *list = mem_zalloc(sizeof *list);
-    if (list == NULL) return params_fail_overloaded(params);
-
-    list->session = session;
-    list->msgid = params->msgid;
-    list->set = policy_set_ref(params_policies(params));
-    list->state = BEGINNING;
-    buffer_init(&list->gathered, 0);
-    if (policies_begin(&list->pieces, list->set, page)) list->inlines = session->sessions->options.inline_policies;
-
-    session->policy_list = list;
-    policy_list_run(list);
-    return 0;
+    session_answer_error(work->session, ((struct policy_list *)work)->msgid, fault->code, fault->text);
+    drop(work);
 }
 
 static void begin_writing(struct policy_list *list)
 {
-    struct session *session = list->session;
+    struct session *session = list->work.session;
     list->state = WRITING;
+    list->work.goes_on = true;
     pack_array(session_begin_answer(session, list->msgid), (uint32_t)list->pieces.n + list->n_gathered);
     session_end_answer(session);
 }
@@ -96,17 +68,18 @@ static bool has_turn(const struct session *session)
 /* One list at a time does this, because the others' would only be more of the same in memory. */
 static void begin_gathering(struct policy_list *list)
 {
-    struct sessions *sessions = list->session->sessions;
+    struct sessions *sessions = list->work.session->sessions;
     if (sessions->gathering != NULL) return;
-    sessions->gathering = list;
+    sessions->gathering = &list->work;
     sessions_spend(sessions, LOOK_UNITS);
     inline_policies_begin_list(list->inlines);
     list->state = GATHERING;
 }
 
-void policy_list_run(struct policy_list *list)
+static void run(struct long_work *work)
 {
-    struct session *session = list->session;
+    struct policy_list *list = (struct policy_list *)work;
+    struct session *session = work->session;
     if (list->state == BEGINNING) {
         if (!list_empty(&session->requests) || session->n_late > 0) return; /* their end wakes the session */
         if (list->inlines != NULL)
@@ -129,14 +102,14 @@ void policy_list_run(struct policy_list *list)
             struct request_fault fault;
             struct params params = params_of(session, list->msgid, &fault);
             params_fail_overloaded(&params);
-            refuse(list, &fault);
+            refuse(work, &fault);
         } else if (policy == NULL && has_turn(session)) {
             session->sessions->gathering = NULL;
             begin_writing(list);
         }
     }
 
-    if (session->policy_list == NULL) return;
+    if (session->work == NULL) return;
     if (list->state != WRITING) {
         session_wake(session);
         return;
@@ -156,7 +129,28 @@ void policy_list_run(struct policy_list *list)
         sessions_spend(session->sessions, units);
         session_end_answer(session);
         if (units > 0) continue;
-        policy_list_drop(list);
+        drop(work);
         return;
     }
+}
+
+/* ---- its beginning ---- */
+
+int policy_list_begin(struct params *params, const struct policies_page *page)
+{
+    struct session *session = params->session;
+    CHECK(session->work == NULL);
+    struct policy_list *list = mem_zalloc(sizeof *list);
+    if (list == NULL) return params_fail_overloaded(params);
+
+    list->work = (struct long_work){.session = session, .writes = true, .run = run, .refuse = refuse, .drop = drop};
+    list->msgid = params->msgid;
+    list->set = policy_set_ref(params_policies(params));
+    list->state = BEGINNING;
+    buffer_init(&list->gathered, 0);
+    if (policies_begin(&list->pieces, list->set, page)) list->inlines = session->sessions->options.inline_policies;
+
+    session->work = &list->work;
+    run(&list->work);
+    return 0;
 }

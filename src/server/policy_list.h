@@ -15,17 +15,10 @@
 #ifndef RL_SERVER_POLICY_LIST_H
 #define RL_SERVER_POLICY_LIST_H
 
-#include <stdbool.h>
-
 struct params;
 struct policies_page;
-struct policy_list;
 
 /* Answers policies [page], at once if it can. 0, or -1 with the fault filled. */
 int policy_list_begin(struct params *params, const struct policies_page *page);
-void policy_list_run(struct policy_list *list); /* its session's turn: goes on, and may be over */
-/* The daemon stops: refuses the list if nothing of it is written; else returns false, and it goes on. */
-bool policy_list_drain(struct policy_list *list);
-void policy_list_drop(struct policy_list *list);
 
 #endif

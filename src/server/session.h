@@ -32,6 +32,7 @@
 #include "proto/scan.h"
 #include "server/peer.h"
 #include "server/reply.h"
+#include "server/request_fault.h"
 #include "server/sessions.h"
 
 #define SESSION_STOPPING "the daemon is stopping"
@@ -39,17 +40,25 @@
 enum { SESSION_LINGER_MS = 1000 };
 
 enum session_state {
-    SESSION_READING,  /* every whole message was taken; the rest is taken as it comes */
-    SESSION_RUNNABLE, /* it took as much as it may in one tick; a later one goes on */
-    SESSION_LISTED,   /* a list is under way (check_list.h, policy_list.h): goes on when it is handed over or written */
-    SESSION_PAUSED,   /* too much is in flight or unread: no message is taken until half of it is gone */
-    SESSION_ENDING,   /* no more input is taken; it closes once every request is answered */
+    SESSION_READING,   /* every whole message was taken; the rest is taken as it comes */
+    SESSION_RUNNABLE,  /* it took as much as it may in one tick; a later one goes on */
+    SESSION_LISTED,    /* its long work is under way: goes on when that is over */
+    SESSION_PAUSED,    /* too much is in flight or unread: no message is taken until half of it is gone */
+    SESSION_ENDING,    /* no more input is taken; it closes once every request is answered */
     SESSION_LINGERING, /* framing was lost and the final error is written; input is read and dropped */
     SESSION_CLOSED,    /* uv_close was called */
 };
 
-struct check_list;
-struct policy_list;
+/* A request that takes several ticks (check_list.h, policy_list.h): a connection has one at a time, and takes no message
+ * until it is over. */
+struct long_work {
+    struct session *session;             /* not owned */
+    bool goes_on;                        /* in a drain: it is charged, or a part of its answer is written */
+    bool writes;                         /* an answer in pieces: nothing else may come between them */
+    void (*run)(struct long_work *work); /* its session's turn: it may be over with that */
+    void (*refuse)(struct long_work *work, const struct request_fault *fault); /* answers with this, and drops */
+    void (*drop)(struct long_work *work);                                      /* frees it */
+};
 
 struct session {
     struct sessions *sessions;   /* not owned */
@@ -65,11 +74,10 @@ struct session {
     struct list run_link;
     struct list stall_link;
     struct list unread_link;
-    struct list review_link;         /* in sessions->users.unreviewed, then in sessions->users.revoked */
-    int64_t revoked_us;              /* CLOCK_MONOTONIC: it was found to have lost rights to slots */
-    struct list requests;            /* struct request: asked and not answered */
-    struct check_list *list;         /* owned; under way: no message is taken until it is handed over; else NULL */
-    struct policy_list *policy_list; /* owned; under way: no message is taken; else NULL */
+    struct list review_link; /* in sessions->users.unreviewed, then in sessions->users.revoked */
+    int64_t revoked_us;      /* CLOCK_MONOTONIC: it was found to have lost rights to slots */
+    struct list requests;    /* struct request: asked and not answered */
+    struct long_work *work;  /* owned; under way; else NULL */
     struct slot_owner slots;
     struct buffer in;      /* part of a message, or messages that wait; empty: it has no memory */
     struct buffer out;     /* answers of this tick; empty: it has no memory */
@@ -83,7 +91,7 @@ struct session {
     int64_t read_us;           /* when bytes were read last */
     int64_t asked_us;          /* when the last message came; CLOCK_MONOTONIC */
     int64_t taken_us;          /* when the peer last took some of `writing` */
-    size_t n_gathered;         /* bytes of policy_list that are not in `out` yet */
+    size_t n_gathered;         /* bytes of `work` that are not in `out` yet */
     size_t n_untaken;          /* bytes of `writing` at that time */
     size_t n_counted;          /* of its unread bytes, in sessions->output.n_unread */
     uint32_t n_inflight;       /* checks */

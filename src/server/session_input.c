@@ -25,10 +25,8 @@
 #include "base/log.h"
 #include "proto/rpc.h"
 #include "server/access.h"
-#include "server/check_list.h"
 #include "server/late_answer.h"
 #include "server/methods.h"
-#include "server/policy_list.h"
 #include "server/request.h"
 #include "server/server_counters.h"
 #include "server/session_output.h"
@@ -99,7 +97,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct session *session = handle->data;
     struct sessions *sessions = session->sessions;
-    CHECK(session->state == SESSION_CLOSED && session->list == NULL && session->policy_list == NULL);
+    CHECK(session->state == SESSION_CLOSED && session->work == NULL);
     CHECK(list_empty(&session->requests));
     buffer_pool_take_back(&sessions->buffer_pool, &session->in);
     buffer_pool_take_back(&sessions->buffer_pool, &session->out);
@@ -124,8 +122,7 @@ void session_close(struct session *session, const char *why)
     for (struct list *link; (link = list_pop_front(&session->requests)) != NULL;)
         request_drop(LIST_ITEM(link, struct request, link));
     slots_end(&session->slots);
-    if (session->list != NULL) check_list_drop(session->list);
-    if (session->policy_list != NULL) policy_list_drop(session->policy_list);
+    if (session->work != NULL) session->work->drop(session->work);
     late_answers_drop(session);
 
     list_remove(&session->link);
@@ -255,14 +252,14 @@ static bool must_pause(struct session *session)
 }
 
 /* The state in which the next message must wait; SESSION_READING if it can be taken now. In a drain no message waits,
- * because each is refused at once; but nothing may come into the answer of a list of policies. */
+ * because each is refused at once, unless long work goes on. */
 static enum session_state obstacle(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    if (session->is_draining && session->policy_list == NULL) return SESSION_READING;
+    if (session->is_draining && session->work == NULL) return SESSION_READING;
     if (session->fault != NULL) return SESSION_RUNNABLE;
     if (must_pause(session)) return SESSION_PAUSED;
-    if (session->list != NULL || session->policy_list != NULL) return SESSION_LISTED;
+    if (session->work != NULL) return SESSION_LISTED;
     return sessions->schedule.spent < sessions->schedule.end ? SESSION_READING : SESSION_RUNNABLE;
 }
 
@@ -366,14 +363,13 @@ void session_run(struct session *session)
         session_close(session, session->fault);
         return;
     }
-    if (session->list != NULL) check_list_maybe_start(session->list);
     sessions_begin_turn(session->sessions, session->sessions->schedule.share);
-    if (session->policy_list != NULL) {
+    if (session->work != NULL) {
         uint32_t before = session->sessions->schedule.spent;
-        policy_list_run(session->policy_list);
+        session->work->run(session->work);
         note_work(session, before);
-        if (session->policy_list == NULL && session->is_draining) session_drain(session);
     }
+    if (session->work == NULL && session->is_draining) session_drain(session);
 
     bool may_go_on = session->state == SESSION_RUNNABLE || session->state == SESSION_LISTED;
     if (session->state == SESSION_PAUSED) may_go_on = !session_is_half_full(session);
@@ -397,12 +393,13 @@ void session_end_tick(struct session *session)
 
 void session_drain(struct session *session)
 {
+    static const struct request_fault stopping = {ERROR_SHUTTING_DOWN, SESSION_STOPPING "; connect again"};
     session->sessions->n_draining += !session->is_draining;
     session->is_draining = true;
     if (session->state == SESSION_LINGERING) session_close(session, session->why_ended);
     if (session->state >= SESSION_ENDING) return;
-    if (session->list != NULL) check_list_drain(session->list);
-    if (session->policy_list != NULL && !policy_list_drain(session->policy_list)) return; /* its end leads here again */
+    if (session->work != NULL && session->work->goes_on) return; /* its end leads here again */
+    if (session->work != NULL) session->work->refuse(session->work, &stopping);
     if (session->state != SESSION_READING) take_from_in(session);
     if (session->state < SESSION_ENDING) end(session, SESSION_STOPPING);
     close_if_ended(session);

@@ -59,7 +59,7 @@ void session_fail(struct session *session, const char *why)
 bool session_is_busy(const struct session *session)
 {
     bool messages_wait = session->state > SESSION_READING && session->state < SESSION_ENDING;
-    bool is_asked = !list_empty(&session->requests) || session->policy_list != NULL || session->n_late > 0;
+    bool is_asked = !list_empty(&session->requests) || session->work != NULL || session->n_late > 0;
     return is_asked || messages_wait || buffer_len(&session->out) > 0 || is_writing(session);
 }
 
@@ -90,7 +90,7 @@ bool session_is_half_full(const struct session *session)
 
 void session_note_less(struct session *session)
 {
-    bool waits_for_half = session->state == SESSION_PAUSED || session->policy_list != NULL;
+    bool waits_for_half = session->state == SESSION_PAUSED || (session->work != NULL && session->work->writes);
     if (waits_for_half && !session_is_half_full(session)) session_wake(session);
 }
 
@@ -111,8 +111,7 @@ void session_checks_ended(struct session *session, uint32_t n)
 {
     session->n_inflight -= n;
     session->user->n_inflight -= n;
-    if (session->list != NULL || session->policy_list != NULL)
-        session_wake(session); /* it may wait for less in flight */
+    if (session->work != NULL) session_wake(session); /* it may wait for less in flight */
     note_end(session);
 }
 

@@ -58,7 +58,7 @@
 #include "server/server_options.h"
 #include "server/watch.h"
 
-struct policy_list;
+struct long_work;
 
 enum {
     READ_BUFFER_SIZE = 64 * 1024,
@@ -172,8 +172,8 @@ struct sessions {
     struct check_lists lists;
     struct late_answers late;
     struct users users;
-    struct policy_list *gathering; /* not owned; the one that reads the list of inline policies; NULL: none does */
-    struct list idle_requests;     /* the pool of struct request */
+    struct long_work *gathering; /* not owned; reads the list of inline policies; NULL: none does */
+    struct list idle_requests;   /* the pool of struct request */
     struct buffer_pool buffer_pool;
     uint8_t *read_buffer; /* owned; READ_BUFFER_SIZE bytes that every read uses, each for its callback only */
 

@@ -323,6 +323,21 @@ static void a_drain_finishes_a_list_that_is_being_handed_over(void **state)
     assert_int_equal(fixture.n_drained, 1);
 }
 
+static void a_drain_ends_a_connection_that_asks_nothing_behind_its_list(void **state)
+{
+    (void)state;
+    send_list(&polite, 1, LONG_LIST, "api");
+    tick_until_held(1);
+    assert_true(fixture.engine.scripted.n_held < LONG_LIST);
+
+    server_fixture_drain(&fixture, 60000);
+    tick_until_held(LONG_LIST);
+    scripted_end_all(&fixture.engine.scripted, OP_DECIDED);
+    assert_list_answer(&polite, 1, LONG_LIST);
+    assert_true(client_is_closed(&polite));
+    assert_int_equal(fixture.n_drained, 1);
+}
+
 static void a_list_waits_until_the_connection_may_have_it_in_flight(void **state)
 {
     (void)state;
@@ -410,6 +425,7 @@ int main(void)
         TEST_SCRIPTED(a_client_that_leaves_amid_its_list_leaves_nothing),
         TEST_SCRIPTED(a_drain_refuses_a_list_of_which_nothing_was_charged),
         TEST_SCRIPTED(a_drain_finishes_a_list_that_is_being_handed_over),
+        TEST_SCRIPTED(a_drain_ends_a_connection_that_asks_nothing_behind_its_list),
         TEST_SCRIPTED(a_list_waits_until_the_connection_may_have_it_in_flight),
         TEST_SCRIPTED(the_answer_to_a_list_that_never_fits_is_to_split_it),
         TEST_SCRIPTED(of_two_lists_that_are_too_much_together_one_is_served),

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "engine/check.h"
 #include "engine/failure.h"
-#include "limit/concurrency.h"
+#include "limit/lease_list.h"
 
 COUNTERS_DEFINE(slots, SLOTS_COUNTERS);
 

@@ -18,57 +18,42 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "base/units.h"
 #include "limit/native.h"
 
 #define UNITS_MAX  INT64_C(1000000)         /* of the logs, each an entry */
 #define DIGITS_MAX INT64_C(999999999999999) /* of a value that the script takes for a count */
 
-/* `step_us`: if the original uses EXPIRE, its windows are whole seconds. */
-static int configure(struct limit *limit, int64_t step_us, int64_t largest, bool count_denied, struct diag *diag)
+static const struct form {
+    int64_t step_us; /* of windows: if the original uses EXPIRE, they are whole seconds */
+    int64_t largest; /* limit */
+    bool count_denied;
+} forms[N_ALGOS] = {
+    [ALGO_COMPAT_WINDOW_START] = {MS_US, UINT32_MAX, true},
+    [ALGO_COMPAT_RLAAS_FIXED] = {SECOND_US, UINT32_MAX, true},
+    [ALGO_COMPAT_RLAAS_SLIDING] = {MS_US, UNITS_MAX, false},
+    [ALGO_COMPAT_FIRST_HIT] = {SECOND_US, UINT32_MAX, false},
+    [ALGO_COMPAT_ENDPOINT_WINDOW] = {SECOND_US, UINT32_MAX - 1, true},
+    [ALGO_COMPAT_ENDPOINT_LOG] = {SECOND_US, UNITS_MAX, true},
+};
+
+static int configure(struct limit *limit, struct diag *diag)
 {
-    if (step_us == SECOND_US && limit->window_us % SECOND_US != 0)
+    const struct form *form = &forms[limit->algo];
+    CHECK(form->step_us > 0);
+    if (form->step_us == SECOND_US && limit->window_us % SECOND_US != 0)
         return diag_invalid(diag, "window", "must be whole seconds, as its keys expire; write e.g. 1s");
-    if (limit->limit > largest)
-        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " for %s", largest, limit_ops(limit)->name);
+    if (limit->limit > form->largest)
+        return diag_invalid(diag, "limit", "must be 0 to %" PRId64 " for %s", form->largest, limit_ops(limit)->name);
     if (limit->window_us % MS_US != 0)
         return diag_invalid(diag, "window", "must be whole milliseconds; write e.g. 1ms");
 
-    limit->count_denied = count_denied;
+    limit->count_denied = form->count_denied;
     limit->full = limit->limit;
     limit->max_cost = limit->limit > 0;
-    limit->constants = (struct constants){.window = {limit->limit, limit->window_us / MS_US, 0, count_denied}};
+    limit->constants = (struct constants){.window = {limit->limit, limit->window_us / MS_US, 0, form->count_denied}};
     return 0;
-}
-
-static int configure_window_start(struct limit *limit, struct diag *diag)
-{
-    return configure(limit, MS_US, UINT32_MAX, true, diag);
-}
-
-static int configure_rlaas_fixed(struct limit *limit, struct diag *diag)
-{
-    return configure(limit, SECOND_US, UINT32_MAX, true, diag);
-}
-
-static int configure_rlaas_sliding(struct limit *limit, struct diag *diag)
-{
-    return configure(limit, MS_US, UNITS_MAX, false, diag);
-}
-
-static int configure_first_hit(struct limit *limit, struct diag *diag)
-{
-    return configure(limit, SECOND_US, UINT32_MAX, false, diag);
-}
-
-static int configure_endpoint_window(struct limit *limit, struct diag *diag)
-{
-    return configure(limit, SECOND_US, UINT32_MAX - 1, true, diag);
-}
-
-static int configure_endpoint_log(struct limit *limit, struct diag *diag)
-{
-    return configure(limit, SECOND_US, UNITS_MAX, true, diag);
 }
 
 /* A log whose entries are milliseconds: the native one, at the start of this one. */
@@ -118,25 +103,24 @@ static bool log_plausible(const struct view *view)
 }
 
 #define WINDOW_PARTS                                                                                                   \
-    .kind = STATE_STRING, .is_compat = true, .prepare = fixed_window_prepare, .view = fixed_window_view,               \
-    .plausible = count_plausible, .save = fixed_window_save, .reset_ms = fixed_window_reset_ms,                        \
-    .retry_ms = fixed_window_retry_ms, .describe = fixed_window_describe
+    .kind = STATE_STRING, .is_compat = true, .configure = configure, .prepare = fixed_window_prepare,                  \
+    .view = fixed_window_view, .plausible = count_plausible, .save = fixed_window_save,                                \
+    .reset_ms = fixed_window_reset_ms, .retry_ms = fixed_window_retry_ms, .describe = fixed_window_describe
 
 #define FIRST_HIT_PARTS                                                                                                \
-    .kind = STATE_STRING, .is_compat = true, .has_extra = true, .prepare = first_hit_prepare, .view = first_hit_view,  \
-    .plausible = first_hit_plausible, .reset_ms = first_hit_reset_ms, .retry_ms = first_hit_retry_ms,                  \
-    .describe = first_hit_describe
+    .kind = STATE_STRING, .is_compat = true, .configure = configure, .has_extra = true, .prepare = first_hit_prepare,  \
+    .view = first_hit_view, .plausible = first_hit_plausible, .reset_ms = first_hit_reset_ms,                          \
+    .retry_ms = first_hit_retry_ms, .describe = first_hit_describe
 
 #define LOG_PARTS                                                                                                      \
-    .kind = STATE_OTHER, .is_compat = true, .has_extra = true, .renews = true, .has_wait = true,                       \
-    .wait_us = sliding_log_wait_us, .prepare = prepare_log, .view = sliding_log_view, .plausible = log_plausible,      \
-    .reserve = sliding_log_reserve, .save = sliding_log_save, .reset_ms = sliding_log_reset_ms,                        \
-    .retry_ms = sliding_log_retry_ms, .describe = sliding_log_describe
+    .kind = STATE_OTHER, .is_compat = true, .configure = configure, .has_extra = true, .renews = true,                 \
+    .has_wait = true, .wait_us = sliding_log_wait_us, .prepare = prepare_log, .view = sliding_log_view,                \
+    .plausible = log_plausible, .reserve = sliding_log_reserve, .save = sliding_log_save,                              \
+    .reset_ms = sliding_log_reset_ms, .retry_ms = sliding_log_retry_ms, .describe = sliding_log_describe
 
 const struct algo_ops compat_window_start_ops = {
     .name = "window-start-millis",
     .compat_prefix = "ratelimiter",
-    .configure = configure_window_start,
     .name_window = name_window_start,
     WINDOW_PARTS,
 };
@@ -144,7 +128,6 @@ const struct algo_ops compat_window_start_ops = {
 const struct algo_ops compat_rlaas_fixed_ops = {
     .name = "rlaas-fixed",
     .compat_prefix = "rlaas:rate_limit",
-    .configure = configure_rlaas_fixed,
     .name_window = name_window_number,
     WINDOW_PARTS,
 };
@@ -152,7 +135,6 @@ const struct algo_ops compat_rlaas_fixed_ops = {
 const struct algo_ops compat_rlaas_sliding_ops = {
     .name = "rlaas-sliding",
     .compat_prefix = "rlaas:rate_limit",
-    .configure = configure_rlaas_sliding,
     .merges = true,
     LOG_PARTS,
 };
@@ -160,7 +142,6 @@ const struct algo_ops compat_rlaas_sliding_ops = {
 const struct algo_ops compat_first_hit_ops = {
     .name = "first-hit",
     .compat_prefix = "rate_limit",
-    .configure = configure_first_hit,
     .merges = true,
     .save = first_hit_save,
     FIRST_HIT_PARTS,
@@ -169,7 +150,6 @@ const struct algo_ops compat_first_hit_ops = {
 const struct algo_ops compat_endpoint_window_ops = {
     .name = "endpoint-window",
     .compat_prefix = "rate_limit",
-    .configure = configure_endpoint_window,
     .save = endpoint_window_save,
     FIRST_HIT_PARTS,
 };
@@ -177,6 +157,5 @@ const struct algo_ops compat_endpoint_window_ops = {
 const struct algo_ops compat_endpoint_log_ops = {
     .name = "endpoint-log",
     .compat_prefix = "rate_limit",
-    .configure = configure_endpoint_log,
     LOG_PARTS,
 };

@@ -13,12 +13,12 @@
  * Constants: a limit, b slot_ttl in ms. Time in ms. used = leases that count now; extra = wait * SHIFT + last: ms until
  * a slot comes free (0 while one is free) and until the last lease ends.
  */
-#include "limit/concurrency.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "limit/lease_list.h"
+#include "limit/limit.h"
 
 #define SHIFT      (INT64_C(1) << 26) /* above TTL_MAX_US in ms */
 #define SLOTS_MAX  INT64_C(10000)
@@ -108,21 +108,6 @@ static void describe(const struct view *view, struct state_terms *ret)
 {
     state_add(ret, "slots", view->used);
     if (view->used > 0) state_add(ret, "last_lease_ends_in_ms", view->extra % SHIFT);
-}
-
-bool concurrency_release(struct state *state, const char *id)
-{
-    return lease_list_remove(state->leases, id);
-}
-
-bool concurrency_renew(const struct view *view, struct state *state, const char *id)
-{
-    return lease_list_move(state->leases, id, view->edge);
-}
-
-bool concurrency_is_empty(const struct state *state)
-{
-    return lease_list_len(state->leases) == 0;
 }
 
 const struct algo_ops concurrency_ops = {

@@ -5,16 +5,11 @@
 
 #include "base/assert.h"
 
-static int find_part(const struct key_format *format, struct slice name)
+int key_format_find(const struct key_format *format, struct slice name)
 {
     for (int i = 0; i < format->n_parts; i++)
         if (slice_eq(format->names[i], name)) return i;
     return -1;
-}
-
-int key_format_find(const struct key_format *format, const char *name)
-{
-    return find_part(format, slice_of(name));
 }
 
 /* From `at` up to a brace or the end. */
@@ -42,7 +37,7 @@ const char *key_format_parse(struct key_format *format, const char *text)
         at++;
         if (n_letters == 0 || n_letters != name.len)
             return "has a part with an invalid name; write letters, digits, dots, dashes or underscores";
-        if (find_part(format, name) >= 0) return "has two parts of one name; give each its own";
+        if (key_format_find(format, name) >= 0) return "has two parts of one name; give each its own";
         if (format->n_parts == KEY_PARTS_MAX) return "has more than 16 parts; write fewer";
 
         struct slice literal = piece_at(at);

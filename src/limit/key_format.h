@@ -38,7 +38,7 @@ struct key_split {
 
 /* NULL, or what is wrong with `text` and what to write instead (static). The format must not move. */
 const char *key_format_parse(struct key_format *format, const char *text);
-int key_format_find(const struct key_format *format, const char *name); /* the part's index, or -1 */
+int key_format_find(const struct key_format *format, struct slice name); /* the part's index, or -1 */
 
 static inline key_parts key_format_all(const struct key_format *format)
 {

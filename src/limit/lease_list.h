@@ -12,6 +12,8 @@
 
 enum { SLOT_ID_LEN = 32 };
 
+#define SLOT_TTL_DEFAULT_US INT64_C(30000000)
+
 struct lease_list;
 
 /* Space for one more, so that the next insertion cannot fail. `list` may point to NULL (empty) and may move. 0, or -1

@@ -382,13 +382,7 @@ static inline int64_t limit_max_wait(const struct limit *limit, int64_t asked_us
     return asked_us < limit->max_wait_us ? asked_us : limit->max_wait_us;
 }
 
-/* By how many units a settled reservation may lift the charges above full. */
-static inline int64_t limit_debt(const struct limit *limit)
-{
-    return limit->debt ? limit->full : 0;
-}
-
-/* By how many units anything may lift them above full. */
+/* By how many units reservations and merges may lift the charges above full. */
 static inline int64_t limit_most_debt(const struct limit *limit)
 {
     return limit->debt || limit->merge_back ? limit->full : 0;

@@ -166,7 +166,7 @@ static void read_by(struct reading *reading, struct limit *limit)
         const char *name = value_parse_text(path, item, faults);
         if (name == NULL) continue;
 
-        int part = key_format_find(format, name);
+        int part = key_format_find(format, slice_of(name));
         faults_shown(shown, name);
         if (part < 0)
             faults_add(faults, item->line, path, "%s is not a part of key_format %s; write one of those", shown,

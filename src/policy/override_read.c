@@ -68,7 +68,7 @@ static void read_part(struct entry *entry, const struct tree_node *node)
         return;
     }
 
-    int part = key_format_find(format, name);
+    int part = key_format_find(format, slice_of(name));
     if (part < 0)
         faults_add(faults, node->line, path, "%s is not a part of key_format %s; write one of those",
                    faults_shown(shown, name), faults_shown(other, format->text));

@@ -3,7 +3,6 @@
 
 #include "base/assert.h"
 #include "limit/calendar.h"
-#include "limit/concurrency.h"
 #include "policy/policy.h"
 
 /* Which algorithms take a setting. One that is in none of the masks takes what every native limit takes. */

@@ -23,7 +23,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/units.h"
-#include "limit/concurrency.h"
+#include "limit/lease_list.h"
 #include "store/memory_counters.h"
 #include "store/memory_records.h"
 #include "store/memory_table.h"
@@ -168,7 +168,7 @@ static void end_slot(struct memory_store *memory, struct op_member *member, uint
 
     reservation_slot(id, slot);
     view_now(memory, member, &view);
-    if (concurrency_release(&entry->state, slot))
+    if (lease_list_remove(entry->state.leases, slot))
         entry->expires_us = limit_ops(member->limit)->save(&view, &entry->state);
 }
 
@@ -341,22 +341,17 @@ static void save_clamped(struct memory_store *memory, const struct op *op)
     }
 }
 
-/* Makes an entry for the pause that a check begins. 0, or -1 without memory. */
-static int make_pause_space(struct memory_store *memory, struct op_member *member, struct open_limit *opened)
-{
-    if (opened->pause != NULL || !opened->view.begins_pause) return 0;
-    const struct memory_key key = memory_key_of_pause(member);
-    opened->pause = memory_table_add(&memory->table, &key, 0, memory->clock->wall_us);
-    return opened->pause != NULL ? 0 : -1;
-}
-
 /* 0, or -1 without memory, nothing changed. */
 static int make_all_space(struct memory_store *memory, const struct op *op)
 {
     for (size_t i = 0; i < op->n_members; i++) {
         struct open_limit *opened = &memory->opened[i];
         if (make_state_space(memory, &opened->key, &opened->view, opened->units, &opened->entry) < 0) return -1;
-        if (make_pause_space(memory, &op->members[i], opened) < 0) return -1;
+        if (opened->pause != NULL || !opened->view.begins_pause) continue;
+
+        const struct memory_key key = memory_key_of_pause(&op->members[i]);
+        opened->pause = memory_table_add(&memory->table, &key, 0, memory->clock->wall_us);
+        if (opened->pause == NULL) return -1;
     }
     return 0;
 }
@@ -544,13 +539,6 @@ static enum submit check_all(struct memory_store *memory, struct op *op)
     return op->kind == OP_REFUND ? refund_all(memory, op) : check_parts(memory, op);
 }
 
-/* The same after open_op(), which has given back ended reservations, and without a record. */
-static enum submit check_again(struct memory_store *memory, struct op *op)
-{
-    open_limits(memory, op);
-    return check_parts(memory, op);
-}
-
 /* ---- resets and slots ---- */
 
 static bool reset_member(struct memory_store *memory, struct op_member *member)
@@ -583,9 +571,10 @@ static bool touch_slot(struct memory_store *memory, const struct op *op, struct 
     if (entry == NULL) return false;
 
     view_now(memory, member, &view);
-    bool found = op->kind == OP_RELEASE ? concurrency_release(&entry->state, op->slot)
-                                        : concurrency_renew(&view, &entry->state, op->slot);
-    if (concurrency_is_empty(&entry->state))
+    struct lease_list *leases = entry->state.leases; /* also those that have ended: a late daemon may renew them */
+    bool found =
+        op->kind == OP_RELEASE ? lease_list_remove(leases, op->slot) : lease_list_move(leases, op->slot, view.edge);
+    if (lease_list_len(leases) == 0)
         memory_table_remove(&memory->table, entry);
     else
         entry->expires_us = limit_ops(member->limit)->save(&view, &entry->state);
@@ -723,7 +712,10 @@ static enum submit settle_reservation(struct memory_store *memory, struct op *op
     set_reserved(memory, op);
     unpin(memory, op);
     close_reservations(memory, entry);
-    return status == 0 ? check_again(memory, op) : SUBMIT_OVERLOAD;
+    if (status != 0) return SUBMIT_OVERLOAD;
+
+    open_limits(memory, op); /* once more, with what was charged or given back; what had ended is back already */
+    return check_parts(memory, op);
 }
 
 /* ---- the store ---- */

@@ -175,24 +175,6 @@ void memory_entry_weigh(struct memory_entry *entry, const struct view *view)
     entry->in_use = is_in_use ? (float)view->used / (float)view->capacity / units : 0;
 }
 
-/* What the loss of an entry admits, as a share of its limit. */
-struct loss {
-    float share;
-    int64_t until_us;
-};
-
-static struct loss loss_of(const struct memory_table *table, const struct memory_entry *entry, int64_t now_us)
-{
-    int64_t until_us = expiry_of(table, entry, now_us);
-    if (until_us <= now_us) return (struct loss){-1, until_us};
-    return (struct loss){entry->in_use * units_left(entry, until_us, now_us), until_us};
-}
-
-static bool is_less(struct loss a, struct loss b)
-{
-    return a.share < b.share || (a.share <= b.share && a.until_us < b.until_us);
-}
-
 /* What may give way, of a sample: */
 enum way {
     WAY_OF_COUNTERS, /* counters, and what is over */
@@ -206,19 +188,25 @@ static bool gives_way(const struct memory_entry *entry, enum way way, bool is_ov
     return is_over ? is_kept(entry->kind) : way == WAY_OF_LISTS && entry->kind == MEMORY_RESERVATIONS;
 }
 
-/* The one whose loss admits the least goes; what is over admits nothing. */
+/* The one whose loss admits the least, as a share of its limit, goes; what is over admits nothing. */
 static bool evict(struct memory_table *table, enum way way, int64_t now_us)
 {
     struct memory_entry *least = NULL;
-    struct loss of_least = {0};
+    float least_share = 0;
+    int64_t least_until_us = 0;
     for (size_t i = 0, n = 0; i < LOOKS_MAX && n < SAMPLE && table->n > 0; i++) {
         struct memory_entry *entry = table->entries[random_below(&table->random, table->n)];
-        struct loss loss = loss_of(table, entry, now_us);
-        if (entry->pinned || !gives_way(entry, way, loss.share < 0)) continue;
+        int64_t until_us = expiry_of(table, entry, now_us);
+        bool is_over = until_us <= now_us;
+        float share = is_over ? -1 : entry->in_use * units_left(entry, until_us, now_us);
+        if (entry->pinned || !gives_way(entry, way, is_over)) continue;
+
         n++;
-        if (least != NULL && !is_less(loss, of_least)) continue;
+        bool is_less = share < least_share || (share <= least_share && until_us < least_until_us);
+        if (least != NULL && !is_less) continue;
         least = entry;
-        of_least = loss;
+        least_share = share;
+        least_until_us = until_us;
     }
 
     if (least == NULL) return false;

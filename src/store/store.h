@@ -117,7 +117,7 @@ void reservation_slot(uint64_t id, char out[SLOT_ID_LEN]);
 /* By how many units an OP_SETTLE may lift the charges of a limit above its capacity. */
 static inline int64_t reservation_debt(const struct op_reservation *reservation, const struct limit *limit)
 {
-    return reservation->is_merge ? limit->full : limit_debt(limit);
+    return reservation->is_merge || limit->debt ? limit->full : 0;
 }
 
 static inline int64_t reservation_end_ms(const struct op_reservation *reservation)

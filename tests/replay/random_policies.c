@@ -151,7 +151,7 @@ static struct policy *new_policy(size_t number, uint16_t n_limits, bool has_form
 /* It counts all keys of a tenant, or all keys. */
 static void share(struct limit *limit)
 {
-    limit->parts = once_in(4) ? 0 : (key_parts)(1U << key_format_find(limit->policy->format, "t"));
+    limit->parts = once_in(4) ? 0 : (key_parts)(1U << key_format_find(limit->policy->format, slice_of("t")));
     limit->shared = true;
 }
 

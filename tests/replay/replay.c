@@ -135,7 +135,7 @@ static void read_by(struct limit *limit, char *by)
     char *more;
     if (strncmp(by, "by=", 3) != 0 || format == NULL) die("by= and parts of the key_format expected");
     for (char *name = strtok_r(by + 3, ",", &more); name != NULL; name = strtok_r(NULL, ",", &more)) {
-        int part = key_format_find(format, name);
+        int part = key_format_find(format, slice_of(name));
         if (part < 0) die("no such part");
         limit->parts |= (key_parts)(1U << part);
     }
@@ -242,7 +242,7 @@ static void seal_policies(void)
 static int add_networks(struct policy *policy, char *text)
 {
     const char *name = strsep(&text, "/"), *one;
-    int part = strcmp(name, "-") == 0 ? 0 : key_format_find(policy->format, name);
+    int part = strcmp(name, "-") == 0 ? 0 : key_format_find(policy->format, slice_of(name));
     while ((one = strsep(&text, ",")) != NULL) {
         char wrong[NETWORK_WRONG_MAX];
         struct network network;

@@ -93,8 +93,8 @@ static void some_parts_make_an_id(void **state)
     assert_string_equal(id_text("v1/eu:acme:42:x", 5), "eu:42:x");
     assert_string_equal(id_text("v1/eu:acme:42:x", 6), "acme:42:x");
     assert_string_equal(id_text("v1/eu:acme:42:x", 7), "v1/eu:acme:42:x");
-    assert_int_equal(key_format_find(&format, "tenant"), 1);
-    assert_int_equal(key_format_find(&format, "Tenant"), -1);
+    assert_int_equal(key_format_find(&format, slice_of("tenant")), 1);
+    assert_int_equal(key_format_find(&format, slice_of("Tenant")), -1);
 }
 
 /* Every key of a few letters: two of them have an id in common only where they have the parts in common. */

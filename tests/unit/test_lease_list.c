@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "fakes/policies.h"
-#include "limit/concurrency.h"
 #include "limit/lease_list.h"
 
 static const char *id_of(int n)
@@ -140,15 +139,15 @@ static void an_ended_lease_is_renewed_until_its_place_is_taken(void **state)
     for (int i = 0; i < 3; i++) take("three", 0, i);
     assert_int_equal(peek("three", 10000).remaining, 2);
     struct view view = view_at("three", 10000);
-    assert_true(concurrency_renew(&view, &leases, id_of(0)));
+    assert_true(lease_list_move(leases.leases, id_of(0), view.edge));
     assert_int_equal(peek("three", 10000).remaining, 1);
     take("three", 10000, 3);
-    assert_false(concurrency_renew(&view, &leases, id_of(1)));
-    assert_true(concurrency_renew(&view, &leases, id_of(0)));
-    assert_true(concurrency_release(&leases, id_of(0)));
-    assert_false(concurrency_release(&leases, id_of(0)));
-    assert_true(concurrency_release(&leases, id_of(3)));
-    assert_true(concurrency_is_empty(&leases));
+    assert_false(lease_list_move(leases.leases, id_of(1), view.edge));
+    assert_true(lease_list_move(leases.leases, id_of(0), view.edge));
+    assert_true(lease_list_remove(leases.leases, id_of(0)));
+    assert_false(lease_list_remove(leases.leases, id_of(0)));
+    assert_true(lease_list_remove(leases.leases, id_of(3)));
+    assert_int_equal(lease_list_len(leases.leases), 0);
 }
 
 static void what_cannot_be_is_refused(void **state)

@@ -5,8 +5,8 @@
 
 #include "proto/put.h"
 
-/* Inlined into both that begin with it: one of them runs for each message. */
-static inline enum rpc_fault parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
+/* Inline in rpc_next_request(), which runs for each message. */
+inline enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
 {
     struct pull pull = pull_of(message, len);
     uint32_t n;
@@ -24,16 +24,11 @@ static inline enum rpc_fault parse_request(const uint8_t *message, size_t len, s
     return RPC_OK;
 }
 
-enum rpc_fault rpc_parse_request(const uint8_t *message, size_t len, struct rpc_request *ret)
-{
-    return parse_request(message, len, ret);
-}
-
 int64_t rpc_next_request(struct scanner *scanner, const uint8_t *bytes, size_t len, struct rpc_request *ret,
                          enum rpc_fault *ret_fault)
 {
     *ret_fault = RPC_OK;
-    if (scanner->at == 0 && parse_request(bytes, len, ret) == RPC_OK) {
+    if (scanner->at == 0 && rpc_parse_request(bytes, len, ret) == RPC_OK) {
         size_t head = (size_t)(ret->params.at - bytes);
         int64_t n = scanner_next_after(scanner, bytes, len, head, ret->n_params);
         if (n > 0) ret->params.end = bytes + n;

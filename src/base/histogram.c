@@ -44,7 +44,7 @@ uint64_t histogram_below(const struct histogram *histogram, int64_t us)
     return n;
 }
 
-void histogram_turn(struct histogram *histogram)
+void histogram_minute_passed(struct histogram *histogram)
 {
     histogram_add_run(histogram);
     memcpy(histogram->before[0], histogram->before[1], sizeof histogram->before[0]);

@@ -40,8 +40,7 @@ static inline void histogram_add(struct histogram *histogram, int64_t us, uint64
 /* How many were shorter than `us`, which is an edge: a number of two digits, with zeros behind them. */
 uint64_t histogram_below(const struct histogram *histogram, int64_t us);
 
-/* A minute has passed. */
-void histogram_turn(struct histogram *histogram);
+void histogram_minute_passed(struct histogram *histogram);
 /* The duration that so many of a thousand did not exceed in the last minute or two, as the largest value of its
  * bucket; 1000: the longest. 0 if there were none. */
 int64_t histogram_quantile(const struct histogram *histogram, unsigned of_thousand);

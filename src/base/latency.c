@@ -43,7 +43,7 @@ void latency_note_other(int64_t read_us)
 static __attribute__((noinline)) void begin_minute(int64_t now_us)
 {
     if (minute_us > 0)
-        for (int i = 0; i < N_LATENCY_STAGES; i++) histogram_turn(&latencies[i]);
+        for (int i = 0; i < N_LATENCY_STAGES; i++) histogram_minute_passed(&latencies[i]);
     minute_us = now_us;
 }
 

@@ -79,13 +79,13 @@ static void quantiles_forget_what_is_older_than_two_minutes(void **state)
 {
     (void)state;
     histogram_add(&histogram, 5000, 10);
-    histogram_turn(&histogram);
+    histogram_minute_passed(&histogram);
     histogram_add(&histogram, 50, 10);
     histogram_add_run(&histogram);
     assert_int_equal(histogram_quantile(&histogram, 1000), 5099);
-    histogram_turn(&histogram);
+    histogram_minute_passed(&histogram);
     assert_int_equal(histogram_quantile(&histogram, 1000), 50);
-    histogram_turn(&histogram);
+    histogram_minute_passed(&histogram);
     assert_int_equal(histogram_quantile(&histogram, 1000), 0);
     assert_int_equal(histogram.n, 20);
 }

@@ -103,17 +103,6 @@ static bool note_name(struct flow *flow, size_t start)
     return true;
 }
 
-static bool pack_value(struct flow *flow);
-
-static bool pack_entry(struct flow *flow, bool is_map)
-{
-    size_t start = buffer_len(flow->packer->out);
-    if (is_map && !pack_scalar(flow, true)) return false;
-    if (is_map && !take_char(flow, ':')) return fail_flow(flow, "a colon is missing after the name of a setting");
-    if (!pack_value(flow)) return false;
-    return !is_map || flow->depth > 1 || flow->name == NULL || note_name(flow, start);
-}
-
 /* A scalar, or a map or list with all that is in it. */
 static bool pack_value(struct flow *flow)
 {
@@ -139,7 +128,11 @@ static bool pack_value(struct flow *flow)
         if (n == FLOW_ENTRIES_MAX) return fail_flow(flow, "too many entries");
 
         size_t before = buffer_len(out);
-        if (!pack_entry(flow, is_map)) return false;
+        if (is_map && !pack_scalar(flow, true)) return false;
+        if (is_map && !take_char(flow, ':')) return fail_flow(flow, "a colon is missing after the name of a setting");
+        if (!pack_value(flow)) return false;
+        bool may_be_name = is_map && flow->depth == 1 && flow->name != NULL;
+        if (may_be_name && !note_name(flow, before)) return false;
         n_packed += buffer_len(out) > before;
     }
     flow->depth--;

@@ -106,8 +106,6 @@ static void shorten_path(struct reader *reader, size_t len)
     reader->path[len] = '\0';
 }
 
-static bool read_node(struct reader *reader, struct tree_node *node);
-
 /* NULL with the fault recorded. */
 static char *copy_text(struct reader *reader, struct slice text)
 {
@@ -173,29 +171,6 @@ static bool sort_members(struct reader *reader, struct tree_node *map, size_t n)
     return twice == 0;
 }
 
-static bool read_member(struct reader *reader, struct tree_node *parent, uint32_t index)
-{
-    char number[NUMBER_SIZE];
-    struct slice key;
-    size_t path_len = reader->path_len;
-    struct tree_node *node = mem_zalloc(sizeof *node);
-    if (node == NULL) return fail_without_memory(reader);
-    tree_append(parent, node);
-
-    if (parent->kind == TREE_MAP) {
-        if (pull_text(&reader->pull, &key) != 0) return fail_reading(reader, "has a setting whose name is not a text");
-        if ((node->key = copy_text(reader, key)) == NULL) return false;
-        lengthen_path(reader, ".", node->key, "");
-    } else {
-        snprintf(number, sizeof number, "%" PRIu32, index);
-        lengthen_path(reader, "[", number, "]");
-    }
-
-    if (!read_node(reader, node)) return false;
-    shorten_path(reader, path_len);
-    return true;
-}
-
 static bool read_node(struct reader *reader, struct tree_node *node)
 {
     uint32_t n;
@@ -208,8 +183,27 @@ static bool read_node(struct reader *reader, struct tree_node *node)
 
     if (reader->depth == TREE_DEPTH_MAX) return fail_reading(reader, "is nested too deeply; no setting lies that deep");
     reader->depth++;
-    for (uint32_t i = 0; i < n; i++)
-        if (!read_member(reader, node, i)) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t path_len = reader->path_len;
+        struct tree_node *child = mem_zalloc(sizeof *child);
+        if (child == NULL) return fail_without_memory(reader);
+        tree_append(node, child);
+
+        if (node->kind == TREE_MAP) {
+            struct slice key;
+            if (pull_text(&reader->pull, &key) != 0)
+                return fail_reading(reader, "has a setting whose name is not a text");
+            if ((child->key = copy_text(reader, key)) == NULL) return false;
+            lengthen_path(reader, ".", child->key, "");
+        } else {
+            char number[NUMBER_SIZE];
+            snprintf(number, sizeof number, "%" PRIu32, i);
+            lengthen_path(reader, "[", number, "]");
+        }
+
+        if (!read_node(reader, child)) return false;
+        shorten_path(reader, path_len);
+    }
     reader->depth--;
     return node->kind == TREE_LIST || sort_members(reader, node, n);
 }

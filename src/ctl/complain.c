@@ -169,6 +169,18 @@ enum exit_code call_or_complain(struct ratelimit *client, const char *method, co
     return EXIT_DONE;
 }
 
+enum exit_code map_or_complain(struct ratelimit *client, const char *method, const struct buffer *params,
+                               int64_t timeout_ms, struct pull *ret)
+{
+    enum exit_code code = call_or_complain(client, method, params, timeout_ms, ret);
+    return code != EXIT_DONE || pull_type(ret) == PULL_MAP ? code : complain_answer(client);
+}
+
+enum exit_code complain_answer(const struct ratelimit *client)
+{
+    return complain(blocking_link(client), RATELIMIT_PROTOCOL, "", "the daemon's answer is not valid for this command");
+}
+
 enum exit_code complain_open(enum ratelimit_status status)
 {
     return usage_error(status == RATELIMIT_BAD_ARGUMENT

@@ -37,6 +37,11 @@ enum exit_code complain(const struct link *link, enum ratelimit_status status, c
  * wrong, with the complaint made. */
 enum exit_code call_or_complain(struct ratelimit *client, const char *method, const struct buffer *params,
                                 int64_t timeout_ms, struct pull *ret);
+/* The same for a method whose answer is a map; another answer is complained about. */
+enum exit_code map_or_complain(struct ratelimit *client, const char *method, const struct buffer *params,
+                               int64_t timeout_ms, struct pull *ret);
+/* The answer is none of this command. */
+enum exit_code complain_answer(const struct ratelimit *client);
 /* There is no client: of what ratelimit_open() said. */
 enum exit_code complain_open(enum ratelimit_status status);
 

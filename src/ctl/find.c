@@ -148,7 +148,7 @@ enum exit_code find_print(struct ratelimit *client, const struct buffer *policy,
         if (resets) pack_bool_field(&packer, "reset", true);
         if (next[0] != '\0') pack_text_field(&packer, "next", next);
 
-        code = call_or_complain(client, "find", &params, options->timeout_ms, &answer);
+        code = map_or_complain(client, "find", &params, options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 
         struct pull more = words_member(answer, "next");

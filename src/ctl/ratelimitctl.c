@@ -247,16 +247,20 @@ struct invocation {
 
 static enum exit_code show(const struct invocation *invocation, struct pull answer)
 {
-    if (invocation->options.json) {
+    /* With --json, too, only what the command can read: what is no decision would end with the status of "allowed". */
+    bool json = invocation->options.json;
+    FILE *out = json ? fopen("/dev/null", "w") : stdout;
+    bool is_valid = out != NULL && invocation->command->report(out, answer, &invocation->asked) == 0;
+    if (json && out != NULL) fclose(out);
+    if (!is_valid) return complain_answer(invocation->client);
+
+    if (json) {
         /* A map is printed as it is; what is no map gets the method's name, so that it is one object all the same. */
         bool is_map = pull_type(&answer) == PULL_MAP;
         struct pull at = answer;
         if (!is_map) printf("{\"%s\": ", invocation->command->method);
         json_value(stdout, &at);
         puts(is_map ? "" : "}");
-    } else if (invocation->command->report(stdout, answer, &invocation->asked) != 0) {
-        fputs("ratelimitctl: the daemon's answer is not valid for this command\n", stderr);
-        return EXIT_UNREACHABLE;
     }
     if (invocation->command->code_of != NULL) return (enum exit_code)invocation->command->code_of(answer);
     return invocation->command->decides && is_denied(answer) ? EXIT_DENIED : EXIT_DONE;

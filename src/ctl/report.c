@@ -34,7 +34,7 @@ static int print_one(FILE *out, struct pull answer, uint32_t index, const struct
 static int print_list(FILE *out, struct pull list, const char *indent, const struct asked *asked)
 {
     uint32_t n;
-    if (pull_array(&list, &n) != 0) return -1;
+    if (pull_array(&list, &n) != 0 || n != asked->n_costs) return -1;
     for (uint32_t i = 0; i < n; i++) {
         struct pull one = list;
         if (pull_skip(&list) != 0) return -1;

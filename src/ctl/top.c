@@ -58,7 +58,7 @@ static enum exit_code ask(struct top *top)
             pack_str(&packer, next);
         }
 
-        enum exit_code code = call_or_complain(top->client, "top", &top->params, top->options->timeout_ms, &answer);
+        enum exit_code code = map_or_complain(top->client, "top", &top->params, top->options->timeout_ms, &answer);
         if (code != EXIT_DONE) return code;
 
         struct pull more = words_member(answer, "next");

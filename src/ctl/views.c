@@ -155,7 +155,7 @@ enum exit_code views_print_checks(struct ratelimit *client, const char *method, 
         if (options->given & OPTION_UID) pack_int_field(&packer, "uid", options->uid);
         if (options->given & OPTION_RESET) pack_bool_field(&packer, "reset", true);
 
-        code = call_or_complain(client, method, &params, options->timeout_ms, &answer);
+        code = map_or_complain(client, method, &params, options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 
         if (is_object && after == 0 && is_first) printf("{\"%s\": [", method);
@@ -186,7 +186,7 @@ enum exit_code views_print_clients(struct ratelimit *client, const struct option
         pack_array(&packer, 1);
         pack_map(&packer, next[0] != '\0');
         if (next[0] != '\0') pack_text_field(&packer, "next", next);
-        code = call_or_complain(client, "clients", &params, options->timeout_ms, &answer);
+        code = map_or_complain(client, "clients", &params, options->timeout_ms, &answer);
         if (code != EXIT_DONE) break;
 
         struct pull more = words_member(answer, "next");

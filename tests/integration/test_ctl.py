@@ -208,7 +208,7 @@ def test_bytes_that_are_no_utf8_still_make_json():
     answer = [b"ok", b"\xff\xfe", "\u00e4\u20ac\U0001f600", b"\xed\xa0\x80", b"\xc0\xaf", "\"\\\n\x7f\x00", b"\xe2\x82", 2**64 - 1, -5,
               None, True, 1.5, {1: 2, "a": [{}]}, msgpack.ExtType(1, b"x")]
     with Fake(lambda msgid: msgpack.packb([1, msgid, None, answer])) as fake:
-        shown = json.loads(ctl("-s", fake.path, "--json", "policies").stdout)["policies"]
+        shown = json.loads(ctl("-s", fake.path, "--json", "ping").stdout)["ping"]
     assert shown == ["ok", "\\xff\\xfe", "\u00e4\u20ac\U0001f600", "\\xed\\xa0\\x80", "\\xc0\\xaf", "\"\\\n\x7f\x00", "\\xe2\\x82",
                      2**64 - 1, -5, None, True, None, {"a": [{}]}, None]
 
@@ -345,6 +345,27 @@ def test_a_request_longer_than_a_frame_is_4(daemon):
 def test_an_answer_of_the_wrong_kind_is_3():
     with Fake(lambda msgid: msgpack.packb([1, msgid, None, "pong"])) as fake:
         done = ctl("-s", fake.path, "check", "login", "alice")
+    assert done.returncode == UNREACHABLE and "not valid for this command" in done.stderr
+
+
+@pytest.mark.parametrize("result", [None, 5, {}, {"allowed": "no"}, []])
+@pytest.mark.parametrize("command", [
+    "check login alice", "--json check login alice", "--json peek login alice", "--json explain login alice",
+    "check-many login alice", "--json check-many login alice , login bob", "--json check-all login alice", "--json reset login alice",
+    "--json settle r 1"])
+def test_json_of_what_is_no_decision_is_not_allowed(command, result):
+    """Earlier --json printed whatever came and ended with 0, the status of "allowed"; so did a check-many of too few decisions."""
+    with Fake(lambda msgid: msgpack.packb([1, msgid, None, result])) as fake:
+        done = ctl("-s", fake.path, *command.split())
+    assert done.returncode == UNREACHABLE and "not valid for this command" in done.stderr
+    assert "--json" not in command or json.loads(done.stdout)["error"] == "PROTOCOL"
+
+
+@pytest.mark.parametrize("command", ["--json denials", "slowlog", "clients", "top -n 1", "reset --match * login"])
+def test_a_view_that_is_no_map_is_3(command):
+    """Earlier it was an empty list, and 0."""
+    with Fake(lambda msgid: msgpack.packb([1, msgid, None, 5])) as fake:
+        done = ctl("-s", fake.path, *command.split())
     assert done.returncode == UNREACHABLE and "not valid for this command" in done.stderr
 
 

@@ -574,7 +574,7 @@ static int read_view_value(struct params *params, enum option option, struct vie
 {
     struct pull *pull = &params->pull;
     switch (option) {
-    case OPTION_NEXT: return read_text(params, option, &ret->next);
+    case OPTION_NEXT: return pull_nil(pull) == 0 ? 0 : read_text(params, option, &ret->next);
     case OPTION_POLICY: return read_text(params, option, &ret->policy);
     case OPTION_KEY: return read_text(params, option, &ret->key);
     case OPTION_BY:

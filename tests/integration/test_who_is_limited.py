@@ -361,6 +361,13 @@ def test_wrong_options_are_named(ratelimitd, connect, arguments, error):
         connect(ratelimitd(POLICIES)).call(*arguments)
 
 
+def test_nil_is_no_next(ratelimitd, connect):
+    """PROTOCOL.md allows it; earlier it was BAD_REQUEST."""
+    client = connect(ratelimitd(POLICIES))
+    assert "clients" in client.call("top", {"next": None}) and "clients" in client.call("clients", {"next": None})
+    assert client.call("find", "never", "*", {"next": None})["keys"] == []
+
+
 @pytest.mark.parametrize("arguments", [["top", "-n", "0"], ["top", "-n", "x"], ["top", "--by", "user"], ["top", "x"], ["denials", "--uid", "root"],
                                        ["denials", "--key", ""], ["denials", "--reset"], ["clients", "-f"], ["top", "--policy", "p"],
                                        ["denials", "-n", "1"]])

@@ -15,7 +15,7 @@ struct unit {
 
 struct scale {
     struct unit units[7]; /* smallest first; ends with one without a name */
-    const char *no_number, *no_unit, *other_unit;
+    const char *no_number, *no_unit, *other_unit, *too_large;
 };
 
 static const struct scale duration = {
@@ -28,6 +28,7 @@ static const struct scale duration = {
     "not a duration; write a whole number and its unit, e.g. 1500ms",
     "a duration without its unit; write one of us, ms, s, m, h, d behind the number, e.g. 20ms",
     "not a duration; write one whole number and one unit of us, ms, s, m, h, d, e.g. 90s",
+    "too large; write at most 106751991d",
 };
 
 static const struct scale size = {
@@ -35,6 +36,7 @@ static const struct scale size = {
     "not a size; write a whole number and its unit, e.g. 64KiB",
     "a size without its unit; write one of B, KiB, MiB, GiB behind the number, e.g. 64KiB",
     "not a size; write one whole number and one unit of B, KiB, MiB, GiB, e.g. 64KiB",
+    "too large; write at most 8589934591GiB",
 };
 
 /* Reads the digits at the start of `text`. Returns what follows them; NULL if there are none, or too many. */
@@ -52,15 +54,16 @@ static const char *digits(const char *text, int64_t *ret)
 
 static const char *scaled(const char *text, const struct scale *scale, int64_t *ret)
 {
-    int64_t value;
-    const char *rest = digits(text, &value);
-    if (rest == NULL || *rest == '.' || *rest == ',') return scale->no_number;
-    if (*rest == '\0' && value != 0) return scale->no_unit;
+    int64_t value = 0;
+    bool is_too_long = digits(text, &value) == NULL; /* if there are digits */
+    const char *rest = text + strspn(text, "0123456789");
+    if (rest == text || *rest == '.' || *rest == ',') return scale->no_number;
+    if (*rest == '\0' && (value != 0 || is_too_long)) return scale->no_unit;
 
     const struct unit *unit = scale->units; /* any will do for a bare 0 */
     while (*rest != '\0' && unit->name != NULL && strcmp(rest, unit->name) != 0) unit++;
     if (unit->name == NULL) return scale->other_unit;
-    if (__builtin_mul_overflow(value, unit->factor, &value)) return scale->no_number;
+    if (is_too_long || __builtin_mul_overflow(value, unit->factor, &value)) return scale->too_large;
     *ret = value;
     return NULL;
 }

@@ -49,25 +49,33 @@ static void a_number_without_its_unit_is_refused(void **state)
 static void what_is_no_duration_or_size_is_refused(void **state)
 {
     (void)state;
-    static const char *const durations[] = {"",
-                                            "s",
-                                            "-1s",
-                                            "1.5s",
-                                            "1,5s",
-                                            " 1s",
-                                            "1 s",
-                                            "1m30s",
-                                            "10S",
-                                            "1w",
-                                            "0x10s",
-                                            "99999999999999999999s",
-                                            "9223372036854775807d"};
-    static const char *const sizes[] = {"", "KiB", "-1B", "1.5MiB", "64KB", "64k", "64 KiB", "9223372036854775807GiB"};
+    static const char *const durations[] = {"",    "s",     "-1s", "1.5s", "1,5s", " 1s",
+                                            "1 s", "1m30s", "10S", "1w",   "0x10s"};
+    static const char *const sizes[] = {"", "KiB", "-1B", "1.5MiB", "64KB", "64k", "64 KiB"};
     int64_t value = 7;
     for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++)
         assert_says(units_duration(durations[i], &value), "not a duration");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) assert_says(units_size(sizes[i], &value), "not a size");
     assert_int_equal(value, 7);
+}
+
+/* Earlier each of these was "not a duration; write a whole number and its unit". */
+static void what_is_too_large_is_called_so(void **state)
+{
+    static const char *const durations[] = {"99999999999999999999s", "106751992d", "9223372036854775807d"};
+    static const char *const sizes[] = {"99999999999999999999B", "8589934592GiB", "9223372036854775807GiB"};
+    (void)state;
+    int64_t value = 7;
+    for (size_t i = 0; i < sizeof durations / sizeof durations[0]; i++) {
+        assert_says(units_duration(durations[i], &value), "too large; write at most 106751991d");
+        assert_says(units_size(sizes[i], &value), "too large; write at most 8589934591GiB");
+    }
+    assert_int_equal(value, 7);
+
+    assert_null(units_duration("106751991d", &value));
+    assert_null(units_size("8589934591GiB", &value));
+    assert_says(units_duration("99999999999999999999", &value), "without its unit");
+    assert_says(units_size("99999999999999999999x", &value), "not a size");
 }
 
 static void sizes_are_exact_bytes(void **state)
@@ -186,6 +194,7 @@ int main(void)
         cmocka_unit_test(durations_are_exact_microseconds),
         cmocka_unit_test(a_number_without_its_unit_is_refused),
         cmocka_unit_test(what_is_no_duration_or_size_is_refused),
+        cmocka_unit_test(what_is_too_large_is_called_so),
         cmocka_unit_test(sizes_are_exact_bytes),
         cmocka_unit_test(counts_are_digits_only),
         cmocka_unit_test(truth_is_spelled_out),

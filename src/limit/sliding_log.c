@@ -116,9 +116,8 @@ int64_t sliding_log_retry_ms(const struct view *view, int64_t cost)
 void sliding_log_describe(const struct view *view, struct state_terms *ret)
 {
     int64_t left_us = view->extra - expired_us(view);
-    bool has_one_more =
-        view->limit->count_denied && view->used > view->limit->limit; /* no unit that decides anything */
-    state_add(ret, "count", view->used - has_one_more);
+    bool shows_denied = view->limit->count_denied && view->used > view->limit->limit; /* but not how many there are */
+    state_add(ret, "count", shows_denied ? view->limit->limit : view->used);
     if (view->used > 0) state_add(ret, "newest_expires_in_ms", div_up(left_us > 0 ? left_us : 0, 1000));
 }
 

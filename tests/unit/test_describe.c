@@ -91,6 +91,19 @@ static void a_log_says_when_its_newest_unit_expires(void **state)
     assert_int_equal(terms.n, 1);
 }
 
+/* Earlier 52: Redis' view of a check that was denied in the same call has its whole cost, while a log keeps one unit more than
+ * the limit. */
+static void a_log_that_counts_denials_says_no_more_than_the_limit(void **state)
+{
+    (void)state;
+    struct limit_spec log = {.algo = ALGO_SLIDING_LOG, .limit = 3, .window_us = 10 * SECOND_US, .count_denied = true};
+    static const int64_t used[] = {2, 3, 4, 53}, counts[] = {2, 3, 3, 3};
+    for (size_t i = 0; i < N_OF(used); i++) {
+        describe(log, used[i], NOW_US - SECOND_US);
+        assert_int_equal(term("count"), counts[i]);
+    }
+}
+
 static void buckets_say_their_tokens(void **state)
 {
     (void)state;
@@ -156,6 +169,7 @@ int main(void)
         TEST(windows_say_their_count_and_their_end),
         TEST(a_calendars_window_ends_by_its_clocks),
         TEST(a_log_says_when_its_newest_unit_expires),
+        TEST(a_log_that_counts_denials_says_no_more_than_the_limit),
         TEST(buckets_say_their_tokens),
         TEST(the_bucket_of_a_key_is_its_hash_modulo_their_number),
         TEST(keys_have_their_names_in_redis),

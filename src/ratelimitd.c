@@ -38,7 +38,7 @@
 
 enum {
     FIRST_ATTEMPT_MS = 200, /* how long READY waits for the first connection to Redis */
-    TICK_MS = 1000,         /* the watch over the socket's file and over Redis */
+    SECOND_MS = 1000,       /* between looks at the socket's file and at Redis */
 };
 
 /* ---- Configuration ---- */
@@ -232,7 +232,7 @@ static void look_at_redis(struct daemon *daemon)
     if (has_changed || is_news) status_report(daemon, service_status);
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_second(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
     log_report_dropped();
@@ -256,7 +256,7 @@ static void become_ready(void *arg)
         return;
     }
     (void)endpoints_listen(daemon, ENDPOINT_CONTROL);
-    uv_timer_start(&daemon->tick, on_tick, TICK_MS, TICK_MS);
+    uv_timer_start(&daemon->second, on_second, SECOND_MS, SECOND_MS);
     if (service_watchdog_ms() > 0)
         uv_timer_start(&daemon->watchdog, on_watchdog, service_watchdog_ms(), service_watchdog_ms());
 
@@ -331,7 +331,7 @@ static int make_parts(struct daemon *daemon)
 
 static void make_handles(struct daemon *daemon)
 {
-    uv_timer_t *timers[] = {&daemon->deadline, &daemon->tick, &daemon->first_attempt, &daemon->watchdog,
+    uv_timer_t *timers[] = {&daemon->deadline, &daemon->second, &daemon->first_attempt, &daemon->watchdog,
                             &daemon->last_slots};
     for (size_t i = 0; i < N_OF(timers); i++) {
         uv_timer_init(&daemon->loop, timers[i]);

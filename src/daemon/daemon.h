@@ -62,7 +62,7 @@ struct daemon {
     uint64_t n_ended; /* clock.n_updates at the end of the last tick */
     uv_check_t check;
     uv_prepare_t prepare;
-    uv_timer_t deadline, tick, first_attempt, watchdog, last_slots;
+    uv_timer_t deadline, second, first_attempt, watchdog, last_slots;
     uv_signal_t signals[4];
     unsigned n_closing; /* handles above whose close callback is still to come */
 };

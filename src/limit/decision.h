@@ -8,6 +8,7 @@
 #define RL_LIMIT_DECISION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { RETRY_NEVER = -1 };
@@ -67,5 +68,18 @@ struct decision {
 /* Makes the answer of a shadow policy: a denial becomes allowed with shadow_denied; remaining and reset stay.
  */
 void decision_shadow(struct decision *decision);
+
+/*
+ * Several limits (or several decisions), one decision, all or nothing. retry_after_ms: the longest, never being longer
+ * than any; bound_by: of the denying member with the longest; delay_ms the largest, remaining the smallest.
+ * limit and reset_after_ms: denied, those of bound_by (but not before the retry); allowed, the limit with the smallest
+ * remaining, and the longest reset, after which all are unused; `of` and what belongs to it come with limit. granted is
+ * the first member's.
+ */
+void decision_combine(struct decision *ret, const struct decision *members, size_t n);
+/* The same of a check that costs units of some of these limits, and one of others: its `remaining` is the largest cost
+ * that would be admitted, so a limit of which a check takes one says nothing about it, unless it is used up or no limit
+ * counts units. */
+void decision_combine_units(struct decision *ret, const struct decision *members, size_t n);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * limit.h: one limit of a policy, and what every algorithm must offer.
  *
- * An algorithm is one row of algo.def, one C file here, and one Lua file of the same name in lua/. Both halves have the
- * same parts: `prepare` (a limit at one time), `view` (a key's state as of then) and `save`. A view says how much is
- * `used` of a `capacity`, and what a unit takes; all else follows from that, here as in lua/batch.lua:
+ * An algorithm is one row of algo.def, C in this folder, and a Lua file in lua/. Both halves have the same parts:
+ * `prepare` (a limit at one time), `view` (a key's state as of then) and `save`. A view says how much is `used` of a
+ * `capacity`, and what a unit takes; all else follows from that, here as in lua/batch.lua:
  *
  *   available   floor((capacity - used) / step)
  *   charge      used = used + units * step
@@ -416,18 +416,5 @@ static inline int64_t div_up(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 }
-
-/*
- * Several limits (or several decisions), one decision, all or nothing. retry_after_ms: the longest, never being longer
- * than any; bound_by: of the denying member with the longest; delay_ms the largest, remaining the smallest.
- * limit and reset_after_ms: denied, those of bound_by (but not before the retry); allowed, the limit with the smallest
- * remaining, and the longest reset, after which all are unused; `of` and what belongs to it come with limit. granted is
- * the first member's.
- */
-void decision_combine(struct decision *ret, const struct decision *members, size_t n);
-/* The same of a check that costs units of some of these limits, and one of others: its `remaining` is the largest cost
- * that would be admitted, so a limit of which a check takes one says nothing about it, unless it is used up or no limit
- * counts units. */
-void decision_combine_units(struct decision *ret, const struct decision *members, size_t n);
 
 #endif

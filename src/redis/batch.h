@@ -1,5 +1,5 @@
 /*
- * batch.h: the ops that one event loop iteration gathered, as one script call, and the script's reply as their answers;
+ * batch.h: ops that one event loop iteration gathered, as one script call, and the script's reply as their answers;
  * pure functions over bytes. lua/batch.lua draws the format, which batch_pack.c writes and batch_reply.c reads.
  *
  *   batch_add(op) ... batch_add(op)   until it says "full", or the iteration ends

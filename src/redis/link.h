@@ -1,5 +1,5 @@
 /*
- * redis/link.h: the one connection to Redis, kept alive.
+ * redis/link.h: the connection to one server of Redis, kept alive.
  *
  *   waiting ──▶ resolving ──▶ opening ──▶ ready
  *      ▲            │            │          │      each of them may end at any time; the reason is kept

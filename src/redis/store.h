@@ -1,5 +1,5 @@
 /*
- * redis/store.h: counters in Redis or Valkey, one EVALSHA per tick.
+ * redis/store.h: counters in Redis or Valkey, asked by EVALSHA of what a tick has gathered.
  *
  * Who does what, each for the one above it:
  *

@@ -1,5 +1,5 @@
 /*
- * methods.c: the table of methods, and what each does with its parameters.
+ * methods.c: what each method of the table (proto/methods.def) does with its parameters.
  *
  * A method either answers before it returns, or hands a request to the engine that will (request.h).
  * Nothing is charged before the whole request has been checked.

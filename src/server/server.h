@@ -44,7 +44,8 @@ void server_answer_late(struct server *server, uint64_t ticket, struct buffer *r
 
 void server_tick_end(struct server *server);
 void server_look(struct server *server); /* each second: what is still to be logged */
-/* Close who was idle, or did not read, for too long; the server's own timer calls it, and tests do. */
+/* Close who was idle, or did not read, for too long. A timer of the sessions does it; tests, which have no real time,
+ * call this. */
 void server_sweep(struct server *server);
 
 /* Stop accepting, read no further frames, answer what is in flight; on_drained once every session has ended, or after

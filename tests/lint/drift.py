@@ -153,6 +153,44 @@ def every_algorithm_is_in_the_documents():
     return complaints if names else ["src/limit: no algorithms found"]
 
 
+def every_file_and_name_of_the_architecture_is_in_the_code():
+    """Of ARCHITECTURE.md: each module has its place in "What is where"; the structs, the functions of the drawings and the bounds of a
+    tick are in the files that are named."""
+    text, complaints = document("ARCHITECTURE.md"), []
+    sources = {str(path.relative_to(ROOT)): path.read_text() for folder in ("src", "proto") for path in tracked(ROOT, "*.[chd]*", below=folder)
+               if path.suffix in (".c", ".h", ".def")}
+    block = re.search(r"^### What is where.*?^```\n(.*?)^```", text, re.M | re.S)
+    named, folder = {}, ""
+    for line in block.group(1).splitlines() if block else ():
+        folder = line[:10].strip() or folder
+        named.setdefault(folder.rstrip("/"), []).extend(re.sub(r"\(.*", "", line[30:]).split())
+    have = {}
+    for path in sources:
+        parts = path.removeprefix("src/").split("/")
+        if len(parts) == 2 and not path.endswith((".def", "_private.h")):
+            have.setdefault(parts[0], set()).add(parts[1].rsplit(".", 1)[0])
+    for folder in sorted({*have, *named}):
+        listed, there = named.get(folder, []), have.get(folder, set())
+        complaints += [f"What is where: {folder}/{name} is missing" for name in sorted(there - set(listed))]
+        complaints += [f"What is where: there is no {folder}/{name}" for name in listed if name not in there]
+        complaints += [f"What is where: {folder}/{name} stands twice" for name in sorted({name for name in listed if listed.count(name) > 1})]
+
+    def of_file(name):
+        return [code for path, code in sources.items() if f"/{path}".endswith(f"/{name}")]
+
+    for names in re.findall(r"^struct ([\w, ]+?)  ", text, re.M):
+        complaints += [f"there is no struct {name}" for name in names.split(", ")
+                       if not any(f"struct {name} {{" in code for code in sources.values())]
+    for name, function in re.findall(r"^(?!src/)([\w/]+\.[ch]) +(\w+)(?:  |\n|,)", text, re.M):
+        if not any(re.search(rf"^\w[\w *]*\b{function}\(", code, re.M) for code in of_file(name)):
+            complaints.append(f"{name} has no {function}()")
+    for cell in re.findall(r"^\|[^|]*\|(.*)\|$", re.search(r"^## Where a tick.*?(?=^## )", text, re.M | re.S).group(), re.M):
+        for constants, name in re.findall(r"((?:`\w+`(?:, )?)+) in ([\w/]+\.[ch])", cell):
+            complaints += [f"{name} has no {constant}" for constant in re.findall(r"`(\w+)`", constants)
+                           if not any(re.search(rf"\b{constant}\b", code) for code in of_file(name))]
+    return [f"ARCHITECTURE.md: {complaint}" for complaint in complaints]
+
+
 def anchors_of(path):
     """The headings of a page, in the form of link anchors."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)

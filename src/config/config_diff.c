@@ -49,7 +49,7 @@ static const char *holds_store(const struct config *started, const struct config
     return NULL;
 }
 
-/* How one server is reached: redis/trial.h. */
+/* How one server is reached: redis/store.c. */
 static bool is_of_server(const struct setting *setting, const struct config *next)
 {
     static const size_t of_server[] = {SETTING_AT_store_redis_addresses, SETTING_AT_store_redis_username,

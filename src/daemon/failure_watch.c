@@ -35,7 +35,7 @@ static void find_reason(const struct failure_watch *watch, const struct failure_
         text = "some keys hold a value of another type, or one that cannot be read";
         if (ret->only_some_keys) break;
         text = refusal->text;
-        ret->error = redis_error_of(text, strlen(text));
+        ret->error = redis_error_of(slice_of(text));
         snprintf(ret->policy, sizeof ret->policy, "%s", refusal->policy);
         break;
     case CAUSE_BREAKER:

@@ -259,23 +259,6 @@ static uint32_t find_key(const struct batch *batch, const struct op_member *memb
     return at;
 }
 
-/* The key's number; -1 if there is no space for it. */
-static int find_or_add_key(struct batch *batch, struct op_member *member)
-{
-    uint64_t hash = batch_key_hash(member);
-    uint32_t at = find_key(batch, member, hash);
-    if (batch->table[at] != 0) return batch->table[at] - 1;
-
-    uint32_t most = batch->n_ops > 0 ? batch->max_keys : BATCH_KEYS_MAX, n = batch->n_keys;
-    if (n >= most) return -1;
-    uint16_t limit_no = find_or_add_limit(batch, member);
-    batch->keys[n] = (struct batch_key){.member = member, .hash = hash, .at = (uint16_t)at, .limit_no = limit_no};
-    batch->keys_len += key_len(batch, member);
-    batch->n_pauses += limit_has_penalty(member->limit);
-    batch->table[at] = (uint8_t)++batch->n_keys;
-    return (int)n;
-}
-
 /* Has the key the constants of the member's limit and wait? After a reload it may have another limit's. */
 static bool is_same_limit(const struct batch *batch, const struct batch_key *key, const struct op_member *member)
 {
@@ -286,13 +269,24 @@ static bool is_same_limit(const struct batch *batch, const struct batch_key *key
 /* Gives each limit of the op its key. It stops at one without space, or whose key has other constants. */
 static enum batch_status find_or_add_keys(struct batch *batch, struct op *op)
 {
-    uint32_t n_known = batch->n_keys;
+    uint32_t n_known = batch->n_keys, most = batch->n_ops > 0 ? batch->max_keys : BATCH_KEYS_MAX;
     for (uint32_t i = 0; i < op->n_members; i++) {
         struct op_member *member = &op->members[i];
-        int key = find_or_add_key(batch, member);
-        if (key < 0) return BATCH_FULL;
-        member->batch_key = (uint16_t)key;
-        if (member->batch_key < n_known && !is_same_limit(batch, &batch->keys[key], member)) return BATCH_CLASHES;
+        uint64_t hash = batch_key_hash(member);
+        uint32_t at = find_key(batch, member, hash), n = batch->n_keys;
+        if (batch->table[at] != 0) {
+            n = batch->table[at] - 1U;
+            if (n < n_known && !is_same_limit(batch, &batch->keys[n], member)) return BATCH_CLASHES;
+        } else {
+            if (n >= most) return BATCH_FULL;
+            uint16_t limit_no = find_or_add_limit(batch, member);
+            batch->keys[n] =
+                (struct batch_key){.member = member, .hash = hash, .at = (uint16_t)at, .limit_no = limit_no};
+            batch->keys_len += key_len(batch, member);
+            batch->n_pauses += limit_has_penalty(member->limit);
+            batch->table[at] = (uint8_t)++batch->n_keys;
+        }
+        member->batch_key = (uint16_t)n;
     }
     return BATCH_ADDED;
 }

@@ -53,7 +53,8 @@ static bool has_name(const struct doubtful_policies *doubtful, uint64_t name)
     return false;
 }
 
-bool doubtful_policies_has(const struct doubtful_policies *doubtful, const struct op *op)
+/* Is one of the policies that the op asks among them? */
+static bool is_doubtful(const struct doubtful_policies *doubtful, const struct op *op)
 {
     for (uint16_t i = 0; i < op->n_members; i++)
         if (has_name(doubtful, op->members[i].limit->policy->name_hash)) return true;
@@ -99,7 +100,7 @@ static bool may_share(const struct batch_call *call, const struct op *op)
 {
     if (call->doubtful->n == 0 || batch_n_ops(call->batch) == 0) return true;
     if (call->is_doubtful) return call->policy != NULL && call->policy == policy_of(op);
-    return !doubtful_policies_has(call->doubtful, op);
+    return !is_doubtful(call->doubtful, op);
 }
 
 bool batch_call_would_merge(const struct batch_call *call, struct op *op)
@@ -115,7 +116,7 @@ enum batch_status batch_call_add(struct batch_call *call, struct op *op)
     if (status != BATCH_ADDED) return status;
 
     if (is_first && call->doubtful->n > 0) {
-        call->is_doubtful = doubtful_policies_has(call->doubtful, op);
+        call->is_doubtful = is_doubtful(call->doubtful, op);
         call->policy = call->is_doubtful ? policy_of(op) : NULL;
     }
     op->sent = true;

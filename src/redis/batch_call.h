@@ -21,8 +21,6 @@ struct doubtful_policies {
     uint32_t n;
 };
 
-/* Is one of the policies that the op asks among them? */
-bool doubtful_policies_has(const struct doubtful_policies *doubtful, const struct op *op);
 void doubtful_policies_add(struct doubtful_policies *doubtful, const struct op *op);    /* Redis refused it */
 void doubtful_policies_remove(struct doubtful_policies *doubtful, const struct op *op); /* Redis has taken it */
 

@@ -349,16 +349,6 @@ static void put_slots(struct packing *packing, struct script_op *asked)
     packing->reply_at += asked->op->n_members;
 }
 
-/* How much of `used` drains in a us, of each limit. */
-static uint8_t *put_drains(const struct batch *batch, const struct script_op *asked, uint8_t *to)
-{
-    for (uint16_t i = 0; i < asked->op->n_members; i++) {
-        const struct batch_limit *limit = &batch->limits[batch_key_of(batch, asked, i)->limit_no];
-        to = put(to, limit_is_bucket(limit->limit) ? (uint64_t)limit->constants.bucket.tokens : 0, 7);
-    }
-    return to;
-}
-
 /* `asked`, and n - 1 more that are like it, the keys of each one stride behind those of the one before. */
 static void put_alike(struct packing *packing, const struct script_op *asked, uint32_t n, const uint8_t *strides)
 {
@@ -402,7 +392,10 @@ static void put_alike(struct packing *packing, const struct script_op *asked, ui
         int64_t end_ms = asked->kind == KIND_SETTLE ? reservation_end_ms(of) : of->ttl_ms;
         to = put(put(to, of->id, 8), (uint64_t)(is_undone ? of->level : of->units), 7);
         to = put(put(to, (uint64_t)made_us, 7), (uint64_t)end_ms, 7);
-        if (is_undone) to = put_drains(batch, asked, to);
+        for (uint16_t i = 0; is_undone && i < op->n_members; i++) { /* how much of `used` drains in a us */
+            const struct batch_limit *limit = &batch->limits[batch_key_of(batch, asked, i)->limit_no];
+            to = put(to, limit_is_bucket(limit->limit) ? (uint64_t)limit->constants.bucket.tokens : 0, 7);
+        }
     }
     packing->to = to;
 }

@@ -331,11 +331,6 @@ static size_t merge_checks(struct redis_batches *batches, struct batch_call *cal
     return n_looks;
 }
 
-bool redis_batches_is_open(const struct redis_batches *batches)
-{
-    return batches->phase == BATCHES_MOVING || redis_link_is_ready(batches->link);
-}
-
 void redis_batches_prepare(struct op *op, int64_t now_us)
 {
     op->sent = false;
@@ -358,13 +353,6 @@ int redis_batches_add_again(struct redis_batches *batches, struct op *op)
     op->sent = op->met_noscript = op->met_noperm = false;
     op->runs_until_us = 0;
     return op_queue_add(&batches->waiting, op);
-}
-
-bool redis_batches_withdraw(struct redis_batches *batches, struct op *op)
-{
-    if (!op->is_queued) return false;
-    op_queue_take(&batches->waiting, op);
-    return true;
 }
 
 void redis_batches_send(struct redis_batches *batches)
@@ -556,7 +544,7 @@ static void on_error_reply(struct batch_call *call, const struct redis_reader *r
                     log_escape(printable, sizeof printable, text.data, text.len));
     }
 
-    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    enum redis_error error = redis_error_of(text);
     enum redis_remedy remedy = redis_error_remedy(error);
     if (remedy == REMEDY_RELOAD) {
         note_error(batches, call->policy, reply->text); /* some may end with it */
@@ -741,13 +729,6 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
     return N_OF(batches->canary_args);
 }
 
-int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call)
-{
-    struct slice args[CANARY_ARGS_MAX];
-    size_t n = redis_script_canary(&batches->script, args);
-    return n > 0 ? redis_link_send(batches->link, call, args, n) : -1;
-}
-
 static bool is_canary_good(void *arg, const struct redis_reader *reply)
 {
     struct redis_batches *batches = arg;
@@ -803,11 +784,6 @@ void redis_batches_on_ready(struct redis_batches *batches)
     redis_window_begin(&batches->window, batches->options->window);
     batches->doubtful.n = 0; /* it may be another user's connection */
     send_refused(batches);
-}
-
-void redis_batches_restart_window(struct redis_batches *batches)
-{
-    redis_window_begin(&batches->window, 1);
 }
 
 void redis_batches_end_unsent(struct redis_batches *batches)

@@ -85,7 +85,7 @@ struct redis_batches {
     struct redis_breaker *breaker; /* the node's: it counts what becomes of the batches */
     struct redis_batches_events events;
 
-    struct op_queue waiting; /* ops that are in no batch yet */
+    struct op_queue waiting; /* ops that are in no batch yet; its owner may take one out */
     struct list in_flight;   /* struct batch_call, oldest first */
     struct list refused;     /* ops that were not executed: they wait again once in_flight is answered, before others */
     struct list idle;        /* calls kept for later batches */
@@ -119,7 +119,6 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
                        const struct redis_batches_events *events);
 void redis_batches_fini(struct redis_batches *batches); /* nothing waits or is in flight any more */
 
-bool redis_batches_is_open(const struct redis_batches *batches);     /* ops may be added */
 void redis_batches_prepare(struct op *op, int64_t now_us);           /* it begins to wait */
 int redis_batches_add(struct redis_batches *batches, struct op *op); /* 0, or -1: too much waits, or no memory */
 /* Of an op that another node, or this one, did not execute: its second, third ... time. 0, or -1 without memory. */
@@ -130,7 +129,6 @@ void redis_batches_take_slots(struct redis_batches *batches, const bool *is_want
 void redis_batches_mark_slots(const struct redis_batches *batches, bool *has_waiting);
 /* All of these end with OP_STORE_ERROR; for people, `text`. */
 void redis_batches_end_refused(struct redis_batches *batches, struct list *ops, const char *text);
-bool redis_batches_withdraw(struct redis_batches *batches, struct op *op); /* false: it does not wait any more */
 void redis_batches_send(struct redis_batches *batches); /* end of the tick: sends what waits, as the window allows */
 
 /* The link is ready; it has lost its connection. */
@@ -139,12 +137,8 @@ void redis_batches_on_down(struct redis_batches *batches);
 /* All ops that are not in flight end so: they are certainly not done. */
 void redis_batches_end_waiting(struct redis_batches *batches, enum op_outcome outcome);
 void redis_batches_end_unsent(struct redis_batches *batches); /* with OP_DOWN: there is no connection */
-/* After a return of the server: one batch at a time, then more as it answers. */
-void redis_batches_restart_window(struct redis_batches *batches);
 /* A key of our own that this node has, if it has any: what tries the server names it. */
 const char *redis_batches_scratch_key(const struct redis_batches *batches, char out[STORE_OWN_KEY_MAX]);
-/* The empty batch of the handshake. 0, or -1: not sent. */
-int redis_batches_send_empty(struct redis_batches *batches, struct redis_call *call);
 /* The server's settings have changed: to the new one, once what is in flight has been answered. */
 void redis_batches_move(struct redis_batches *batches);
 

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "redis/cluster_watch.h"
 #include "redis/counters.h"
+#include "redis/sentinel.h"
 #include "store/store_key.h"
 
 enum {
@@ -290,18 +291,6 @@ static void close_leaving(struct redis_cluster *cluster)
 
 /* ---- redirects ---- */
 
-/* The named node, which may be new. NULL: there are too many, or no memory. */
-static struct redis_node *redirected_to(struct redis_cluster *cluster, const char *address)
-{
-    struct redis_node *node = find_node(cluster, address);
-    if (node == NULL && cluster->n_leaving < REDIS_CLUSTER_STRANGERS_MAX) {
-        node = add_node(cluster, address);
-        cluster->n_leaving += node != NULL;
-    }
-    if (node != NULL) node->wanted_until_us = cluster->clock->mono_us + WANTED_US;
-    return node;
-}
-
 /* The nodes need some time: the slot's ops wait for it. */
 static void hold_for_a_while(struct redis_cluster *cluster, struct cluster_slot *slot)
 {
@@ -412,14 +401,19 @@ static void on_redirect(struct redis_batches *batches, uint16_t hash_slot, struc
     if (fault == NULL) fault = cluster_redirect_read(error, &sender, &redirect);
     if (fault == NULL && redirect.hash_slot != hash_slot) fault = "it is of another hash slot than was asked for";
     cluster_watch_ask(cluster->watch);
-    if (fault == NULL) {
-        to = redirected_to(cluster, redirect.address);
-        if (to == NULL) fault = "too many nodes that are on no map";
+
+    if (fault == NULL) to = find_node(cluster, redirect.address);
+    if (fault == NULL && to == NULL && cluster->n_leaving < REDIS_CLUSTER_STRANGERS_MAX) {
+        to = add_node(cluster, redirect.address);
+        cluster->n_leaving += to != NULL;
     }
-    if (fault == NULL) {
+    if (to != NULL) {
+        to->wanted_until_us = cluster->clock->mono_us + WANTED_US;
         go_on(cluster, batches, slot, redirect.is_ask, to, ops);
         return;
     }
+
+    if (fault == NULL) fault = "too many nodes that are on no map"; /* or no memory for one */
     char text[REDIS_TEXT_MAX];
     snprintf(text, sizeof text, "%.*s: %s", (int)(error.len < REDIS_TEXT_MAX / 2 ? error.len : REDIS_TEXT_MAX / 2),
              (const char *)error.data, fault);
@@ -453,7 +447,7 @@ static bool set_owner(struct redis_cluster *cluster, struct cluster_slot *slot, 
     return true;
 }
 
-static void find_buckets(struct redis_cluster *cluster)
+static void find_shards(struct redis_cluster *cluster)
 {
     LIST_FOREACH (it, &cluster->nodes) {
         struct redis_batches *batches = &LIST_ITEM(it, struct redis_node, link_of_nodes)->batches;
@@ -508,7 +502,7 @@ static void on_map(void *arg, const struct cluster_map *map)
     }
     if (has_changed && !was_first) cluster_watch_ask(cluster->watch); /* slots are moving: there may be more */
     release_all(cluster);
-    find_buckets(cluster);
+    find_shards(cluster);
     LIST_FOREACH (it, &cluster->nodes) redis_reach_ask(&LIST_ITEM(it, struct redis_node, link_of_nodes)->batches);
 
     cluster->n_leaving = 0;
@@ -580,7 +574,9 @@ bool redis_cluster_withdraw(struct redis_cluster *cluster, struct op *op)
         cluster_slots_withdraw(&cluster->slots->of[op->hash_slot], op);
         return true;
     }
-    return op->is_queued && redis_batches_withdraw(&op->node->batches, op);
+    if (!op->is_queued) return false;
+    op_queue_take(&op->node->batches.waiting, op);
+    return true;
 }
 
 void redis_cluster_flush(struct redis_cluster *cluster)
@@ -649,7 +645,7 @@ const char *redis_cluster_status(struct redis_cluster *cluster)
 
 const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t nth)
 {
-    if (cluster->only != NULL) return redis_link_passed(cluster->only->link, nth);
+    if (cluster->only != NULL) return redis_sentinel_passed(redis_link_sentinel(cluster->only->link), nth);
     return cluster->watch != NULL ? cluster_watch_passed(cluster->watch, nth) : NULL;
 }
 

@@ -234,16 +234,6 @@ static bool read_shard_nodes(struct reading *reading, uint16_t *ret_node)
     return take_node(reading, master.host, reading->sender->is_tls ? master.tls_port : master.port, ret_node);
 }
 
-static bool read_shard_ranges(struct reading *reading, int64_t n, uint16_t node)
-{
-    for (; n > 1; n -= 2) {
-        int64_t from, to;
-        if (!next_integer(reading, &from) || !next_integer(reading, &to)) return false;
-        if (node != CLUSTER_NONE && !take_range(reading, from, to, node)) return false;
-    }
-    return n == 0 || malformed(reading);
-}
-
 static bool read_shard(struct reading *reading)
 {
     int64_t n, n_slots = 0;
@@ -267,7 +257,12 @@ static bool read_shard(struct reading *reading)
         reading->at = nodes;
         if (!read_shard_nodes(reading, &node)) return false;
         reading->at = slots;
-        if (!read_shard_ranges(reading, n_slots, node)) return false;
+        for (; n_slots > 1; n_slots -= 2) {
+            int64_t from, to;
+            if (!next_integer(reading, &from) || !next_integer(reading, &to)) return false;
+            if (node != CLUSTER_NONE && !take_range(reading, from, to, node)) return false;
+        }
+        if (n_slots != 0) return malformed(reading);
     }
     reading->at = behind;
     return true;

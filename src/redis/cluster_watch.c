@@ -48,31 +48,26 @@ static size_t n_owned(const struct cluster_map *map)
     return n;
 }
 
-/* Than the one that the present map is of? That is the last one of such a round. */
-static bool is_other(const struct cluster_watch *watch)
-{
-    return watch->is_second && watch->round.n_tried < watch->round.n_all;
-}
-
 static void take_map(struct cluster_watch *watch, enum cluster_form form)
 {
     struct redis_round *round = &watch->round;
     char fault[CLUSTER_FAULT_SIZE];
     const struct slice reply = {buffer_data(&watch->reply), buffer_len(&watch->reply)};
-    const struct cluster_sender sender = {.host = round->address.host, .is_tls = round->options->tls != NULL};
+    const struct cluster_sender sender = {.host = round->dial.address.host, .is_tls = round->options->tls != NULL};
+    /* The last one of such a round is that which the present map is of. */
+    bool is_other = watch->is_second && round->n_tried < round->n_all;
     if (!cluster_map_read(watch->next, form, reply, &sender, fault))
         redis_round_pass(round, "%s", fault);
-    else if (is_other(watch) && n_owned(watch->next) < n_owned(watch->map)) /* as of a node that has yet to learn */
+    else if (is_other && n_owned(watch->next) < n_owned(watch->map)) /* as of a node that has yet to learn */
         redis_round_pass(round, "it names masters of fewer hash slots than another node");
     else
         redis_round_answered(round);
 }
 
-static void pass_over(struct redis_round *round, struct slice text)
+static void pass_over(struct redis_round *round, const struct redis_reader *reply)
 {
-    const char *words = (const char *)text.data;
-    enum redis_error error = redis_error_of(words, text.len);
-    if (memmem(words, text.len, "cluster support disabled", 24) != NULL || error == REDIS_ERROR_UNKNOWN_COMMAND)
+    enum redis_error error = redis_error_of(redis_reader_text(reply));
+    if (strstr(reply->text, "cluster support disabled") != NULL || error == REDIS_ERROR_UNKNOWN_COMMAND)
         redis_round_pass(round, "it is no node of a cluster; write store.redis.topology: single, or the addresses of "
                                 "the cluster into store.redis.addresses");
     else if (error == REDIS_ERROR_NOPERM)
@@ -81,7 +76,7 @@ static void pass_over(struct redis_round *round, struct slice text)
                          "+cluster|slots",
                          redis_options_user(round->options));
     else
-        redis_round_pass(round, "%.*s", (int)text.len, words);
+        redis_round_pass(round, "%s", reply->text);
 }
 
 static void on_slots(struct redis_call *call, const struct redis_reader *reply)
@@ -89,7 +84,7 @@ static void on_slots(struct redis_call *call, const struct redis_reader *reply)
     struct cluster_watch *watch = CONTAINER_OF(call, struct cluster_watch, slots);
     if (!redis_round_is_trying(&watch->round, reply)) return;
     if (redis_reader_is_error(reply))
-        pass_over(&watch->round, redis_reader_text(reply));
+        pass_over(&watch->round, reply);
     else
         take_map(watch, CLUSTER_SLOTS);
 }
@@ -97,7 +92,6 @@ static void on_slots(struct redis_call *call, const struct redis_reader *reply)
 /* A server older than 7.0, and a user without the right to SHARDS, are asked for the SLOTS. */
 static void on_shards(struct redis_call *call, const struct redis_reader *reply)
 {
-    static const char subcommand[] = "subcommand";
     struct cluster_watch *watch = CONTAINER_OF(call, struct cluster_watch, shards);
     struct redis_round *round = &watch->round;
     if (!redis_round_is_trying(round, reply)) return;
@@ -106,15 +100,13 @@ static void on_shards(struct redis_call *call, const struct redis_reader *reply)
         return;
     }
 
-    struct slice text = redis_reader_text(reply);
-    bool is_unknown = memmem(text.data, text.len, subcommand, sizeof subcommand - 1) != NULL;
-    if (!is_unknown && redis_error_of((const char *)text.data, text.len) != REDIS_ERROR_NOPERM) {
-        pass_over(round, text);
+    bool is_unknown = strstr(reply->text, "subcommand") != NULL;
+    if (!is_unknown && redis_error_of(redis_reader_text(reply)) != REDIS_ERROR_NOPERM) {
+        pass_over(round, reply);
         return;
     }
     const struct slice args[] = {slice_of("CLUSTER"), slice_of("SLOTS")};
-    if (redis_round_send(round, &watch->slots, on_slots, args, N_OF(args)) < 0)
-        redis_round_pass(round, "out of memory");
+    if (redis_conn_send(&round->conn, &watch->slots, args, N_OF(args)) < 0) redis_round_pass(round, "out of memory");
 }
 
 /* ---- what is asked ---- */
@@ -144,7 +136,7 @@ static struct redis_round_login login_of(const struct redis_round *round)
 static int ask(struct redis_round *round)
 {
     const struct slice args[] = {slice_of("CLUSTER"), slice_of("SHARDS")};
-    return redis_round_send(round, &watch_of(round)->shards, on_shards, args, N_OF(args));
+    return redis_conn_send(&round->conn, &watch_of(round)->shards, args, N_OF(args));
 }
 
 static void on_begin(struct redis_round *round)
@@ -214,6 +206,8 @@ struct cluster_watch *cluster_watch_new(uv_loop_t *loop, struct clock *clock, co
         return NULL;
     }
     watch->events = *events;
+    watch->shards.on_reply = on_shards;
+    watch->slots.on_reply = on_slots;
     watch->random = options->random_seed;
     buffer_init(&watch->reply, REPLY_MAX);
     redis_round_init(&watch->round, loop, clock, options, &nodes);
@@ -250,7 +244,7 @@ const char *cluster_watch_passed(const struct cluster_watch *watch, uint32_t nth
 {
     char address[REDIS_ROUND_ADDRESS_SIZE];
     uint32_t n_seeds = redis_address_nth(watch->round.options->address, 0, address, sizeof address);
-    return nth < n_seeds ? redis_round_passed(&watch->round, nth) : NULL;
+    return nth < n_seeds ? watch->round.faults[nth] : NULL;
 }
 
 static void on_round_closed(struct redis_round *round)

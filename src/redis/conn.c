@@ -10,9 +10,8 @@
  *   of a lone check. A reset behind a reply is seen (on_add_read).
  * - Time. None of hiredis' timers is used: they never fire while commands keep coming. The owner of the connection
  *   watches redis_conn_waiting_since().
- * - TLS. A connection has one of two tables of functions: plain text, or redis/tls_session.h, whose handshake is a
- *   part of reads and writes. A write that waits for the server's bytes, and a read that waits to write, go on when
- *   the other event comes.
+ * - TLS. redis/tls_session.h, whose handshake is a part of reads and writes. A write that waits for the server's
+ *   bytes, and a read that waits to write, go on when the other event comes.
  * - Secrets. While a password may be among the bytes, the output buffer is wiped once written.
  */
 #include "redis/conn.h"
@@ -164,88 +163,61 @@ static void read_replies(struct redis_conn *conn)
     }
 }
 
-/* NULL: the connection has failed. */
-static uint8_t *begin_read(struct redis_conn *conn)
+/* Plain text, or TLS, of which a read may have to wait to write, and a write for bytes. */
+static void on_readable(redisAsyncContext *context)
 {
+    struct redis_conn *conn = context->data;
+    struct redis_tls_session *tls = conn->tls;
     clock_update(conn->clock);
     uint8_t *to = buffer_reserve(&conn->input, READ_BYTES);
-    if (to == NULL) fail_conn(conn, "out of memory");
-    return to;
-}
+    if (to == NULL) {
+        fail_conn(conn, "out of memory");
+        return;
+    }
 
-/* After a read that returned `n`. False: the connection has failed. */
-static bool end_read(struct redis_conn *conn, ssize_t n)
-{
+    ssize_t n = tls == NULL ? recv(context->c.fd, to, READ_BYTES, 0) : redis_tls_read(tls, to, READ_BYTES);
     if (n > 0) {
         buffer_grew(&conn->input, (size_t)n);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         fail_io(conn, n);
-        return false;
+        return;
     }
-    return true;
-}
 
-/* After a write that returned `n`. False: the connection has failed. */
-static bool end_write(struct redis_conn *conn, ssize_t n)
-{
-    if (n > 0) {
-        buffer_consume(&conn->output, (size_t)n);
-    } else if (buffer_len(&conn->output) > 0 && (n == 0 || (errno != EAGAIN && errno != EINTR))) {
-        fail_io(conn, n);
-        return false;
-    }
-    if (buffer_len(&conn->output) > 0) return true;
-    wipe_output(conn);
-    buffer_shrink(&conn->output, OUTPUT_KEEP);
-    return true;
-}
-
-static void on_plain_readable(redisAsyncContext *context)
-{
-    struct redis_conn *conn = context->data;
-    uint8_t *to = begin_read(conn);
-    if (to == NULL || !end_read(conn, recv(context->c.fd, to, READ_BYTES, 0))) return;
-    on_add_read(context->ev.data);
-    read_replies(conn);
-}
-
-static void on_plain_writable(redisAsyncContext *context)
-{
-    struct redis_conn *conn = context->data;
-    size_t len = buffer_len(&conn->output);
-    if (!end_write(conn, len > 0 ? send(context->c.fd, buffer_data(&conn->output), len, MSG_NOSIGNAL) : 0)) return;
-    if (buffer_len(&conn->output) == 0)
-        on_del_write(context->ev.data);
-    else
-        redisLibuvAddWrite(context->ev.data);
-    on_add_read(context->ev.data);
-}
-
-static void on_tls_readable(redisAsyncContext *context)
-{
-    struct redis_conn *conn = context->data;
-    const struct redis_tls_session *session = conn->tls;
-    uint8_t *to = begin_read(conn);
-    if (to == NULL || !end_read(conn, redis_tls_read(conn->tls, to, READ_BYTES))) return;
-    if (session->read_wants_write)
+    if (tls != NULL && tls->read_wants_write)
         redisLibuvDelRead(context->ev.data); /* bytes may come meanwhile, and would wake the loop again and again */
     else
         on_add_read(context->ev.data);
-    if (session->read_wants_write || session->write_wants_read) redisLibuvAddWrite(context->ev.data);
+    if (tls != NULL && (tls->read_wants_write || tls->write_wants_read)) redisLibuvAddWrite(context->ev.data);
     read_replies(conn);
 }
 
-static void on_tls_writable(redisAsyncContext *context)
+static void on_writable(redisAsyncContext *context)
 {
     struct redis_conn *conn = context->data;
+    struct redis_tls_session *tls = conn->tls;
     size_t len = buffer_len(&conn->output);
-    if (!end_write(conn, len > 0 ? redis_tls_write(conn->tls, buffer_data(&conn->output), len) : 0)) return;
-    if (buffer_len(&conn->output) == 0 || conn->tls->write_wants_read)
+    if (len > 0) {
+        const uint8_t *bytes = buffer_data(&conn->output);
+        ssize_t n = tls == NULL ? send(context->c.fd, bytes, len, MSG_NOSIGNAL) : redis_tls_write(tls, bytes, len);
+        if (n > 0) {
+            buffer_consume(&conn->output, (size_t)n);
+        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+            fail_io(conn, n);
+            return;
+        }
+    }
+
+    bool is_written = buffer_len(&conn->output) == 0;
+    if (is_written) {
+        wipe_output(conn);
+        buffer_shrink(&conn->output, OUTPUT_KEEP);
+    }
+    if (is_written || (tls != NULL && tls->write_wants_read))
         on_del_write(context->ev.data); /* a socket whose write waits for bytes is writable all the time */
     else
         redisLibuvAddWrite(context->ev.data);
-    if (conn->tls->read_wants_write)
-        on_tls_readable(context);
+    if (tls != NULL && tls->read_wants_write)
+        on_readable(context);
     else
         on_add_read(context->ev.data);
 }
@@ -317,12 +289,11 @@ int redis_conn_open(struct redis_conn *conn, uv_loop_t *loop, const struct redis
     }
 
     /* from here on the bytes are ours */
-    static redisContextFuncs plain, secure;
-    redisContextFuncs *funcs = conn->tls == NULL ? &plain : &secure;
-    *funcs = *context->c.funcs;
-    funcs->async_read = conn->tls == NULL ? on_plain_readable : on_tls_readable;
-    funcs->async_write = conn->tls == NULL ? on_plain_writable : on_tls_writable;
-    context->c.funcs = funcs;
+    static redisContextFuncs funcs;
+    funcs = *context->c.funcs;
+    funcs.async_read = on_readable;
+    funcs.async_write = on_writable;
+    context->c.funcs = &funcs;
     context->ev.addRead = on_add_read;
     context->ev.delWrite = on_del_write;
     context->data = conn;
@@ -405,12 +376,7 @@ void redis_conn_flush(struct redis_conn *conn)
 {
     if (!conn->is_corked || conn->is_ending || buffer_len(&conn->output) == 0) return;
     const redisLibuvEvents *events = conn->context->ev.data;
-    if ((events->events & UV_WRITABLE) == 0) conn->context->c.funcs->async_write(conn->context);
-}
-
-size_t redis_conn_output(const struct redis_conn *conn)
-{
-    return buffer_len(&conn->output);
+    if ((events->events & UV_WRITABLE) == 0) on_writable(conn->context);
 }
 
 int64_t redis_conn_waiting_since(const struct redis_conn *conn)

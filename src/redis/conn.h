@@ -90,7 +90,6 @@ void redis_conn_cork(struct redis_conn *conn);
 void redis_conn_flush(struct redis_conn *conn);
 
 void redis_conn_drop(struct redis_conn *conn);
-size_t redis_conn_output(const struct redis_conn *conn); /* bytes waiting to be written */
 /* Since when the oldest call has been waiting without any reply coming in; INT64_MAX if none waits. */
 int64_t redis_conn_waiting_since(const struct redis_conn *conn);
 

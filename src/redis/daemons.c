@@ -27,18 +27,7 @@ static const char *key_of(const struct redis_daemons *daemons, char out[STORE_OW
     return store_key_own(daemons->options->key_prefix, 0, "daemons", out);
 }
 
-static bool is_young(const struct redis_daemons *daemons)
-{
-    return daemons->clock->mono_us < daemons->since_us + (int64_t)LIVE_MS * MS_US;
-}
-
 /* ---- what the replies report ---- */
-
-static void take_nothing(struct redis_daemons *daemons, const struct redis_reader *reply)
-{
-    (void)daemons;
-    (void)reply;
-}
 
 static void take_time(struct redis_daemons *daemons, const struct redis_reader *reply)
 {
@@ -93,21 +82,20 @@ static void on_reply(struct redis_call *call, const struct redis_reader *reply)
         char key[STORE_OWN_KEY_MAX], right[WORD_MAX] = "";
         for (size_t i = 0; i < sizeof right - 1 && step->command[i] != '\0'; i++)
             right[i] = (char)(step->command[i] | 0x20);
-        struct slice text = redis_reader_text(reply);
         daemons->has_failed = true;
-        if (text.len >= strlen("WRONGTYPE") && memcmp(text.data, "WRONGTYPE", strlen("WRONGTYPE")) == 0)
+        if (strncmp(reply->text, "WRONGTYPE", strlen("WRONGTYPE")) == 0)
             snprintf(daemons->found, sizeof daemons->found, "the key %s holds a value of another type; delete that key",
                      key_of(daemons, key));
         else if (redis_error_is_about_key(reply->text))
             snprintf(daemons->found, sizeof daemons->found, "user %s may not use the key %s; run: ACL SETUSER %s ~%s:*",
                      redis_options_user(daemons->options), key_of(daemons, key), redis_options_user(daemons->options),
                      daemons->options->key_prefix);
-        else if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM)
+        else if (redis_error_of(redis_reader_text(reply)) == REDIS_ERROR_NOPERM)
             snprintf(daemons->found, sizeof daemons->found,
                      "user %s may not run %s on the key %s; run: ACL SETUSER %s +%s",
                      redis_options_user(daemons->options), step->command, key_of(daemons, key),
                      redis_options_user(daemons->options), right);
-    } else if (!daemons->has_failed) {
+    } else if (!daemons->has_failed && step->take != NULL) {
         step->take(daemons, reply);
     }
 
@@ -140,11 +128,6 @@ static void send_step(struct redis_daemons *daemons, void (*take)(struct redis_d
 /* A step's words. */
 #define WORDS(...) ((const char *const[WORDS_MAX]){__VA_ARGS__})
 
-static void end_if_unsent(struct redis_daemons *daemons, enum daemons_phase phase)
-{
-    daemons->phase = daemons->n_waiting > 0 ? phase : DAEMONS_IDLE;
-}
-
 static void refresh(struct redis_daemons *daemons)
 {
     char buffer[STORE_OWN_KEY_MAX], now[24], oldest[24], before[26], newest[24];
@@ -156,11 +139,11 @@ static void refresh(struct redis_daemons *daemons)
     snprintf(newest, sizeof newest, "%" PRId64, now_ms + LIVE_MS); /* later ones are of a clock that has stepped back */
 
     daemons->is_member = true;
-    send_step(daemons, take_nothing, WORDS("ZREMRANGEBYSCORE", key, "-inf", before));
-    send_step(daemons, take_nothing, WORDS("ZADD", key, now, daemons->name));
-    send_step(daemons, take_nothing, WORDS("PEXPIREAT", key, newest));
+    send_step(daemons, NULL, WORDS("ZREMRANGEBYSCORE", key, "-inf", before));
+    send_step(daemons, NULL, WORDS("ZADD", key, now, daemons->name));
+    send_step(daemons, NULL, WORDS("PEXPIREAT", key, newest));
     send_step(daemons, take_count, WORDS("ZCOUNT", key, oldest, newest));
-    end_if_unsent(daemons, DAEMONS_REFRESHING);
+    daemons->phase = daemons->n_waiting > 0 ? DAEMONS_REFRESHING : DAEMONS_IDLE;
 }
 
 static void on_left(struct redis_call *call, const struct redis_reader *reply)
@@ -215,7 +198,8 @@ void redis_daemons_look(struct redis_daemons *daemons, bool is_wanted)
     daemons->is_wanted = true;
     if (daemons->phase != DAEMONS_IDLE || now_us < daemons->next_us || !redis_link_is_ready(daemons->link)) return;
 
-    daemons->next_us = now_us + (is_young(daemons) ? SOON_US : LATER_US);
+    bool is_young = now_us < daemons->since_us + (int64_t)LIVE_MS * MS_US;
+    daemons->next_us = now_us + (is_young ? SOON_US : LATER_US);
 
     /* Foreign members are at an end where their scores are no times of now. */
     char buffer[STORE_OWN_KEY_MAX];
@@ -225,7 +209,7 @@ void redis_daemons_look(struct redis_daemons *daemons, bool is_wanted)
     send_step(daemons, take_time, WORDS("TIME"));
     send_step(daemons, take_members, WORDS("ZRANGE", key, "0", "15"));
     send_step(daemons, take_members, WORDS("ZRANGE", key, "-16", "-1"));
-    end_if_unsent(daemons, DAEMONS_LOOKING);
+    daemons->phase = daemons->n_waiting > 0 ? DAEMONS_LOOKING : DAEMONS_IDLE;
 
     redis_link_flush(daemons->link);
 }

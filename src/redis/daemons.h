@@ -27,8 +27,8 @@ struct redis_daemons;
 struct daemons_step {
     struct redis_call call;
     struct redis_daemons *daemons;
-    void (*take)(struct redis_daemons *daemons, const struct redis_reader *reply);
-    const char *command; /* static */
+    void (*take)(struct redis_daemons *daemons, const struct redis_reader *reply); /* NULL: any will do */
+    const char *command;                                                           /* static */
 };
 
 enum daemons_phase { DAEMONS_IDLE, DAEMONS_LOOKING, DAEMONS_REFRESHING };

@@ -56,25 +56,24 @@ static const struct {
     {"unknown command", REDIS_ERROR_UNKNOWN_COMMAND},
 };
 
-static bool contains(const char *text, size_t len, const char *part)
+static bool contains(struct slice text, const char *part)
 {
-    return memmem(text, len, part, strlen(part)) != NULL;
+    return memmem(text.data, text.len, part, strlen(part)) != NULL;
 }
 
-enum redis_error redis_error_of(const char *text, size_t len)
+enum redis_error redis_error_of(struct slice text)
 {
-    const char *space = memchr(text, ' ', len);
-    size_t word_len = space != NULL ? (size_t)(space - text) : len;
+    const uint8_t *space = memchr(text.data, ' ', text.len);
+    const struct slice word = {text.data, space != NULL ? (size_t)(space - text.data) : text.len};
     for (size_t i = 0; i < N_OF(by_first_word); i++) {
-        const char *word = by_first_word[i].word;
-        if (word_len != strlen(word) || memcmp(text, word, word_len) != 0) continue;
-        if (by_first_word[i].error == REDIS_ERROR_NOPERM && contains(text, len, "script: "))
+        if (!slice_is(word, by_first_word[i].word)) continue;
+        if (by_first_word[i].error == REDIS_ERROR_NOPERM && contains(text, "script: "))
             return REDIS_ERROR_NOPERM_INSIDE;
         return by_first_word[i].error;
     }
 
     for (size_t i = 0; i < N_OF(by_part); i++)
-        if (contains(text, len, by_part[i].part)) return by_part[i].error;
+        if (contains(text, by_part[i].part)) return by_part[i].error;
     return REDIS_ERROR_OTHER;
 }
 
@@ -148,11 +147,11 @@ static bool is_fine(struct redis_handshake *handshake, const char *what, const s
     if (!redis_reader_is_error(reply)) return true;
 
     struct slice text = redis_reader_text(reply);
-    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    enum redis_error error = redis_error_of(text);
     char fault[192];
-    snprintf(fault, sizeof fault, "%s: %.*s", what, (int)text.len, (const char *)text.data);
+    snprintf(fault, sizeof fault, "%s: %.*s", what, (int)text.len, reply->text);
     for (size_t i = 0; i < N_OF(by_setting); i++) {
-        if (!contains((const char *)text.data, text.len, by_setting[i].part)) continue;
+        if (!contains(text, by_setting[i].part)) continue;
         snprintf(fault, sizeof fault, "%s", by_setting[i].fault);
         break;
     }
@@ -167,10 +166,8 @@ static bool is_fine(struct redis_handshake *handshake, const char *what, const s
 static void on_hello(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_handshake *handshake = CONTAINER_OF(call, struct redis_handshake, hello);
-    if (reply != NULL && !handshake->without_hello && redis_reader_is_error(reply)) {
-        struct slice text = redis_reader_text(reply);
-        handshake->without_hello = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_UNKNOWN_COMMAND;
-    }
+    if (reply != NULL && redis_reader_is_error(reply))
+        handshake->without_hello |= redis_error_of(redis_reader_text(reply)) == REDIS_ERROR_UNKNOWN_COMMAND;
     if (!is_fine(handshake, "HELLO", reply)) return;
 
     const char *role = redis_reader_field(reply, "role"), *mode = redis_reader_field(reply, "mode");
@@ -256,50 +253,6 @@ static int send_command(struct redis_handshake *handshake, struct redis_call *ca
     return redis_conn_send(handshake->conn, call, args, n);
 }
 
-static bool has_credentials(const struct redis_options *options)
-{
-    return options->username != NULL || options->password != NULL;
-}
-
-/* A user without a password is let in with any. */
-static struct slice password_of(const struct redis_options *options)
-{
-    return slice_of(options->password != NULL ? options->password : "");
-}
-
-static int send_hello(struct redis_handshake *handshake, const struct redis_options *options, const char *name)
-{
-    struct slice args[8];
-    size_t n = 0;
-    args[n++] = slice_of("HELLO");
-    args[n++] = slice_of("2");
-    if (has_credentials(options)) {
-        args[n++] = slice_of("AUTH");
-        args[n++] = slice_of(redis_options_user(options));
-        args[n++] = password_of(options);
-    }
-
-    args[n++] = slice_of("SETNAME");
-    args[n++] = slice_of(name);
-    return send_command(handshake, &handshake->hello, on_hello, args, n);
-}
-
-/* For proxies and servers that do not know HELLO. */
-static int send_auth_and_name(struct redis_handshake *handshake, const struct redis_options *options, const char *name)
-{
-    if (has_credentials(options)) {
-        struct slice auth[3];
-        size_t n = 0;
-        auth[n++] = slice_of("AUTH");
-        if (options->username != NULL) auth[n++] = slice_of(options->username);
-        auth[n++] = password_of(options);
-        if (send_command(handshake, &handshake->hello, on_auth, auth, n) < 0) return -1;
-    }
-
-    const struct slice setname[] = {slice_of("CLIENT"), slice_of("SETNAME"), slice_of(name)};
-    return send_command(handshake, &handshake->setname, on_setname, setname, 3);
-}
-
 const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX])
 {
     char host[64] = "unknown";
@@ -310,22 +263,58 @@ const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX])
     return out;
 }
 
+/* The bytes of a login, and `n_behind` of the commands behind it. */
+static int guard_login(struct redis_conn *conn, const char *username, const char *password, size_t n_behind)
+{
+    size_t names = (username != NULL ? strlen(username) : 0) + (password != NULL ? strlen(password) : 0);
+    return redis_conn_guard(conn, COMMANDS_RESERVE + names + n_behind);
+}
+
+int redis_hello_send(struct redis_conn *conn, struct redis_call *call, const char *username, const char *password,
+                     size_t n_behind)
+{
+    char name[REDIS_CLIENT_NAME_MAX];
+    struct slice args[8] = {slice_of("HELLO"), slice_of("2")};
+    size_t n = 2;
+    if (username != NULL || password != NULL) {
+        if (guard_login(conn, username, password, n_behind) < 0) return -1;
+        args[n++] = slice_of("AUTH");
+        args[n++] = slice_of(username != NULL ? username : "default");
+        args[n++] = slice_of(password != NULL ? password : ""); /* a user without a password is let in with any */
+    }
+    args[n++] = slice_of("SETNAME");
+    args[n++] = slice_of(redis_client_name(name));
+    return redis_conn_send(conn, call, args, n);
+}
+
+/* For proxies and servers that do not know HELLO. */
+static int send_auth_and_name(struct redis_handshake *handshake, const struct redis_options *options, size_t n_behind)
+{
+    char name[REDIS_CLIENT_NAME_MAX];
+    if (handshake->authenticates) {
+        if (guard_login(handshake->conn, options->username, options->password, n_behind) < 0) return -1;
+        struct slice auth[3] = {slice_of("AUTH")};
+        size_t n = 1;
+        if (options->username != NULL) auth[n++] = slice_of(options->username);
+        auth[n++] = slice_of(options->password != NULL ? options->password : "");
+        if (send_command(handshake, &handshake->hello, on_auth, auth, n) < 0) return -1;
+    }
+
+    const struct slice setname[] = {slice_of("CLIENT"), slice_of("SETNAME"), slice_of(redis_client_name(name))};
+    return send_command(handshake, &handshake->setname, on_setname, setname, 3);
+}
+
 int redis_handshake_start(struct redis_handshake *handshake, const struct redis_options *options)
 {
     const struct redis_script *script = handshake->script;
     handshake->is_over = handshake->is_answered = false;
     handshake->server[0] = '\0';
     handshake->is_cluster = options->is_cluster;
-    handshake->authenticates = has_credentials(options);
-    if (handshake->authenticates) {
-        size_t names = password_of(options).len + (options->username != NULL ? strlen(options->username) : 0);
-        if (redis_conn_guard(handshake->conn, COMMANDS_RESERVE + names + script->text.len) < 0) return -1;
-    }
-
-    char name[REDIS_CLIENT_NAME_MAX];
-    (void)redis_client_name(name);
-    int sent =
-        handshake->without_hello ? send_auth_and_name(handshake, options, name) : send_hello(handshake, options, name);
+    handshake->authenticates = options->username != NULL || options->password != NULL;
+    handshake->hello.on_reply = on_hello;
+    int sent = handshake->without_hello ? send_auth_and_name(handshake, options, script->text.len)
+                                        : redis_hello_send(handshake->conn, &handshake->hello, options->username,
+                                                           options->password, script->text.len);
     if (sent < 0) return -1;
 
     if (options->database != 0) {

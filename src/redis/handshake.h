@@ -40,7 +40,7 @@ enum redis_remedy {
     REMEDY_RECONNECT_LATE, /* close; asking again soon cannot help */
 };
 
-enum redis_error redis_error_of(const char *text, size_t len);
+enum redis_error redis_error_of(struct slice text);
 enum redis_remedy redis_error_remedy(enum redis_error error);
 
 /* Of a NOPERM, is it the key that the user may not use? Else it is the command. */
@@ -63,6 +63,11 @@ size_t redis_script_canary(const struct redis_script *script, struct slice args[
 /* What this daemon is called in CLIENT LIST: "ratelimitd:HOST:PID". Returns `out`. */
 enum { REDIS_CLIENT_NAME_MAX = 128 };
 const char *redis_client_name(char out[REDIS_CLIENT_NAME_MAX]);
+
+/* HELLO with that name, and with user and password unless both are NULL: then redis_conn_guard() holds for `n_behind`
+ * bytes behind it, too. As redis_conn_send(). */
+int redis_hello_send(struct redis_conn *conn, struct redis_call *call, const char *username, const char *password,
+                     size_t n_behind);
 
 struct redis_handshake {
     struct redis_conn *conn;           /* not owned */

@@ -12,10 +12,8 @@
  */
 #include "redis/link.h"
 
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -23,7 +21,7 @@
 #include "base/log.h"
 #include "redis/backoff.h"
 #include "redis/counters.h"
-#include "redis/lookup.h"
+#include "redis/dial.h"
 #include "redis/sentinel.h"
 
 enum {
@@ -37,7 +35,7 @@ enum {
 
 static struct log_site steps = {.most = STEPS_PER_SECOND};
 
-enum link_state { WAITING, ASKING, RESOLVING, OPENING, READY, DROPPING, CLOSED };
+enum link_state { WAITING, ASKING, DIALING, OPENING, READY, DROPPING, CLOSED };
 
 struct redis_link {
     uv_loop_t *loop;                     /* not owned */
@@ -56,15 +54,12 @@ struct redis_link {
     struct backoff backoff;
     struct redis_conn conn;
     struct redis_handshake handshake;
-    uv_timer_t timer;    /* WAITING: until the next attempt; OPENING: the deadline */
-    uv_timer_t watchdog; /* READY: the oldest call's age */
-    struct redis_address address;
+    uv_timer_t timer;                /* WAITING: until the next attempt; OPENING: the deadline */
+    uv_timer_t watchdog;             /* READY: the oldest call's age */
     char master[MASTER_SIZE];        /* what a Sentinel named for this attempt */
     struct redis_sentinel *sentinel; /* owned; NULL = the settings have the address */
-    struct redis_lookup lookup;
-    bool is_stale;    /* what is being resolved is not wanted any more */
-    bool is_left;     /* this attempt is given up because of news: it shows nothing about a Sentinel */
-    uint32_t n_tried; /* addresses of the name that have failed */
+    struct redis_dial dial;
+    bool is_left; /* this attempt is given up because of news: it shows nothing about a Sentinel */
 
     void (*on_closed)(void *arg); /* NULL = not closing */
     void *on_closed_arg;
@@ -98,7 +93,7 @@ static void attempt_failed(struct redis_link *link, enum redis_remedy remedy, co
     if (link->sentinel != NULL && link->state != ASKING && !link->is_left)
         redis_sentinel_distrust(link->sentinel, link->handshake.is_replica ? link->failure : NULL);
     redis_counters.redis_connect_failures++;
-    link->n_tried++;
+    link->dial.nth++;
     try_again_later(link, "no connection");
     link->events.on_attempt(link->events.arg);
 }
@@ -200,85 +195,36 @@ static void on_open_deadline(uv_timer_t *timer)
     redis_link_drop(link, REMEDY_RECONNECT, why);
 }
 
-static void open_endpoint(struct redis_link *link, const struct redis_endpoint *endpoint)
+static void on_dialed(struct redis_dial *dial, const char *fault)
 {
-    link->state = OPENING;
-    link->remedy = REMEDY_RECONNECT;
-    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connecting to %s", link->peer);
-    if (redis_conn_open(&link->conn, link->loop, endpoint) < 0) {
-        attempt_failed(link, REMEDY_RECONNECT, link->conn.error);
+    struct redis_link *link = CONTAINER_OF(dial, struct redis_link, dial);
+    const char *found = redis_dial_found(dial);
+    size_t len = strlen(link->peer);
+    if (found[0] != '\0') snprintf(link->peer + len, sizeof link->peer - len, " at %.45s", found);
+    if (fault != NULL) {
+        attempt_failed(link, REMEDY_RECONNECT, fault);
         return;
     }
 
+    link->state = OPENING;
+    link->remedy = REMEDY_RECONNECT;
+    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: connecting to %s", link->peer);
     uv_timer_start(&link->timer, on_open_deadline, OPEN_MS, 0);
     if (redis_handshake_start(&link->handshake, link->options) < 0)
         redis_link_drop(link, REMEDY_RECONNECT, "out of memory");
 }
 
-static void open_tcp(struct redis_link *link, const char *host, bool is_v6)
-{
-    struct redis_endpoint endpoint = {
-        .host = host,
-        .port = link->address.port,
-        .is_v6 = is_v6,
-        .user_timeout_ms = link->options->stall_ms * USER_TIMEOUT_FACTOR,
-        .tls = link->options->tls,
-        .name = link->address.host,
-    };
-    open_endpoint(link, &endpoint);
-}
-
-/* To the next address of the name. NULL, or what is wrong with it. */
-static const char *open_resolved(struct redis_link *link, const struct addrinfo *all)
-{
-    char host[NI_MAXHOST];
-    bool is_v6;
-    const char *fault = redis_lookup_nth(all, link->n_tried, host, &is_v6);
-    if (fault != NULL) return fault;
-    size_t len = strlen(link->peer);
-    snprintf(link->peer + len, sizeof link->peer - len, " at %.45s", host);
-    open_tcp(link, host, is_v6);
-    return NULL;
-}
-
-static void on_resolved(struct redis_lookup *lookup, const char *fault, const struct addrinfo *all)
-{
-    struct redis_link *link = CONTAINER_OF(lookup, struct redis_link, lookup);
-    clock_update(link->clock);
-    if (link->is_stale) {
-        link->is_stale = false;
-        return;
-    }
-    if (fault == NULL) fault = open_resolved(link, all);
-    if (fault != NULL) attempt_failed(link, REMEDY_RECONNECT, fault);
-}
-
 /* Opens a connection to the address, `text`, for this attempt. */
 static void open_address(struct redis_link *link, const char *text)
 {
-    const struct redis_address *address = &link->address;
     snprintf(link->peer, sizeof link->peer, "%s", text);
-    const char *fault = redis_address_parse(text, &link->address);
+    const char *fault = redis_address_parse(text, &link->dial.address);
     if (fault != NULL) {
         attempt_failed(link, REMEDY_RECONNECT_LATE, fault);
         return;
     }
-    if (address->is_unix) {
-        open_endpoint(link, &(struct redis_endpoint){.path = address->path});
-        return;
-    }
-    if (address->is_numeric) {
-        open_tcp(link, address->host, address->is_v6);
-        return;
-    }
-
-    fault = redis_lookup_start(&link->lookup, link->loop, address->host);
-    if (fault != NULL) {
-        attempt_failed(link, REMEDY_RECONNECT, fault);
-        return;
-    }
-    log_limited(&steps, LOG_LEVEL_DEBUG, "Redis: looking up %s", address->host);
-    link->state = RESOLVING;
+    link->state = DIALING;
+    redis_dial_start(&link->dial, link->options->tls, link->options->stall_ms * USER_TIMEOUT_FACTOR);
 }
 
 /* Each attempt asks anew where the server is: the settings, or the Sentinels. */
@@ -301,10 +247,8 @@ static void on_attempt_time(uv_timer_t *timer)
 static void leave(struct redis_link *link, const char *why)
 {
     backoff_reset(&link->backoff);
-    if (link->state == RESOLVING) {
-        link->is_stale = true;
-        link->state = WAITING;
-    }
+    redis_dial_give_up(&link->dial);
+    if (link->state == DIALING) link->state = WAITING;
     if (link->state == WAITING) uv_timer_start(&link->timer, on_attempt_time, 0, 0);
     link->is_left = true;
     redis_link_drop(link, REMEDY_RECONNECT, why);
@@ -348,7 +292,7 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     link->handshake.conn = &link->conn;
     link->handshake.script = script;
     link->handshake.on_over = on_handshake_over;
-    link->lookup.on_done = on_resolved;
+    redis_dial_init(&link->dial, loop, &link->conn, on_dialed);
     if (options->master_name != NULL) {
         const struct redis_sentinel_events of_sentinel = {.arg = link, .on_master = on_master, .on_none = on_no_master};
         link->sentinel = redis_sentinel_new(loop, clock, options, &of_sentinel);
@@ -378,7 +322,7 @@ void redis_link_options_changed(struct redis_link *link)
 
 void redis_link_move(struct redis_link *link)
 {
-    link->n_tried = 0;
+    link->dial.nth = 0;
     link->handshake.without_hello = false;
     leave(link, "the settings have changed");
     if (link->sentinel != NULL) redis_sentinel_options_changed(link->sentinel);
@@ -415,18 +359,12 @@ void redis_link_flush(struct redis_link *link)
 
 size_t redis_link_output(const struct redis_link *link)
 {
-    return redis_conn_output(&link->conn);
+    return buffer_len(&link->conn.output);
 }
 
-void redis_link_sentinels(const struct redis_link *link, char *out, size_t size)
+const struct redis_sentinel *redis_link_sentinel(const struct redis_link *link)
 {
-    out[0] = '\0';
-    if (link->sentinel != NULL) redis_sentinel_text(link->sentinel, out, size);
-}
-
-const char *redis_link_passed(const struct redis_link *link, uint32_t nth)
-{
-    return link->sentinel != NULL ? redis_sentinel_passed(link->sentinel, nth) : NULL;
+    return link->sentinel;
 }
 
 static void on_part_closed(void *arg)
@@ -451,6 +389,6 @@ void redis_link_close(struct redis_link *link, void (*on_closed)(void *arg), voi
     uv_close((uv_handle_t *)&link->timer, on_handle_closed);
     uv_close((uv_handle_t *)&link->watchdog, on_handle_closed);
     if (link->sentinel != NULL) redis_sentinel_close(link->sentinel, on_part_closed, link);
-    redis_lookup_fini(&link->lookup);
+    redis_dial_fini(&link->dial);
     redis_conn_drop(&link->conn);
 }

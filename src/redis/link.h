@@ -1,9 +1,9 @@
 /*
  * redis/link.h: the connection to one server of Redis, kept alive.
  *
- *   waiting ──▶ resolving ──▶ opening ──▶ ready
- *      ▲            │            │          │      each of them may end at any time; the reason is kept
- *      └────────────┴────────────┴──────────┘      for people, the wait is backoff.h's
+ *   waiting ──▶ dialing ──▶ opening ──▶ ready
+ *      ▲           │           │          │      each of them may end at any time; the reason is kept
+ *      └───────────┴───────────┴──────────┘      for people, the wait is backoff.h's
  *
  * One attempt at a time, always begun by a timer, never from inside hiredis. The owner of the link sends
  * calls while it is ready and gets each one's reply, or NULL, exactly once.
@@ -16,6 +16,7 @@
 #include "redis/options.h"
 
 struct redis_link;
+struct redis_sentinel;
 
 struct redis_link_events {
     void *arg;
@@ -39,10 +40,8 @@ const char *redis_link_status(const struct redis_link *link); /* "ready", or wha
 /* What the ready server says that it is: "redis 7.2.4", "valkey 9.0.1"; "" = it does not say. */
 const char *redis_link_server(const struct redis_link *link);
 
-/* As redis_sentinel_text(); "" without Sentinels. */
-void redis_link_sentinels(const struct redis_link *link, char *out, size_t size);
-/* As redis_sentinel_passed(). */
-const char *redis_link_passed(const struct redis_link *link, uint32_t nth);
+/* NULL: without Sentinels. */
+const struct redis_sentinel *redis_link_sentinel(const struct redis_link *link);
 
 /* As redis_conn_send; -1 if the link is not ready. */
 int redis_link_send(struct redis_link *link, struct redis_call *call, const struct slice *args, size_t n);

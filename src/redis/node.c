@@ -27,7 +27,7 @@ static void close_breaker(struct redis_node *node)
     redis_breaker_close(&node->breaker);
     redis_counters.breaker_open--;
     uv_timer_stop(&node->probe_timer);
-    redis_batches_restart_window(&node->batches);
+    redis_window_begin(&node->batches.window, 1); /* one batch at a time, then more as it answers */
 }
 
 /* Is it the answer to what was asked? Any error may be. */
@@ -53,9 +53,8 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
     histogram_add(&latencies[LATENCY_STORE], took_us, 1);
     if (!redis_breaker_is_open(&node->breaker)) return;
 
-    struct slice text = redis_reader_text(reply);
     enum redis_error error =
-        redis_reader_is_error(reply) ? redis_error_of((const char *)text.data, text.len) : REDIS_ERROR_OTHER;
+        redis_reader_is_error(reply) ? redis_error_of(redis_reader_text(reply)) : REDIS_ERROR_OTHER;
     enum redis_remedy remedy = redis_error_remedy(error);
     if (remedy == REMEDY_RECONNECT || remedy == REMEDY_RECONNECT_LATE) {
         redis_link_drop(node->link, remedy, reply->text);
@@ -73,28 +72,25 @@ static void on_probe_reply(struct redis_call *call, const struct redis_reader *r
     }
 }
 
-static int send_probe(struct redis_node *node)
-{
-    node->probe.on_reply = on_probe_reply;
-    node->is_probe_empty = node->breaker.cause == BREAKER_LATE;
-    if (node->is_probe_empty) return redis_batches_send_empty(&node->batches, &node->probe);
-
-    char buffer[STORE_OWN_KEY_MAX], life[16];
-    const char *key = redis_batches_scratch_key(&node->batches, buffer);
-    snprintf(life, sizeof life, "%d", SCRATCH_LIFE_MS);
-    const struct slice set[] = {slice_of("SET"), slice_of(key), slice_of("1"), slice_of("PX"), slice_of(life)};
-    return redis_link_send(node->link, &node->probe, set, N_OF(set));
-}
-
+/* The handshake's empty batch, or a write. */
 static void begin_probe(struct redis_node *node)
 {
     if (node->is_probing || !redis_node_is_ready(node)) return; /* a new connection begins with a probe */
-    if (send_probe(node) < 0) {
+    struct slice args[CANARY_ARGS_MAX] = {slice_of("SET"), {0}, slice_of("1"), slice_of("PX"), {0}};
+    size_t n = 5;
+    char key[STORE_OWN_KEY_MAX], life[16];
+    snprintf(life, sizeof life, "%d", SCRATCH_LIFE_MS);
+    args[1] = slice_of(redis_batches_scratch_key(&node->batches, key));
+    args[4] = slice_of(life);
+    node->is_probe_empty = node->breaker.cause == BREAKER_LATE;
+    if (node->is_probe_empty) n = redis_script_canary(&node->batches.script, args);
+
+    node->probe.on_reply = on_probe_reply;
+    node->is_probing = n > 0 && redis_link_send(node->link, &node->probe, args, n) == 0;
+    if (node->is_probing)
+        redis_link_flush(node->link);
+    else
         probe_later(node);
-        return;
-    }
-    node->is_probing = true;
-    redis_link_flush(node->link);
 }
 
 static void on_probe_time(uv_timer_t *timer)
@@ -127,7 +123,7 @@ static void on_ready(void *arg)
     node->proven_us = node->clock->mono_us;
     redis_batches_on_ready(&node->batches);
     redis_reach_ask(&node->batches);
-    if (node->was_up) redis_batches_restart_window(&node->batches);
+    if (node->was_up) redis_window_begin(&node->batches.window, 1);
     node->was_up = true;
     set_up(node, true);
     redis_daemons_on_ready(&node->daemons);
@@ -213,8 +209,8 @@ void redis_node_close(struct redis_node *node, void (*on_closed)(void *arg), voi
 
 enum submit redis_node_can_submit(const struct redis_node *node)
 {
-    bool is_new = node->batches.slots != NULL && !node->had_attempt;
-    if (!redis_batches_is_open(&node->batches) && !is_new) return SUBMIT_DOWN;
+    bool is_new = node->batches.slots != NULL && !node->had_attempt, is_moving = node->batches.phase == BATCHES_MOVING;
+    if (!is_new && !is_moving && !redis_node_is_ready(node)) return SUBMIT_DOWN;
     return redis_breaker_is_open(&node->breaker) ? SUBMIT_BREAKER : SUBMIT_PENDING;
 }
 

@@ -126,11 +126,6 @@ static struct client *find_or_add(struct op_queue *queue, uint64_t number)
 
 /* ---- ops ---- */
 
-static struct list *checks_of(const struct op_queue *queue, struct op *op)
-{
-    return op_queue_checks_of(queue, batch_key_hash(&op->members[0]));
-}
-
 int op_queue_add(struct op_queue *queue, struct op *op)
 {
     struct client *client = find_or_add(queue, op->client);
@@ -139,7 +134,7 @@ int op_queue_add(struct op_queue *queue, struct op *op)
     list_push_back(&client->ops, &op->link);
     list_init(&op->same_key);
     if (op_is_single_check(op))
-        list_push_back(checks_of(queue, op), &op->same_key);
+        list_push_back(op_queue_checks_of(queue, batch_key_hash(&op->members[0])), &op->same_key);
     else
         client->n_others++;
     op->is_queued = true;
@@ -154,7 +149,7 @@ int op_queue_put_back(struct op_queue *queue, struct op *op)
 
     list_push_front(&client->ops, &op->link); /* before the first */
     if (op_is_single_check(op))
-        list_push_front(checks_of(queue, op), &op->same_key);
+        list_push_front(op_queue_checks_of(queue, batch_key_hash(&op->members[0])), &op->same_key);
     else
         client->n_others++;
     op->is_queued = true;

@@ -84,10 +84,8 @@ static void on_canary(struct redis_call *call, const struct redis_reader *reply)
             redis_reach_refused(batches, "an answer that makes no sense");
         return;
     }
-    struct slice text = redis_reader_text(reply);
     /* Any other class says that it runs nothing at present, or not for this user. */
-    if (redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_OTHER)
-        redis_reach_refused(batches, reply->text);
+    if (redis_error_of(redis_reader_text(reply)) == REDIS_ERROR_OTHER) redis_reach_refused(batches, reply->text);
 }
 
 void redis_reach_ask(struct redis_batches *batches)

@@ -132,20 +132,6 @@ static ssize_t take_element(struct redis_reader *reader, const uint8_t *bytes, s
     return refuse_reply(reader, reader->fault_text);
 }
 
-static enum redis_progress read_on(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
-{
-    size_t at = 0;
-    do {
-        ssize_t used = take_element(reader, bytes + at, len - at);
-        if (used < 0) return REDIS_BAD;
-        if (used == 0) return REDIS_MORE;
-        at += (size_t)used;
-        *ret_used = at;
-        while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--; /* arrays that it ends */
-    } while (reader->depth > 0);
-    return REDIS_WHOLE;
-}
-
 enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t *bytes, size_t len, size_t *ret_used)
 {
     *ret_used = 0;
@@ -153,10 +139,22 @@ enum redis_progress redis_reader_feed(struct redis_reader *reader, const uint8_t
     bool begins = reader->depth == 0;
     if (begins) reader->n_elements = reader->n_integers = reader->text_len = 0;
 
-    enum redis_progress progress = read_on(reader, bytes, len, ret_used);
+    size_t at = 0;
+    enum redis_progress progress = REDIS_WHOLE;
+    do {
+        ssize_t used = take_element(reader, bytes + at, len - at);
+        if (used <= 0) {
+            progress = used < 0 ? REDIS_BAD : REDIS_MORE;
+            break;
+        }
+        at += (size_t)used;
+        while (reader->depth > 0 && --reader->left[reader->depth - 1] == 0) reader->depth--; /* arrays that it ends */
+    } while (reader->depth > 0);
+
+    *ret_used = at;
     if (reader->whole == NULL) return progress;
     if (begins) buffer_truncate(reader->whole, 0);
-    if (buffer_append(reader->whole, bytes, *ret_used) == 0) return progress;
+    if (buffer_append(reader->whole, bytes, at) == 0) return progress;
     (void)refuse_reply(reader, "a reply larger than any we asked for");
     return REDIS_BAD;
 }

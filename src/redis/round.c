@@ -9,9 +9,8 @@
 #include "redis/handshake.h"
 
 enum {
-    GUARD_RESERVE = 1024, /* bytes of the commands besides user and password */
+    QUESTION_RESERVE = 1024, /* bytes of the kind's commands */
     USER_TIMEOUT_MS = 10000,
-    LATE_US = 60 * 1000000, /* how long the address of a late lookup is good for */
 };
 
 static void on_time(uv_timer_t *timer);
@@ -57,6 +56,7 @@ void redis_round_pass(struct redis_round *round, const char *format, ...)
     va_end(args);
     note(round, why);
     round->silent |= bit_of(round);
+    redis_dial_give_up(&round->dial);
     go_on_in(round, ROUND_PASSING, 0);
 }
 
@@ -92,76 +92,28 @@ static void on_hello(struct redis_call *call, const struct redis_reader *reply)
 {
     struct redis_round *round = CONTAINER_OF(call, struct redis_round, hello);
     if (!redis_round_is_trying(round, reply) || !redis_reader_is_error(reply)) return;
-    struct slice text = redis_reader_text(reply);
-    enum redis_error error = redis_error_of((const char *)text.data, text.len);
+    enum redis_error error = redis_error_of(redis_reader_text(reply));
     if (error == REDIS_ERROR_UNKNOWN_COMMAND) /* its words are our arguments, the password among them */
         redis_round_pass(round, "HELLO: unknown command; a %s must be Redis 6.2 or newer, or Valkey",
                          round->kind->server);
     else if (error == REDIS_ERROR_AUTH)
-        redis_round_pass(round, "%.*s; correct %s", (int)text.len, (const char *)text.data,
-                         round->kind->login_of(round).settings);
+        redis_round_pass(round, "%s; correct %s", reply->text, round->kind->login_of(round).settings);
     else
-        redis_round_pass(round, "%.*s", (int)text.len, (const char *)text.data);
+        redis_round_pass(round, "%s", reply->text);
 }
 
-int redis_round_send(struct redis_round *round, struct redis_call *call,
-                     void (*on_reply)(struct redis_call *, const struct redis_reader *), const struct slice *args,
-                     size_t n)
+static void on_dialed(struct redis_dial *dial, const char *fault)
 {
-    call->on_reply = on_reply;
-    return redis_conn_send(&round->conn, call, args, n);
-}
-
-static int send_hello(struct redis_round *round)
-{
-    const struct redis_round_login login = round->kind->login_of(round);
-    char name[REDIS_CLIENT_NAME_MAX];
-    struct slice args[8] = {slice_of("HELLO"), slice_of("2")};
-    size_t n = 2;
-    if (login.username != NULL || login.password != NULL) {
-        args[n++] = slice_of("AUTH");
-        args[n++] = slice_of(login.username != NULL ? login.username : "default");
-        args[n++] = slice_of(login.password != NULL ? login.password : "");
-        if (redis_conn_guard(&round->conn, GUARD_RESERVE + args[3].len + args[4].len) < 0) return -1;
-    }
-    args[n++] = slice_of("SETNAME");
-    args[n++] = slice_of(redis_client_name(name));
-    return redis_round_send(round, &round->hello, on_hello, args, n);
-}
-
-static void open_host(struct redis_round *round, const char *host, bool is_v6)
-{
-    const struct redis_endpoint endpoint = {.host = host,
-                                            .port = round->address.port,
-                                            .is_v6 = is_v6,
-                                            .user_timeout_ms = USER_TIMEOUT_MS,
-                                            .tls = round->kind->login_of(round).tls,
-                                            .name = round->address.host};
-    if (redis_conn_open(&round->conn, round->loop, &endpoint) < 0)
-        redis_round_pass(round, "%s", round->conn.error);
-    else if (send_hello(round) < 0 || round->kind->ask(round) < 0)
-        redis_round_pass(round, "out of memory");
-}
-
-static void on_resolved(struct redis_lookup *lookup, const char *fault, const struct addrinfo *all)
-{
-    struct redis_round *round = CONTAINER_OF(lookup, struct redis_round, lookup);
-    clock_update(round->clock);
-    char host[NI_MAXHOST] = "";
-    bool is_v6 = false;
-    if (fault == NULL) fault = redis_lookup_nth(all, round->n_failed, host, &is_v6);
-    if (round->state != ROUND_TRYING || round->is_stale) {
-        snprintf(round->late, sizeof round->late, "%s", fault == NULL ? host : "");
-        round->is_late_v6 = is_v6;
-        round->late_us = round->clock->mono_us;
-        return;
-    }
+    struct redis_round *round = CONTAINER_OF(dial, struct redis_round, dial);
     if (fault != NULL) {
         redis_round_pass(round, "%s", fault);
         return;
     }
     go_on_in(round, ROUND_TRYING, REDIS_ROUND_TRY_MS);
-    open_host(round, host, is_v6);
+    const struct redis_round_login login = round->kind->login_of(round);
+    if (redis_hello_send(&round->conn, &round->hello, login.username, login.password, QUESTION_RESERVE) < 0 ||
+        round->kind->ask(round) < 0)
+        redis_round_pass(round, "out of memory");
 }
 
 static void try_one(struct redis_round *round)
@@ -170,47 +122,21 @@ static void try_one(struct redis_round *round)
     if (round->n_tried > 0) round->at++;
     round->n_all = round->kind->server_of(round, round->at, round->name);
     if (round->n_tried >= round->n_all) {
-        round->n_failed++;
+        round->dial.nth++;
         go_on_in(round, ROUND_WAITING, REDIS_ROUND_SOON_MS);
         round->kind->on_failed(round);
         return;
     }
 
     round->n_tried++;
-    const char *fault = redis_address_parse(round->name, &round->address);
-    if (fault != NULL || round->address.is_unix) {
+    const struct redis_address *address = &round->dial.address;
+    const char *fault = redis_address_parse(round->name, &round->dial.address);
+    if (fault != NULL || address->is_unix) {
         redis_round_pass(round, "%s", fault != NULL ? fault : "a Unix socket will not do; write host:port");
         return;
     }
-
     go_on_in(round, ROUND_TRYING, REDIS_ROUND_TRY_MS);
-    round->is_stale = round->lookup.request != NULL; /* the one that is passed over had begun it */
-    if (round->address.is_numeric) {
-        open_host(round, round->address.host, round->address.is_v6);
-        return;
-    }
-
-    /* A name: by what a late lookup has found, once; else it is looked up. */
-    const char *name = round->address.host;
-    bool is_same = strcmp(round->looked_up, name) == 0;
-    if (is_same && round->late[0] != '\0' && round->clock->mono_us - round->late_us < LATE_US) {
-        char host[NI_MAXHOST];
-        memcpy(host, round->late, sizeof host);
-        round->late[0] = '\0';
-        open_host(round, host, round->is_late_v6);
-        return;
-    }
-    if (is_same && round->lookup.request != NULL) {
-        redis_round_pass(round, "the lookup of its name is still running");
-        return;
-    }
-    fault = redis_lookup_start(&round->lookup, round->loop, name);
-    if (fault != NULL) {
-        redis_round_pass(round, "%s", fault);
-        return;
-    }
-    round->late[0] = '\0';
-    memcpy(round->looked_up, name, sizeof round->looked_up);
+    redis_dial_start(&round->dial, round->kind->login_of(round).tls, USER_TIMEOUT_MS);
 }
 
 static void on_time(uv_timer_t *timer)
@@ -265,8 +191,9 @@ void redis_round_init(struct redis_round *round, uv_loop_t *loop, struct clock *
     round->clock = clock;
     round->options = options;
     round->kind = kind;
-    round->lookup.on_done = on_resolved;
+    round->hello.on_reply = on_hello;
     redis_conn_init(&round->conn, clock, on_conn_gone);
+    redis_dial_init(&round->dial, loop, &round->conn, on_dialed);
     uv_timer_init(loop, &round->timer);
     round->timer.data = round;
 }
@@ -274,15 +201,10 @@ void redis_round_init(struct redis_round *round, uv_loop_t *loop, struct clock *
 void redis_round_restart(struct redis_round *round)
 {
     round->at = 0;
-    round->is_stale = true;
+    redis_dial_give_up(&round->dial);
     round->silent = round->distrusted = 0;
     memset(round->faults, 0, sizeof round->faults);
     go_on_in(round, ROUND_WAITING, 0);
-}
-
-const char *redis_round_passed(const struct redis_round *round, uint32_t nth)
-{
-    return round->faults[nth];
 }
 
 static void on_timer_closed(uv_handle_t *handle)
@@ -297,7 +219,7 @@ void redis_round_close(struct redis_round *round, void (*on_closed)(struct redis
     CHECK(round->on_closed == NULL);
     round->state = ROUND_CLOSED;
     round->on_closed = on_closed;
-    redis_lookup_fini(&round->lookup);
+    redis_dial_fini(&round->dial);
     uv_close((uv_handle_t *)&round->timer, on_timer_closed);
     redis_conn_drop(&round->conn);
 }

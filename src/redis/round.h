@@ -16,7 +16,7 @@
 #include <uv.h>
 
 #include "redis/conn.h"
-#include "redis/lookup.h"
+#include "redis/dial.h"
 #include "redis/options.h"
 
 enum {
@@ -42,7 +42,7 @@ struct redis_round_kind {
     /* The n-th server, round and round, as the settings would have it. How many there are. */
     uint32_t (*server_of)(struct redis_round *round, uint32_t nth, char ret_address[REDIS_ROUND_ADDRESS_SIZE]);
     struct redis_round_login (*login_of)(const struct redis_round *round);
-    /* Send the question, with redis_round_send(). -1 without memory. */
+    /* Send the question on round->conn. -1 without memory. */
     int (*ask)(struct redis_round *round);
     void (*on_begin)(struct redis_round *round);
     /* From a timer: the state is WAITING already, and the next round begins as `next_ms` says. */
@@ -58,26 +58,19 @@ struct redis_round {
     const struct redis_round_kind *kind;
 
     enum redis_round_state state;
-    bool is_stale;     /* the lookup that runs is not that of the server that is tried */
-    uint32_t at;       /* the server that is tried, or that answered last */
-    uint32_t n_tried;  /* of this round */
-    uint32_t n_failed; /* rounds: each name's next address is taken then */
+    uint32_t at;      /* the server that is tried, or that answered last */
+    uint32_t n_tried; /* of this round */
     uint32_t n_all;
-    int64_t began_us; /* CLOCK_MONOTONIC */
-    uint32_t next_ms; /* from an answer to the next round */
-    struct redis_address address;
+    int64_t began_us;                    /* CLOCK_MONOTONIC */
+    uint32_t next_ms;                    /* from an answer to the next round */
     char name[REDIS_ROUND_ADDRESS_SIZE]; /* of the server */
     uint32_t silent;                     /* one bit each: it was passed over the last time */
     uint32_t distrusted; /* the same: its answers were of no use, so that one more does not clear its fault */
     char fault[REDIS_ROUND_FAULT_SIZE];                       /* why one was passed over last */
-    char faults[REDIS_ADDRESSES_MAX][REDIS_ROUND_FAULT_SIZE]; /* the same of each of the first */
+    char faults[REDIS_ADDRESSES_MAX][REDIS_ROUND_FAULT_SIZE]; /* the same of each of the first; "" = it was not */
 
     struct redis_conn conn;
-    struct redis_lookup lookup;
-    char looked_up[REDIS_HOST_MAX + 1]; /* its name, and that of `late` */
-    char late[NI_MAXHOST];              /* the address that a late lookup has found; "" = none is kept */
-    bool is_late_v6;
-    int64_t late_us; /* when it was found; CLOCK_MONOTONIC */
+    struct redis_dial dial; /* its nth: rounds that have failed */
     struct redis_call hello;
     uv_timer_t timer;
 
@@ -93,9 +86,6 @@ void redis_round_restart(struct redis_round *round);
 
 /* ---- while one is tried ---- */
 
-int redis_round_send(struct redis_round *round, struct redis_call *call,
-                     void (*on_reply)(struct redis_call *, const struct redis_reader *), const struct slice *args,
-                     size_t n);
 /* Is it a reply to the question? After a fault, the other replies mean nothing. */
 bool redis_round_is_trying(const struct redis_round *round, const struct redis_reader *reply);
 void redis_round_answered(struct redis_round *round);
@@ -103,9 +93,6 @@ __attribute__((format(printf, 2, 3))) void redis_round_pass(struct redis_round *
 /* Of the one that answered last, and only while it waits: its answer was of no use, for this reason; it was of use. */
 void redis_round_distrust(struct redis_round *round, const char *why);
 void redis_round_trust(struct redis_round *round);
-
-/* Why the n-th server, from 0, was passed over the last time, any bytes; "" = it was not. */
-const char *redis_round_passed(const struct redis_round *round, uint32_t nth);
 
 /* on_closed runs once, later; nothing else does any more. */
 void redis_round_close(struct redis_round *round, void (*on_closed)(struct redis_round *round));

@@ -1,4 +1,4 @@
-/* redis/self_test.c: one call of each command that checks need, for redis/store.c and redis/trial.c. */
+/* redis/self_test.c: one call of each command that checks need, for redis/store.c. */
 #include "redis/self_test.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static void take_reply(struct redis_self_test *test, const char *const *args, co
     struct slice text = redis_reader_text(reply);
     bool is_info = strcmp(args[0], "INFO") == 0;
     if (redis_reader_is_error(reply)) {
-        bool lacks_right = redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_NOPERM;
+        bool lacks_right = redis_error_of(text) == REDIS_ERROR_NOPERM;
         if (lacks_right && redis_error_is_about_key(reply->text)) {
             snprintf(test->facts.keys, sizeof test->facts.keys, "~%s:*", test->key_prefix);
         } else if (lacks_right && !is_info) {

@@ -62,12 +62,11 @@ static void on_get(struct redis_call *call, const struct redis_reader *reply)
     struct redis_sentinel *sentinel = CONTAINER_OF(call, struct redis_sentinel, get);
     struct redis_round *round = &sentinel->round;
     if (!redis_round_is_trying(round, reply)) return;
-    struct slice text = redis_reader_text(reply);
-    if (redis_reader_is_error(reply) &&
-        redis_error_of((const char *)text.data, text.len) == REDIS_ERROR_UNKNOWN_COMMAND)
+    bool is_error = redis_reader_is_error(reply);
+    if (is_error && redis_error_of(redis_reader_text(reply)) == REDIS_ERROR_UNKNOWN_COMMAND)
         redis_round_pass(round, "it is no Sentinel; write those of the Sentinels into store.redis.addresses");
-    else if (redis_reader_is_error(reply))
-        redis_round_pass(round, "%.*s", (int)text.len, (const char *)text.data);
+    else if (is_error)
+        redis_round_pass(round, "%s", reply->text);
     else if (reply->type == REDIS_NIL)
         redis_round_pass(round, "it knows no master %s; correct store.redis.master_name", round->options->master_name);
     else if (!take_master(sentinel, reply))
@@ -89,7 +88,6 @@ static void on_subscribe(struct redis_call *call, const struct redis_reader *rep
 {
     struct redis_sentinel *sentinel = CONTAINER_OF(call, struct redis_sentinel, subscribe);
     if (reply == NULL || redis_reader_is_error(reply)) return; /* without hints, the time does it */
-    sentinel->hint.on_reply = on_hint;
     redis_conn_expect(&sentinel->round.conn, &sentinel->hint);
 }
 
@@ -117,8 +115,8 @@ static int ask(struct redis_round *round)
     const struct slice get[] = {slice_of("SENTINEL"), slice_of("get-master-addr-by-name"),
                                 slice_of(round->options->master_name)};
     const struct slice subscribe[] = {slice_of("SUBSCRIBE"), slice_of("+switch-master")};
-    if (redis_round_send(round, &sentinel->get, on_get, get, N_OF(get)) < 0) return -1;
-    return redis_round_send(round, &sentinel->subscribe, on_subscribe, subscribe, N_OF(subscribe));
+    if (redis_conn_send(&round->conn, &sentinel->get, get, N_OF(get)) < 0) return -1;
+    return redis_conn_send(&round->conn, &sentinel->subscribe, subscribe, N_OF(subscribe));
 }
 
 static void on_begin(struct redis_round *round)
@@ -177,6 +175,9 @@ struct redis_sentinel *redis_sentinel_new(uv_loop_t *loop, struct clock *clock, 
     struct redis_sentinel *sentinel = mem_zalloc(sizeof *sentinel);
     if (sentinel == NULL) return NULL;
     sentinel->events = *events;
+    sentinel->get.on_reply = on_get;
+    sentinel->subscribe.on_reply = on_subscribe;
+    sentinel->hint.on_reply = on_hint;
     redis_round_init(&sentinel->round, loop, clock, options, &sentinels);
     return sentinel;
 }
@@ -210,16 +211,15 @@ void redis_sentinel_options_changed(struct redis_sentinel *sentinel)
 
 void redis_sentinel_text(const struct redis_sentinel *sentinel, char *out, size_t size)
 {
-    const struct redis_round *round = &sentinel->round;
     out[0] = '\0';
-    if (sentinel->answered[0] != '\0')
+    if (sentinel != NULL && sentinel->answered[0] != '\0')
         snprintf(out, size, "Sentinel %s answered last, %d of %u silent", sentinel->answered,
-                 __builtin_popcount(round->silent), round->n_all);
+                 __builtin_popcount(sentinel->round.silent), sentinel->round.n_all);
 }
 
 const char *redis_sentinel_passed(const struct redis_sentinel *sentinel, uint32_t nth)
 {
-    return nth < sentinel->round.n_all ? redis_round_passed(&sentinel->round, nth) : NULL;
+    return sentinel != NULL && nth < sentinel->round.n_all ? sentinel->round.faults[nth] : NULL;
 }
 
 static void on_round_closed(struct redis_round *round)

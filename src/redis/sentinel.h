@@ -34,10 +34,11 @@ void redis_sentinel_distrust(struct redis_sentinel *sentinel, const char *lie);
 void redis_sentinel_trust(struct redis_sentinel *sentinel); /* the master that it named is one */
 void redis_sentinel_options_changed(struct redis_sentinel *sentinel);
 
-/* "Sentinel host:port answered last, 1 of 3 silent"; "" before the first answer. */
+/* "Sentinel host:port answered last, 1 of 3 silent"; "" before the first answer, and of NULL. */
 void redis_sentinel_text(const struct redis_sentinel *sentinel, char *out, size_t size);
 
-/* Why the n-th Sentinel, from 0, was passed over the last time, any bytes; "" = it was not. NULL: there is no n-th. */
+/* Why the n-th Sentinel, from 0, was passed over the last time, any bytes; "" = it was not. NULL: there is no n-th, or
+ * no Sentinel. */
 const char *redis_sentinel_passed(const struct redis_sentinel *sentinel, uint32_t nth);
 
 /* on_closed runs once, later; nothing else does any more. */

@@ -21,7 +21,7 @@
 #include "redis/counters.h"
 #include "redis/deny_cache.h"
 #include "redis/node.h"
-#include "redis/trial.h"
+#include "redis/sentinel.h"
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
@@ -216,72 +216,116 @@ static void on_servers_closed(void *arg)
     maybe_closed(store);
 }
 
-/* ---- other settings of the server, on trial ---- */
+/* ---- other settings of the server, on trial ----
+ *
+ *   a reload ──▶ a link with the wanted settings ──▶ ready ──▶ self-test ──▶ the store takes them
+ *                ▲                                               │
+ *                └───── a right is missing, or a lost connection ┘
+ *
+ * A password with a typing error, a certificate that the server refuses or a wrong address ends no connection that
+ * works. For one server: Sentinels and a cluster name their servers anew by themselves, which is no such case.
+ */
+
+struct redis_trial {
+    struct redis_store *store;    /* not owned; its `trial` is another one, or none, once this one is closing */
+    struct redis_options options; /* the wanted ones */
+    struct redis_link *link;      /* owned */
+    struct redis_self_test self_test;
+};
 
 static void on_trial_closed(void *arg)
 {
-    struct redis_store *store = arg;
+    struct redis_trial *trial = arg;
+    struct redis_store *store = trial->store;
+    redis_options_fini(&trial->options);
+    mem_free(trial);
     store->n_closing_trials--;
     if (store->is_closing) maybe_closed(store);
 }
 
 static void end_trial(struct redis_store *store)
 {
+    struct redis_trial *trial = store->trial;
     store->lacks_trial = false;
-    if (store->trial == NULL) return;
-    store->n_closing_trials++;
-    redis_trial_close(store->trial);
     store->trial = NULL;
+    if (trial == NULL) return;
+    store->n_closing_trials++;
+    redis_link_close(trial->link, on_trial_closed, trial);
 }
 
 /* "10.0.0.8:6379", "10.0.0.7:6379 with the new password": what a trial is of. */
 static void print_trial_label(const struct redis_store *store, char out[TRIAL_LABEL_MAX])
 {
-    const struct redis_options *wanted = redis_trial_options(store->trial);
+    const struct redis_options *wanted = &store->trial->options;
     const char *part = redis_options_other_part(&store->options, wanted);
     snprintf(out, TRIAL_LABEL_MAX, "%s%s%s", wanted->address, part != NULL ? " with the new " : "",
              part != NULL ? part : "");
 }
 
-/* They have proved good: what is in flight ends first, then the node connects with them. */
-static void take_trial(struct redis_store *store)
+static void on_trial_facts(void *arg, const struct redis_facts *facts)
 {
+    struct redis_trial *trial = arg;
+    struct redis_store *store = trial->store;
+    if (facts == NULL || store->trial != trial) return; /* the link tries again */
+
+    /* What the present user lacks, too, is no reason: it has the warning already. */
+    const struct redis_node *only = redis_cluster_only(store->cluster);
+    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, only->self_test.facts.missing) != 0;
+    if (lacks && redis_node_is_ready(only)) {
+        char why[SELF_TEST_MISSING_MAX + 256];
+        snprintf(why, sizeof why, "user %.60s lacks rights; run: ACL SETUSER %.60s %s", facts->user, facts->user,
+                 facts->missing);
+        redis_link_drop(trial->link, REMEDY_RECONNECT_LATE, why);
+        return;
+    }
+
+    /* They have proved good: what is in flight ends first, then the node connects with them. */
     char label[TRIAL_LABEL_MAX];
-    struct redis_options *wanted = redis_trial_options(store->trial);
-    bool is_moved = !redis_options_same_place(&store->options, wanted);
+    bool is_moved = !redis_options_same_place(&store->options, &trial->options);
     print_trial_label(store, label);
     snprintf(store->taken_text, sizeof store->taken_text, "%s has proved good, and decides from now on", label);
     store->n_taken++;
-    redis_options_swap_server(&store->options, wanted);
+    redis_options_swap_server(&store->options, &trial->options);
     end_trial(store);
     if (is_moved) on_moved(store);
     redis_cluster_options_changed(store->cluster, true, true);
 }
 
-/* What the present user lacks too is no reason: it has the warning already. */
-static void on_trial_facts(void *arg, const struct redis_facts *facts)
+static void on_trial_ready(void *arg)
 {
-    struct redis_store *store = arg;
-    const struct redis_node *only = redis_cluster_only(store->cluster);
-    bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, only->self_test.facts.missing) != 0;
-    if (!lacks || !redis_node_is_ready(only)) {
-        take_trial(store);
-        return;
-    }
-    char why[SELF_TEST_MISSING_MAX + 256];
-    snprintf(why, sizeof why, "user %.60s lacks rights; run: ACL SETUSER %.60s %s", facts->user, facts->user,
-             facts->missing);
-    redis_trial_refuse(store->trial, why);
+    struct redis_trial *trial = arg;
+    if (redis_self_test_start(&trial->self_test, trial->link, trial->store->clock, &trial->options, 0,
+                              trial->store->with_compat, on_trial_facts, trial) < 0)
+        redis_link_drop(trial->link, REMEDY_RECONNECT, "out of memory");
+}
+
+/* The link tries again by itself, and knows why it has to. */
+static void on_trial_change(void *arg)
+{
+    (void)arg;
 }
 
 static void begin_trial(struct redis_store *store, const struct redis_options *wanted)
 {
-    if (store->trial != NULL && redis_options_same_server(redis_trial_options(store->trial), wanted)) return;
+    if (store->trial != NULL && redis_options_same_server(&store->trial->options, wanted)) return;
     end_trial(store);
-    const struct redis_trial_events events = {.arg = store, .on_facts = on_trial_facts, .on_closed = on_trial_closed};
-    store->trial = redis_trial_new(store->soon.loop, store->clock, wanted,
-                                   &redis_cluster_only(store->cluster)->batches.script, store->with_compat, &events);
-    store->lacks_trial = store->trial == NULL;
+    struct redis_trial *trial = mem_zalloc(sizeof *trial);
+    if (trial == NULL || redis_options_copy(&trial->options, wanted) < 0) goto err_free_trial;
+
+    trial->store = store;
+    const struct redis_link_events events = {
+        .arg = trial, .on_ready = on_trial_ready, .on_down = on_trial_change, .on_attempt = on_trial_change};
+    trial->link = redis_link_new(store->soon.loop, store->clock, &trial->options, NULL,
+                                 &redis_cluster_only(store->cluster)->batches.script, &events);
+    if (trial->link == NULL) goto err_fini_options;
+    store->trial = trial;
+    return;
+
+err_fini_options:
+    redis_options_fini(&trial->options);
+err_free_trial:
+    mem_free(trial);
+    store->lacks_trial = true;
 }
 
 static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
@@ -466,7 +510,7 @@ void redis_store_sentinels(const struct redis_store *redis, char *out, size_t si
 {
     out[0] = '\0';
     const struct redis_node *only = redis_cluster_only(redis->cluster);
-    if (only != NULL) redis_link_sentinels(only->link, out, size);
+    if (only != NULL) redis_sentinel_text(redis_link_sentinel(only->link), out, size);
 }
 
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
@@ -530,7 +574,8 @@ const char *redis_store_trial(struct redis_store *redis)
                  "%s decides, the new settings are not tried: out of memory; reload again", redis->options.address);
     if (redis->trial == NULL) return redis->trial_text;
     print_trial_label(redis, label);
-    const char *status = redis_trial_status(redis->trial);
+    const struct redis_link *link = redis->trial->link;
+    const char *status = redis_link_is_ready(link) ? "its self-test runs" : redis_link_status(link);
     if (redis_node_is_ready(redis_cluster_only(redis->cluster)))
         snprintf(redis->trial_text, sizeof redis->trial_text, "%s decides, %s: %s; the old connection goes on",
                  redis->options.address, label, status);

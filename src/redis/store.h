@@ -10,6 +10,7 @@
  *   batch_call      one EVALSHA with its batch (batch.h)
  *   redis_link      its address: connect, handshake (redis_handshake), backoff, another address after a reload
  *   redis_trial     other settings of the server after a reload, proved on a connection of their own
+ *   redis_dial      from an address to a connection: the lookup of its name
  *   redis_conn      one connection: bytes out, replies in (redis_reader)
  *
  * The Redis user needs (a lint check holds the rights against lua/):
@@ -83,7 +84,7 @@ const char *redis_store_passed(const struct redis_store *redis, uint32_t nth);
 /* As redis_self_test_start(), of one ready server; on_done runs once. */
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
                           void (*on_done)(void *arg, const struct redis_facts *facts), void *arg);
-/* Reload. Another address, user, password, database or TLS is proved first, on a second connection (redis/trial.h),
+/* Reload. Another address, user, password, database or TLS is proved first, on a second connection (redis_trial),
  * while a ready one decides; then it is moved to, and no check is lost by it. In a cluster, with Sentinels and without
  * a ready connection it is moved to at once. The key prefix stays as it was. */
 void redis_store_set_options(struct redis_store *redis, const struct redis_options *options);

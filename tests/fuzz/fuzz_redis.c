@@ -187,7 +187,7 @@ static void look_at(const struct redis_reader *reader)
     CHECK(text.len < REDIS_TEXTS_MAX && reader->n_integers <= REDIS_INTEGERS_MAX);
     const char *role = redis_reader_field(reader, "role");
     CHECK(role == NULL || strlen(role) < REDIS_TEXTS_MAX);
-    if (redis_reader_is_error(reader)) (void)redis_error_remedy(redis_error_of((const char *)text.data, text.len));
+    if (redis_reader_is_error(reader)) (void)redis_error_remedy(redis_error_of(text));
     if (!redis_reader_is_integers(reader)) return;
     replay(&plain, reader->integers, reader->n_integers);
     replay(&special, reader->integers, reader->n_integers);

@@ -141,9 +141,9 @@ static void a_corked_call_is_written_by_a_flush_alone(void **state)
     (void)state;
     send_ping();
     for (int i = 0; i < 10; i++) uv_run(&loop, UV_RUN_NOWAIT);
-    assert_true(redis_conn_output(&conn) > 0);
+    assert_true(buffer_len(&conn.output) > 0);
     redis_conn_flush(&conn);
-    assert_int_equal(redis_conn_output(&conn), 0);
+    assert_int_equal(buffer_len(&conn.output), 0);
     assert_false(polls(UV_WRITABLE));
     serve_ping();
 }

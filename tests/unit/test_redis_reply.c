@@ -79,7 +79,7 @@ static void every_known_text_has_its_class_and_remedy(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        enum redis_error error = redis_error_of(texts[i].text, strlen(texts[i].text));
+        enum redis_error error = redis_error_of(slice_of(texts[i].text));
         if (error != texts[i].error) fail_msg("class %d for: %s", error, texts[i].text);
         if (redis_error_remedy(error) != texts[i].remedy) fail_msg("wrong remedy for: %s", texts[i].text);
     }
@@ -89,14 +89,15 @@ static void a_call_that_ran_in_part_is_never_taken_for_one_that_did_not(void **s
 {
     (void)state;
     const char *text = "ERR Error running script (call to f_7f92): @user_script:1: -NOSCRIPT No matching script. ";
-    assert_int_equal(redis_error_of(text, strlen(text)), REDIS_ERROR_OTHER);
+    assert_int_equal(redis_error_of(slice_of(text)), REDIS_ERROR_OTHER);
 }
 
 static void text_may_be_cut_anywhere(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-        for (size_t len = 0; len <= strlen(texts[i].text); len++) (void)redis_error_of(texts[i].text, len);
+        for (size_t len = 0; len <= strlen(texts[i].text); len++)
+            (void)redis_error_of((struct slice){slice_of(texts[i].text).data, len});
     }
 }
 

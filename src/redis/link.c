@@ -304,7 +304,7 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     uint64_t seed = options->random_seed; /* of a cluster's nodes each its own, lest all are tried at once */
     if (address != NULL) seed = hash_stable(seed, address, strlen(address));
     backoff_init(&link->backoff, seed);
-    backoff_set(&link->backoff, options->backoff_min_ms, options->backoff_max_ms, options->refused_max_ms);
+    redis_link_options_changed(link);
 
     uv_timer_init(loop, &link->timer);
     uv_timer_init(loop, &link->watchdog);

@@ -38,18 +38,15 @@ void redis_reach_refused(struct redis_batches *batches, const char *why)
     reach->is_news = true;
 }
 
-/* "9.0.1": does it load calls with keys of several slots wrongly? */
-static bool is_faulty_valkey(const char *version)
+/* If it is one of the two that load calls with keys of several slots wrongly. */
+static bool refuse_valkey(struct redis_batches *batches, const char *version)
 {
-    return strcmp(version, "9.0.0") == 0 || strcmp(version, "9.0.1") == 0;
-}
-
-static void refuse_valkey(struct redis_batches *batches, const char *version)
-{
+    if (strcmp(version, "9.0.0") != 0 && strcmp(version, "9.0.1") != 0) return false;
     char why[REDIS_TEXT_MAX];
     snprintf(why, sizeof why, "Valkey %s would load such calls wrongly from its append-only file; 9.0.2 does not",
              version);
     redis_reach_refused(batches, why);
+    return true;
 }
 
 static void on_info(struct redis_call *call, const struct redis_reader *reply)
@@ -66,7 +63,7 @@ static void on_info(struct redis_call *call, const struct redis_reader *reply)
     while (n < left && n < 15 && (at[n] == '.' || (at[n] >= '0' && at[n] <= '9'))) n++;
     char version[16];
     snprintf(version, sizeof version, "%.*s", (int)n, at);
-    if (is_faulty_valkey(version)) refuse_valkey(batches, version);
+    refuse_valkey(batches, version);
 }
 
 static void on_canary(struct redis_call *call, const struct redis_reader *reply)
@@ -96,10 +93,7 @@ void redis_reach_ask(struct redis_batches *batches)
 
     static const char valkey[] = "valkey ";
     const char *server = redis_link_server(batches->link);
-    if (strncmp(server, valkey, sizeof valkey - 1) == 0 && is_faulty_valkey(server + sizeof valkey - 1)) {
-        refuse_valkey(batches, server + sizeof valkey - 1);
-        return;
-    }
+    if (strncmp(server, valkey, sizeof valkey - 1) == 0 && refuse_valkey(batches, server + sizeof valkey - 1)) return;
 
     char keys[2][STORE_OWN_KEY_MAX];
     const uint32_t shards[] = {(uint32_t)batches->shard, (uint32_t)batches->other_shard};

@@ -359,6 +359,25 @@ def test_a_reload_drops_a_name_lookup_that_hangs(stuck_resolver, ratelimitd, sta
     assert mark.exists()
 
 
+def test_a_reload_that_keeps_the_name_waits_for_its_lookup(stuck_resolver, ratelimitd, start_redis, connect):
+    """Each attempt failed, because "the lookup of another name is still running", and the next one was put off longer."""
+    env, mark = stuck_resolver
+    port = start_redis(tcp=True).address.split(":")[1]
+    daemon = ratelimitd(f"{POLICIES}store: {{type: redis, redis: {{addresses: [\"redis.example:{port}\"]}}}}\n", env=env)
+    eventually(mark.exists, "a name lookup")
+    daemon.path.write_text(daemon.path.read_text().replace("redis: {addresses", "redis: {database: 1, addresses"))
+    daemon.reload()
+    client = connect(daemon)
+    eventually(lambda: client.call("stats")["redis_connects"] == 2, "the next attempt")
+    assert client.call("stats")["redis_connect_failures"] == 0
+
+    def up():
+        mark.unlink(missing_ok=True)
+        return client.call("stats")["redis_up"] == 1
+
+    eventually(up, "a connection")
+
+
 # ---- standard error -------------------------------------------------------------------------------------------------
 
 

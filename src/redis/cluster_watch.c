@@ -129,7 +129,6 @@ static struct redis_round_login login_of(const struct redis_round *round)
 {
     return (struct redis_round_login){.username = round->options->username,
                                       .password = round->options->password,
-                                      .tls = round->options->tls,
                                       .settings = "store.redis.username or the password in store.redis.password_file"};
 }
 
@@ -210,7 +209,7 @@ struct cluster_watch *cluster_watch_new(uv_loop_t *loop, struct clock *clock, co
     watch->slots.on_reply = on_slots;
     watch->random = options->random_seed;
     buffer_init(&watch->reply, REPLY_MAX);
-    redis_round_init(&watch->round, loop, clock, options, &nodes);
+    redis_round_init(&watch->round, loop, clock, options, &options->tls, &nodes);
     watch->round.conn.reader.whole = &watch->reply;
     redis_round_begin_in(&watch->round, 0);
     return watch;

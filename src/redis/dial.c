@@ -26,7 +26,7 @@ static void open_conn(struct redis_dial *dial, const char *host, bool is_v6)
                                        .port = address->port,
                                        .is_v6 = is_v6,
                                        .user_timeout_ms = dial->user_timeout_ms,
-                                       .tls = dial->tls,
+                                       .tls = *dial->tls,
                                        .name = address->host};
     const struct redis_endpoint local = {.path = address->path};
     int status = redis_conn_open(dial->conn, dial->loop, address->is_unix ? &local : &tcp);
@@ -97,16 +97,15 @@ static const char *look_up(struct redis_dial *dial)
     return NULL;
 }
 
-void redis_dial_init(struct redis_dial *dial, uv_loop_t *loop, struct redis_conn *conn,
+void redis_dial_init(struct redis_dial *dial, uv_loop_t *loop, struct redis_conn *conn, struct redis_tls *const *tls,
                      void (*on_dialed)(struct redis_dial *dial, const char *fault))
 {
-    *dial = (struct redis_dial){.loop = loop, .conn = conn, .on_dialed = on_dialed};
+    *dial = (struct redis_dial){.loop = loop, .conn = conn, .tls = tls, .on_dialed = on_dialed};
 }
 
-void redis_dial_start(struct redis_dial *dial, const struct redis_tls *tls, uint32_t user_timeout_ms)
+void redis_dial_start(struct redis_dial *dial, uint32_t user_timeout_ms)
 {
     const struct redis_address *address = &dial->address;
-    dial->tls = tls;
     dial->user_timeout_ms = user_timeout_ms;
     dial->is_awaited = false;
     if (address->is_unix || address->is_numeric) {

@@ -224,7 +224,7 @@ static void open_address(struct redis_link *link, const char *text)
         return;
     }
     link->state = DIALING;
-    redis_dial_start(&link->dial, link->options->tls, link->options->stall_ms * USER_TIMEOUT_FACTOR);
+    redis_dial_start(&link->dial, link->options->stall_ms * USER_TIMEOUT_FACTOR);
 }
 
 /* Each attempt asks anew where the server is: the settings, or the Sentinels. */
@@ -292,7 +292,7 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     link->handshake.conn = &link->conn;
     link->handshake.script = script;
     link->handshake.on_over = on_handshake_over;
-    redis_dial_init(&link->dial, loop, &link->conn, on_dialed);
+    redis_dial_init(&link->dial, loop, &link->conn, &options->tls, on_dialed);
     if (options->master_name != NULL) {
         const struct redis_sentinel_events of_sentinel = {.arg = link, .on_master = on_master, .on_none = on_no_master};
         link->sentinel = redis_sentinel_new(loop, clock, options, &of_sentinel);

@@ -136,7 +136,7 @@ static void try_one(struct redis_round *round)
         return;
     }
     go_on_in(round, ROUND_TRYING, REDIS_ROUND_TRY_MS);
-    redis_dial_start(&round->dial, round->kind->login_of(round).tls, USER_TIMEOUT_MS);
+    redis_dial_start(&round->dial, USER_TIMEOUT_MS);
 }
 
 static void on_time(uv_timer_t *timer)
@@ -185,7 +185,8 @@ static void on_conn_gone(struct redis_conn *conn)
 }
 
 void redis_round_init(struct redis_round *round, uv_loop_t *loop, struct clock *clock,
-                      const struct redis_options *options, const struct redis_round_kind *kind)
+                      const struct redis_options *options, struct redis_tls *const *tls,
+                      const struct redis_round_kind *kind)
 {
     round->loop = loop;
     round->clock = clock;
@@ -193,7 +194,7 @@ void redis_round_init(struct redis_round *round, uv_loop_t *loop, struct clock *
     round->kind = kind;
     round->hello.on_reply = on_hello;
     redis_conn_init(&round->conn, clock, on_conn_gone);
-    redis_dial_init(&round->dial, loop, &round->conn, on_dialed);
+    redis_dial_init(&round->dial, loop, &round->conn, tls, on_dialed);
     uv_timer_init(loop, &round->timer);
     round->timer.data = round;
 }

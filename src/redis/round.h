@@ -30,8 +30,7 @@ enum redis_round_state { ROUND_WAITING, ROUND_TRYING, ROUND_PASSING, ROUND_ANSWE
 
 struct redis_round_login {
     const char *username, *password; /* NULL as in redis_options */
-    const struct redis_tls *tls;
-    const char *settings; /* that have the two, for people */
+    const char *settings;            /* that have the two, for people */
 };
 
 struct redis_round;
@@ -78,8 +77,10 @@ struct redis_round {
     bool is_timer_closed;
 };
 
+/* tls: the options' for these servers. */
 void redis_round_init(struct redis_round *round, uv_loop_t *loop, struct clock *clock,
-                      const struct redis_options *options, const struct redis_round_kind *kind);
+                      const struct redis_options *options, struct redis_tls *const *tls,
+                      const struct redis_round_kind *kind);
 void redis_round_begin_in(struct redis_round *round, uint64_t ms); /* only while it waits */
 /* Other servers, or another password: everything begins anew, at once. */
 void redis_round_restart(struct redis_round *round);

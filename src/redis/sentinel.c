@@ -105,7 +105,6 @@ static struct redis_round_login login_of(const struct redis_round *round)
 {
     return (struct redis_round_login){.username = round->options->sentinel_username,
                                       .password = round->options->sentinel_password,
-                                      .tls = round->options->sentinel_tls,
                                       .settings = "store.redis.sentinel.username or its password_file"};
 }
 
@@ -178,7 +177,7 @@ struct redis_sentinel *redis_sentinel_new(uv_loop_t *loop, struct clock *clock, 
     sentinel->get.on_reply = on_get;
     sentinel->subscribe.on_reply = on_subscribe;
     sentinel->hint.on_reply = on_hint;
-    redis_round_init(&sentinel->round, loop, clock, options, &sentinels);
+    redis_round_init(&sentinel->round, loop, clock, options, &options->sentinel_tls, &sentinels);
     return sentinel;
 }
 

@@ -17,6 +17,7 @@
 #include "base/assert.h"
 #include "fakes/tls_peer.h"
 #include "redis/conn.h"
+#include "redis/dial.h"
 #include "redis/tls_session.h"
 
 enum { PATIENCE = 1000000, SMALL = 4096 };
@@ -190,6 +191,39 @@ static void a_server_that_closes_loses_the_calls_that_wait(void **state)
     assert_string_equal(conn.error, "Server closed the connection");
 }
 
+static void on_dialed(struct redis_dial *dial, const char *fault)
+{
+    assert_null(fault);
+    assert_non_null(dial->conn->tls);
+    redis_conn_drop(dial->conn);
+}
+
+static void on_other_gone(struct redis_conn *other)
+{
+    n_replies += other->context == NULL;
+}
+
+/* The connection would begin with the settings before, which are gone. */
+static void a_reload_may_come_while_a_name_is_looked_up(void **state)
+{
+    (void)state;
+    struct redis_conn other;
+    struct redis_dial dial;
+    redis_conn_init(&other, &now, on_other_gone);
+    redis_dial_init(&dial, &loop, &other, &tls, on_dialed);
+    assert_null(redis_address_parse("localhost:6379", &dial.address));
+    redis_dial_start(&dial, 1000);
+
+    const struct redis_tls_options options = {.ca = slice_of(ca.certificate_pem), .verify = REDIS_TLS_CA};
+    struct redis_tls_fault fault;
+    redis_tls_unref(tls);
+    tls = redis_tls_new(&options, &fault);
+    assert_non_null(tls);
+    for (size_t before = n_replies; n_replies == before;) uv_run(&loop, UV_RUN_ONCE);
+    redis_dial_fini(&dial);
+    redis_conn_fini(&other);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -198,6 +232,7 @@ int main(void)
         TEST(a_corked_call_is_written_by_a_flush_alone),
         TEST(a_server_that_asks_for_keys_and_never_reads_does_not_spin_the_loop),
         TEST(a_server_that_closes_loses_the_calls_that_wait),
+        TEST(a_reload_may_come_while_a_name_is_looked_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

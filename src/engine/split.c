@@ -150,7 +150,6 @@ static bool refund(struct split_part *part)
                       .n_members = n,
                       .members = op->members,
                       .reservation = &check->reservation,
-                      .is_all = true,
                       .client = op->client,
                       .is_bound = true,
                       .server = op->server};

@@ -5,7 +5,7 @@
 void placed_init(struct placed_store *placed, const struct clock *clock)
 {
     const struct memory_options options = {.max_keys = 10000};
-    *placed = (struct placed_store){.clock = clock, .memory = memory_store_new(clock, &options)};
+    *placed = (struct placed_store){.clock = clock, .server = 5, .memory = memory_store_new(clock, &options)};
     CHECK(placed->memory != NULL);
     placed->inside = memory_store_handle(placed->memory);
     list_init(&placed->held);
@@ -29,6 +29,7 @@ static enum submit on_submit(void *store, struct op *op)
     if (placed->is_closed || placed->is_down[place]) return SUBMIT_DOWN;
     if (placed->decides_at_once) return placed->inside.ops->submit(placed->inside.impl, op);
     op->sent = !placed->holds_unsent;
+    op->server = placed->server;
     list_push_back(&placed->held, &op->link);
     placed->n_held++;
     return SUBMIT_PENDING;
@@ -62,7 +63,7 @@ struct store placed_handle(struct placed_store *placed)
 {
     static const struct store_ops ops = {
         .submit = on_submit, .place_of = on_place_of, .flush = on_flush, .withdraw = on_withdraw, .close = on_close};
-    return (struct store){.ops = &ops, .impl = placed, .source = SOURCE_REDIS};
+    return (struct store){.ops = &ops, .impl = placed, .source = SOURCE_REDIS, .server = &placed->server};
 }
 
 struct op *placed_held(const struct placed_store *placed, size_t i)

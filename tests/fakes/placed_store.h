@@ -17,6 +17,7 @@ struct placed_store {
     struct store inside;         /* its handle */
     struct list held;            /* ops, oldest first */
     size_t n_held, n_submitted, n_flushed;
+    uint32_t server;      /* store_server() */
     bool is_down[PLACES]; /* refuses */
     bool holds_unsent;    /* a held op was not sent, and can be withdrawn */
     bool decides_at_once;

@@ -34,7 +34,7 @@ static void decide(struct shared_store *shared, struct op *op)
 static enum submit submit(void *impl, struct op *op)
 {
     struct shared_link *link = impl;
-    if (link->is_down || (op->is_bound && op->server != link->server)) return SUBMIT_DOWN;
+    if (link->is_down) return SUBMIT_DOWN;
     link->n_asked++;
     op->server = link->server;
     if (link->is_direct) {

@@ -2,10 +2,10 @@
  * test_split_traces.c: checks over several places on random traces, against one server.
  *
  * Clients ask for several limits in several places, whose replies come in random order, late, or not at all; clients
- * leave, and time passes. Afterwards each counter is replayed on a store of its own, with those charges alone that were
- * kept. In it every admission must be one, and no state may ever be above that which was seen. A denial must be one,
- * and the states equal, unless a charge was open then, that is, still to be taken back; or was lost. RL_SPLIT_SEED=n
- * runs one trace alone.
+ * leave, and time passes. What the store is asked, what is answered and what is counted must follow from what it replied.
+ * Afterwards each counter is replayed on a store of its own, with those charges alone that were kept. In it every
+ * admission must be one, and no state may ever be above that which was seen. A denial must be one, and the states equal,
+ * unless a charge was open then, that is, still to be taken back; or was lost. RL_SPLIT_SEED=n runs one trace alone.
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -27,27 +27,37 @@
 
 #define SECOND_US INT64_C(1000000)
 
+enum { DEADLINE_MS = 50 };
+
 static const struct policy_spec specs[] = {
     {.name = "window",
      .on_failure = ON_FAILURE_ALLOW,
-     .deadline_ms = 50,
+     .deadline_ms = DEADLINE_MS,
      .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 7, .window_us = SECOND_US}}},
     {.name = "bucket",
      .on_failure = ON_FAILURE_DENY,
-     .deadline_ms = 50,
+     .deadline_ms = DEADLINE_MS,
      .limits = {{.algo = ALGO_BUCKET, .limit = 20, .window_us = SECOND_US, .burst = 6}}},
     {.name = "log",
      .on_failure = ON_FAILURE_ALLOW,
-     .deadline_ms = 50,
+     .deadline_ms = DEADLINE_MS,
      .limits = {{.algo = ALGO_SLIDING_LOG, .limit = 6, .window_us = SECOND_US / 2}}},
     {.name = "counter",
      .on_failure = ON_FAILURE_DENY,
-     .deadline_ms = 50,
+     .deadline_ms = DEADLINE_MS,
      .limits = {{.algo = ALGO_SLIDING_COUNTER, .limit = 8, .window_us = SECOND_US}}},
     {.name = "slow",
      .on_failure = ON_FAILURE_ERROR,
-     .deadline_ms = 50,
+     .deadline_ms = DEADLINE_MS,
      .limits = {{.algo = ALGO_BUCKET, .limit = 3, .window_us = SECOND_US, .burst = 9}}},
+    {.name = "counts",
+     .on_failure = ON_FAILURE_ALLOW,
+     .deadline_ms = DEADLINE_MS,
+     .limits = {{.algo = ALGO_FIXED_WINDOW, .limit = 12, .window_us = SECOND_US, .count_denied = true}}},
+    {.name = "foreign",
+     .on_failure = ON_FAILURE_DENY,
+     .deadline_ms = DEADLINE_MS,
+     .limits = {{.algo = ALGO_COMPAT_FIRST_HIT, .limit = 30, .window_us = SECOND_US}}},
 };
 enum {
     N_POLICIES = sizeof specs / sizeof specs[0],
@@ -55,9 +65,13 @@ enum {
     N_COUNTERS = N_POLICIES * N_PLACES,
     N_WHOLES = 600,
     N_OPEN = 8,
-    N_RUNS = 150,
+    N_RUNS = 70,
     EVENTS_MAX = 8 * N_WHOLES,
 };
+
+/* 120 letters, for which a check has to ask for memory. */
+#define KEY_OF(a) a a a a a a a a a a a a
+static const char *const keys[N_PLACES] = {KEY_OF("aaaaaaaaaa"), KEY_OF("bbbbbbbbbb"), KEY_OF("cccccccccc")};
 
 enum event_kind { CHARGED, DENIED, GIVEN_BACK, LOST };
 
@@ -70,7 +84,11 @@ struct event {
 struct whole {
     struct check *check; /* NULL: answered, or left */
     bool is_allowed, is_left, is_single;
-    uint32_t n_parts, n_admitted;
+    uint32_t n_parts, n_admitted, n_lost;
+    struct {
+        bool is_decided; /* while the client waited: */
+        int64_t before, after;
+    } left[N_COUNTERS];
 };
 
 static struct clock clock_;
@@ -83,6 +101,9 @@ static uint32_t n_wholes, n_open;
 static struct event events[N_COUNTERS][EVENTS_MAX];
 static size_t n_events[N_COUNTERS];
 static uint64_t seed, random_state;
+static struct {
+    uint64_t n_late, n_refunds, n_lost;
+} counted;
 static struct {
     uint64_t n_admitted, n_denied, n_falsely, n_given_back;
 } sum;
@@ -113,11 +134,40 @@ static void release_all(struct check *check)
     for (uint8_t n = check->n_all; n > 0; n--) check_release(check);
 }
 
+static size_t counter_of(const struct limit *limit, struct slice key)
+{
+    size_t policy = 0;
+    while (strcmp(specs[policy].name, limit->policy->name) != 0) policy++;
+    return policy * N_PLACES + (size_t)(key.data[0] - 'a');
+}
+
+/* Does a charge of the limit come back? */
+static bool comes_back(const struct limit *limit)
+{
+    return !limit->count_denied && limit_ops(limit)->refunds;
+}
+
+/* What the client sees of a check that the store has decided: the units that it was charged only if they stay. */
+static void check_answer(const struct whole *whole, const struct check *one)
+{
+    const struct limit *limit = &one->plan->limits[0];
+    size_t at = counter_of(limit, one->key);
+    const struct decision *answer = &one->decision;
+    if (!whole->is_allowed) must(answer->granted == 0 && answer->delay_ms == 0, "a denied check grants units", at);
+    if (whole->is_single || !whole->left[at].is_decided) return;
+    bool is_charged = whole->is_allowed || limit->count_denied;
+    must(answer->source == SOURCE_REDIS, "it was decided by the store", at);
+    must(answer->remaining == (is_charged ? whole->left[at].after : whole->left[at].before), "another rest is left",
+         at);
+}
+
 static void on_done(struct check *check)
 {
     struct whole *whole = &wholes[check->op.client];
     whole->is_allowed = check->error == ERROR_NONE;
     CHECK_FOREACH (one, check) whole->is_allowed &= check->error == ERROR_NONE && one->decision.allowed;
+    if (check->error == ERROR_NONE)
+        CHECK_FOREACH (one, check) check_answer(whole, one);
     whole->check = NULL;
     n_open--;
     release_all(check);
@@ -129,9 +179,21 @@ static bool fails(void)
     return is_cut && below(20) == 0;
 }
 
+/* A split check has sent these ops, each in its place. */
+static void check_sent(const struct whole *whole, size_t n_before, uint32_t work)
+{
+    uint64_t units = 0;
+    must(placed.n_held == n_before + whole->n_parts, "not every place is asked at once", 0);
+    for (size_t i = n_before; i < placed.n_held; i++) {
+        const struct op *op = placed_held(&placed, i);
+        must(op->is_all && op->deadline_us == clock_.mono_us + DEADLINE_MS * 1000, "a part is no part", 0);
+        units += op_units(op);
+    }
+    must(work == units, "its work is not counted", 0);
+}
+
 static void ask(void)
 {
-    static const char *const keys[N_PLACES] = {"a", "b", "c"};
     struct check *first = NULL;
     bool is_used[N_COUNTERS] = {false};
     uint32_t places = 0;
@@ -146,7 +208,7 @@ static void ask(void)
         assert_non_null(check);
         check->plan = &policies_get(engine_policies(engine), specs[at / N_PLACES].name)->plan;
         check->key = slice_of(keys[at % N_PLACES]);
-        check->cost = (int64_t)(1 + below(3));
+        check->cost = (int64_t)(below(12) == 0 ? 0 : 1 + below(3));
         places |= 1U << at % N_PLACES;
         if (first == NULL)
             first = check;
@@ -157,9 +219,13 @@ static void ask(void)
     wholes[id] = (struct whole){
         .check = first, .is_single = (places & (places - 1)) == 0, .n_parts = (uint32_t)__builtin_popcount(places)};
     n_open++;
-    if (fails()) mem_fail_nth(1 + below(6));
+    size_t n_held = placed.n_held;
+    (void)engine_take_work(engine);
+    if (fails()) mem_fail_nth(1 + below(12));
     if (check_seal(first) == 0) {
         engine_submit(engine, first);
+        if (!wholes[id].is_single && wholes[id].check != NULL)
+            check_sent(&wholes[id], n_held, (uint32_t)engine_take_work(engine));
     } else {
         wholes[id].check = NULL;
         n_open--;
@@ -181,16 +247,10 @@ static void leave(void)
 
 /* ---- the store ------------------------------------------------------------------------------------------------- */
 
-static size_t counter_of(const struct op_member *member)
-{
-    size_t policy = 0;
-    while (strcmp(specs[policy].name, member->limit->policy->name) != 0) policy++;
-    return policy * N_PLACES + (size_t)(member->key.data[0] - 'a');
-}
-
 static void note(const struct op *op, const struct op_member *member, enum event_kind kind)
 {
-    size_t at = counter_of(member);
+    size_t at = counter_of(member->limit, member->key);
+    if (member->cost == 0) return;
     assert_true(n_events[at] < EVENTS_MAX);
     events[at][n_events[at]++] = (struct event){.kind = kind,
                                                 .whole = (uint32_t)op->client,
@@ -200,30 +260,80 @@ static void note(const struct op *op, const struct op_member *member, enum event
                                                 .refunded = member->refunded};
 }
 
+/* What is taken back from the server that was charged, if that is still the one. */
+static void check_refund(const struct op *op)
+{
+    must(op->client > 0 && op->is_bound && op->server == placed.server && op->deadline_us == 0, "a refund is no refund",
+         0);
+    for (uint16_t k = 0; k < op->n_members; k++) {
+        const struct op_member *member = &op->members[k];
+        must(member->cost > 0 && comes_back(member->limit) && member->reservations_key.len == 0, "it gives back more",
+             0);
+    }
+}
+
+/* What is left of the counters of an op. */
+static void note_left(const struct op *op, bool is_before)
+{
+    struct whole *whole = &wholes[op->client];
+    for (uint16_t k = 0; k < op->n_members && whole->check != NULL; k++) {
+        struct op_member member = op->members[k];
+        struct op peek = {.kind = OP_PEEK, .n_members = 1, .members = &member};
+        size_t at = counter_of(member.limit, member.key);
+        member.cost = 0;
+        assert_int_equal(store_submit(&placed.inside, &peek), SUBMIT_DECIDED);
+        whole->left[at].is_decided = true;
+        *(is_before ? &whole->left[at].before : &whole->left[at].after) = member.decision.remaining;
+    }
+}
+
 /* Decides the oldest op of a place, whose reply may be lost. */
 static void reply(void)
 {
     uint32_t place = (uint32_t)below(N_PLACES);
-    for (size_t i = 0; i < placed.n_held; i++) {
-        struct op *op = placed_held(&placed, i);
-        if ((uint32_t)(op->members[0].key.data[0] - 'a') != place) continue;
+    size_t i = 0;
+    while (i < placed.n_held && (uint32_t)(placed_held(&placed, i)->members[0].key.data[0] - 'a') != place) i++;
+    if (i == placed.n_held) return;
 
-        bool is_lost = below(40) == 0, is_refund = op->kind == OP_REFUND;
-        placed_decide(&placed, i);
-        bool is_admitted = !is_refund;
-        for (uint16_t k = 0; k < op->n_members; k++) is_admitted &= op->members[k].decision.allowed;
-        for (uint16_t k = 0; k < op->n_members; k++) {
-            const struct op_member *member = &op->members[k];
-            if (is_refund)
-                note(op, member, GIVEN_BACK);
-            else if (is_admitted)
-                note(op, member, is_lost ? LOST : CHARGED);
-            else if (!member->decision.allowed)
-                note(op, member, DENIED);
-        }
-        wholes[op->client].n_admitted += is_admitted && !is_lost;
-        placed_end(&placed, i, is_lost ? OP_DOWN : OP_DECIDED);
+    struct op *op = placed_held(&placed, i);
+    struct whole *whole = &wholes[op->client];
+    bool is_refund = op->kind == OP_REFUND, is_lost = below(40) == 0, is_down = below(2) == 0;
+    if (is_refund) check_refund(op);
+    counted.n_late += !is_refund && whole->check == NULL && !whole->is_left && !(is_lost && is_down);
+    if (!is_refund && is_lost && below(3) == 0) { /* nothing was done */
+        counted.n_late += whole->check == NULL && !whole->is_left && is_down;
+        placed_end(&placed, i, OP_STORE_ERROR);
         return;
+    }
+
+    if (!is_lost && !is_refund) note_left(op, true);
+    placed_decide(&placed, i);
+    if (!is_lost && !is_refund) note_left(op, false);
+    op->is_doubtful = is_lost && !is_down;
+    bool is_admitted = !is_refund;
+    for (uint16_t k = 0; k < op->n_members; k++) is_admitted &= op->members[k].decision.allowed;
+    for (uint16_t k = 0; k < op->n_members; k++) {
+        const struct op_member *member = &op->members[k];
+        if (is_refund)
+            note(op, member, GIVEN_BACK);
+        else if (is_admitted || (member->decision.allowed && member->limit->count_denied))
+            note(op, member, is_lost ? LOST : CHARGED);
+        else if (!member->decision.allowed)
+            note(op, member, DENIED);
+    }
+    whole->n_admitted += is_admitted && !is_lost;
+    whole->n_lost += !is_refund && is_lost;
+    counted.n_refunds += is_refund && !is_lost;
+    counted.n_lost += is_refund && is_lost;
+    placed_end(&placed, i, !is_lost ? OP_DECIDED : is_down ? OP_DOWN : OP_STORE_ERROR);
+}
+
+/* An owner waits for each check of a client that waits, and for nothing else. */
+static void check_awaited(void)
+{
+    for (size_t i = 0; i < placed.n_held; i++) {
+        const struct op *op = placed_held(&placed, i);
+        must(op->is_awaited == (op->kind == OP_CHECK && wholes[op->client].check != NULL), "it is not awaited", 0);
     }
 }
 
@@ -255,10 +365,10 @@ static void replay(size_t at)
 
     for (size_t i = 0; i < n_events[at]; i++) {
         const struct event *event = &events[at][i];
-        bool stays = is_kept(&wholes[event->whole]);
+        bool stays = is_kept(&wholes[event->whole]) || !comes_back(limit);
+        bool is_charged = (event->kind == CHARGED && stays) || (limit->count_denied && event->kind != LOST);
         struct op_member member = {.limit = limit, .key = slice_of("a"), .cost = event->cost};
-        struct op op = {
-            .kind = event->kind == CHARGED && stays ? OP_CHECK : OP_PEEK, .n_members = 1, .members = &member};
+        struct op op = {.kind = is_charged ? OP_CHECK : OP_PEEK, .n_members = 1, .members = &member};
         model_clock.wall_us = event->at_us;
         assert_int_equal(store_submit(&model, &op), SUBMIT_DECIDED);
 
@@ -270,6 +380,7 @@ static void replay(size_t at)
             n_taken--;
             continue;
         }
+        if (is_lossy && limit->algo == ALGO_COMPAT_FIRST_HIT) break; /* a lost charge may have begun its window */
         must(member.used <= event->used, "the state was below that of one server", at);
         bool is_exact = n_taken == 0 && !is_lossy;
         if (is_exact && !is_bucket) must(member.used == event->used, "the state was not that of one server", at);
@@ -304,6 +415,7 @@ static void run(void)
     random_state = seed;
     n_wholes = n_open = 0;
     memset(n_events, 0, sizeof n_events);
+    memset(&counted, 0, sizeof counted);
     placed_init(&placed, &clock_);
     is_closed = false;
     engine = engine_new(&clock_, placed_handle(&placed), policies_make(specs, N_POLICIES), &options);
@@ -321,9 +433,19 @@ static void run(void)
             break;
         default: reply(); break;
         }
+        check_awaited();
+        if (below(300) == 0) engine_set_policies(engine, policies_make(specs, N_POLICIES));
     }
-    while (!is_cut && placed.n_held > 0) reply();
-    assert_true(is_cut || (n_open == 0 && engine_n_live(engine) == 0));
+    uint64_t may_wait = below(2); /* a cut one ends with the checks that are open, or at rest */
+    while ((!is_cut || may_wait == 0) && placed.n_held > 0) reply();
+    assert_true(placed.n_held > 0 || (n_open == 0 && engine_n_live(engine) == 0));
+    for (uint32_t id = 1; id <= n_wholes && !is_cut; id++)
+        if (!is_kept(&wholes[id])) counted.n_lost += wholes[id].n_lost;
+    if (!is_cut) {
+        must(engine_counters.late_replies == counted.n_late, "late replies are not counted", 0);
+        must(engine_counters.split_refunds == counted.n_refunds, "refunds are not counted", 0);
+        must(engine_counters.split_refunds_lost == counted.n_lost, "lost charges are not counted", 0);
+    }
     for (size_t at = 0; at < N_COUNTERS && !is_cut; at++) replay(at);
     engine_close(engine, on_closed, NULL);
     assert_true(is_closed && n_open == 0);

@@ -21,7 +21,7 @@ COUNTERS_DEFINE(log, LOG_COUNTERS);
 enum { LINE_MAX_BYTES = 1024 };
 
 static enum log_level threshold = LOG_LEVEL_INFO;
-static int own_fd = -1;    /* a non-blocking description of standard error that nobody shares; -1 = none */
+static int own_fd = -1;    /* a non-blocking description of standard error that no other process shares; -1 = none */
 static uint64_t n_dropped; /* lines that no notice has counted yet */
 
 static const struct {

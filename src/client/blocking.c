@@ -163,7 +163,7 @@ static enum ratelimit_status wait_for_end(struct ratelimit *client, enum ratelim
         revents = n > 0 ? waits.revents : 0;
     }
 
-    /* Nobody knows when the next call will be made. A timed-out acquire or reserve may still be granted: close the
+    /* The next call may be long in coming. A timed-out acquire or reserve may still be granted: close the
      * connection, which gives up the grant, unless slots are held on it. Then the next call undoes the grant first. */
     if (async->n_orphans > 0 && async->n_slots == 0) exchange_lose(async, RATELIMIT_LOST, "", "");
     return client->status;

@@ -3,7 +3,7 @@
  * --wait.
  *
  * A denial says when its units are free again: ask then, or up to 10 % later, so that those who wait for the same limit
- * do not all ask at the same moment. Nobody knows when the holder of a slot will be done: ask after 50 ms, then after
+ * do not all ask at the same moment. When the holder of a slot will be done is not known: ask after 50 ms, then after
  * pauses that double up to a second.
  *
  * This is not fair: the first client to ask gets what is available, however long others have waited.

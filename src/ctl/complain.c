@@ -70,7 +70,7 @@ static void print_owner(FILE *out, const struct stat *status, unsigned needed, c
     else
         snprintf(name, sizeof name, "%u", (unsigned)(group_helps ? status->st_gid : status->st_uid));
 
-    if (group_helps && status->st_gid == 0) /* nobody joins that one to ask a question */
+    if (group_helps && status->st_gid == 0) /* no user should join that one to ask a question */
         fprintf(out,
                 " belongs to group root, mode %04o: set listen.group and listen.mode, or name another socket with -s",
                 mode);

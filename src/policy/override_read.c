@@ -176,7 +176,7 @@ static const char *read_target(struct entry *entry)
     char shown[FAULTS_SHOWN_MAX];
     if (map->key != NULL && format != NULL && format->n_parts > 0 && !key_format_takes(format, slice_of(text)))
         faults_add(faults, node->line, map->path,
-                   "does not fit key_format %s, so nobody can ask for it; write a key that does",
+                   "does not fit key_format %s, so no client can ask for it; write a key that does",
                    faults_shown(shown, format->text));
     return text;
 }

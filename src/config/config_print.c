@@ -182,52 +182,32 @@ static int print_sections(FILE *out, const char *before, const char *path)
     return (int)depth;
 }
 
-static void print_setting(FILE *out, const struct setting *setting, const struct config *config, int depth)
+/* What the holder has, as a file would have it. A text is set. */
+static void print_held(FILE *out, const struct setting *setting, const void *holder)
 {
-    const char *name = strrchr(setting->name, '.') + 1;
-    char **text = setting_text(setting, config);
-    bool is_list = setting->type.kind == VALUE_LIST;
-    if (text != NULL && *text == NULL) {
-        fprintf(out, "%*s# %s: not set\n", 2 * depth, "", name);
-        return;
-    }
-
-    fprintf(out, "%*s%s: %s", 2 * depth, "", name, is_list ? "[" : "");
-    if (text != NULL && is_list) {
+    char **text = setting_text(setting, holder), number[UNITS_TEXT_MAX];
+    if (text == NULL) {
+        fputs(value_print(&setting->type, setting_number(setting, holder), number), out);
+    } else if (setting->type.kind == VALUE_LIST) {
+        fputc('[', out);
         print_entries(out, *text);
-    } else if (text != NULL) {
-        print_quoted(out, slice_of(*text));
+        fputc(']', out);
     } else {
-        char number[UNITS_TEXT_MAX];
-        fputs(value_print(&setting->type, setting_number(setting, config), number), out);
+        print_quoted(out, slice_of(*text));
     }
-    fputs(is_list ? "]\n" : "\n", out);
 }
 
 /* ---- Who may ask ---- */
-
-static bool is_written(const struct setting *setting, const struct access_rule *rule)
-{
-    char **text = setting_text(setting, rule);
-    if (text != NULL) return *text != NULL;
-    return setting->type.kind == VALUE_CHOICE || setting_number(setting, rule) != 0; /* the role always is */
-}
 
 static void print_rule(FILE *out, const char *before, const struct access_rule *rule)
 {
     for (size_t i = 0; i < N_ACCESS_SETTINGS; i++) {
         const struct setting *setting = &access_settings[i];
-        if (!is_written(setting, rule)) continue;
-        char **text = setting_text(setting, rule), number[UNITS_TEXT_MAX];
-        bool is_list = setting->type.kind == VALUE_LIST;
-        fprintf(out, "%s%s: %s", before, setting->name, is_list ? "[" : "");
-        if (text == NULL)
-            fputs(value_print(&setting->type, setting_number(setting, rule), number), out);
-        else if (is_list)
-            print_entries(out, *text);
-        else
-            print_quoted(out, slice_of(*text));
-        fputs(is_list ? "]" : "", out);
+        char **text = setting_text(setting, rule);
+        bool is_role = setting->type.kind == VALUE_CHOICE; /* which is always written */
+        if (text != NULL ? *text == NULL : !is_role && setting_number(setting, rule) == 0) continue;
+        fprintf(out, "%s%s: ", before, setting->name);
+        print_held(out, setting, rule);
         before = ", ";
     }
     fputs("}\n", out);
@@ -257,7 +237,16 @@ void config_print_in_force(FILE *out, const struct config *config, const struct 
             fprintf(out, "    # %stls.%s: not set\n", section, strrchr(setting->name, '.') + 1);
             continue;
         }
-        print_setting(out, setting, holder, print_sections(out, before, setting->name));
+
+        char **text = setting_text(setting, holder);
+        bool is_set = text == NULL || *text != NULL;
+        int indent = 2 * print_sections(out, before, setting->name);
+        fprintf(out, "%*s%s%s: ", indent, "", is_set ? "" : "# ", strrchr(setting->name, '.') + 1);
+        if (is_set)
+            print_held(out, setting, holder);
+        else
+            fputs("not set", out);
+        fputc('\n', out);
         before = setting->name;
     }
     print_access(out, config->access);

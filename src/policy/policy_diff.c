@@ -12,8 +12,6 @@
 enum { SHOWN_MAX = KEY_FORMAT_MAX + 1 };
 _Static_assert((int)SHOWN_MAX >= (int)PENALTY_TEXT_MAX, "either fits");
 
-static const struct change nothing = {.old_keys_ms = -1};
-
 /* ---- Settings ---- */
 
 /* A value as in a configuration file, but without quotes. */
@@ -172,13 +170,16 @@ static enum change_counts counts_of(const struct changes *changes, const struct 
 
 /* ---- Limits ---- */
 
-static struct change change_of(const struct limit *limit, enum change_kind kind)
+static struct change change_of(const struct policy *policy, enum change_subject subject, enum change_kind kind)
 {
-    struct change change = nothing;
-    change.subject = CHANGE_OF_LIMIT;
-    change.kind = kind;
-    change.is_candidate = limit->policy->is_candidate;
-    snprintf(change.policy, sizeof change.policy, "%s", limit->policy->name);
+    struct change change = {.subject = subject, .kind = kind, .is_candidate = policy->is_candidate, .old_keys_ms = -1};
+    snprintf(change.policy, sizeof change.policy, "%s", policy->name);
+    return change;
+}
+
+static struct change change_of_limit(const struct limit *limit, enum change_kind kind)
+{
+    struct change change = change_of(limit->policy, CHANGE_OF_LIMIT, kind);
     snprintf(change.limit, sizeof change.limit, "%s", limit->name);
     return change;
 }
@@ -186,7 +187,7 @@ static struct change change_of(const struct limit *limit, enum change_kind kind)
 static void compare_limits(struct changes *changes, const struct limit *x, const struct limit *y)
 {
     bool is_renamed = strcmp(x->name, y->name) != 0;
-    struct change change = change_of(y, is_renamed ? CHANGE_RENAMED : CHANGE_CHANGED);
+    struct change change = change_of_limit(y, is_renamed ? CHANGE_RENAMED : CHANGE_CHANGED);
     snprintf(change.renamed_from, sizeof change.renamed_from, "%s", x->name);
     add_settings(&change, x->policy, x, y->policy, y);
 
@@ -217,7 +218,7 @@ static void compare_all_limits(struct changes *changes, const struct policy *bef
 {
     for (uint16_t i = 0; i < after->n_limits; i++) {
         const struct limit *limit = &after->limits[i], *old = partner(before, limit, i);
-        struct change added = change_of(limit, CHANGE_ADDED);
+        struct change added = change_of_limit(limit, CHANGE_ADDED);
         if (old != NULL)
             compare_limits(changes, old, limit);
         else if (before->n_limits > 0) /* else it was unlimited, which is reported already */
@@ -225,7 +226,7 @@ static void compare_all_limits(struct changes *changes, const struct policy *bef
     }
     for (uint16_t i = 0; i < before->n_limits; i++) {
         const struct limit *limit = &before->limits[i];
-        struct change removed = change_of(limit, CHANGE_REMOVED);
+        struct change removed = change_of_limit(limit, CHANGE_REMOVED);
         if (after->n_limits == 0 || partner(after, limit, i) != NULL) continue;
         set_old_keys(changes, &removed, limit);
         changes_add(changes, &removed);
@@ -275,11 +276,7 @@ static const struct override *find_override(const struct policy *policy, const s
 
 static void compare_overrides(struct changes *changes, const struct policy *before, const struct policy *after)
 {
-    struct change change = nothing;
-    change.subject = CHANGE_OF_OVERRIDES;
-    change.kind = CHANGE_CHANGED;
-    snprintf(change.policy, sizeof change.policy, "%s", after->name);
-
+    struct change change = change_of(after, CHANGE_OF_OVERRIDES, CHANGE_CHANGED);
     for (size_t i = 0; after->overrides != NULL && i < after->overrides->n; i++) {
         const struct override *item = &after->overrides->items[i], *old = find_override(before, item);
         if (old != NULL && same_override(old->variant, item->variant)) continue;
@@ -300,19 +297,9 @@ static void compare_overrides(struct changes *changes, const struct policy *befo
 
 /* ---- Policies ---- */
 
-static struct change change_of_policy(const struct policy *policy, enum change_kind kind)
-{
-    struct change change = nothing;
-    change.subject = CHANGE_OF_POLICY;
-    change.kind = kind;
-    change.is_candidate = policy->is_candidate;
-    snprintf(change.policy, sizeof change.policy, "%s", policy->name);
-    return change;
-}
-
 static void add_policy(struct changes *changes, const struct policy *policy, enum change_kind kind)
 {
-    struct change change = change_of_policy(policy, kind);
+    struct change change = change_of(policy, CHANGE_OF_POLICY, kind);
     if (kind == CHANGE_REMOVED && !policy->is_candidate) change.n_asked = policy->counts->asked_lately;
     for (uint16_t i = 0; i < policy->n_limits && kind == CHANGE_REMOVED; i++)
         set_old_keys(changes, &change, &policy->limits[i]);
@@ -321,7 +308,7 @@ static void add_policy(struct changes *changes, const struct policy *policy, enu
 
 static void compare_policies(struct changes *changes, const struct policy *before, const struct policy *after)
 {
-    struct change change = change_of_policy(after, CHANGE_CHANGED);
+    struct change change = change_of(after, CHANGE_OF_POLICY, CHANGE_CHANGED);
     add_settings(&change, before, NULL, after, NULL);
     if (change.n_values > 0) changes_add(changes, &change);
     compare_all_limits(changes, before, after);

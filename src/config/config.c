@@ -156,7 +156,7 @@ static void load_section(struct loader *loader, const struct tree_node *node, co
 /* ---- Values against each other ---- */
 
 /* NULL, or what is wrong. */
-static const char *address_fault(const char *address, enum topology topology)
+static const char *address_fault(const char *address, enum redis_topology topology)
 {
     struct redis_address parsed;
     if (strstr(address, "://") != NULL) return "is a URL; write host:port, and user and password_file as settings";
@@ -169,7 +169,7 @@ static const char *address_fault(const char *address, enum topology topology)
 static void check_addresses(struct loader *loader)
 {
     const size_t at = SETTING_AT_store_redis_addresses;
-    const enum topology topology = (enum topology)loader->config->store_redis_topology;
+    const enum redis_topology topology = (enum redis_topology)loader->config->store_redis_topology;
     const char *all = loader->config->store_redis_addresses;
     char shown[FAULTS_SHOWN_MAX];
     if (all == NULL) return;

@@ -21,8 +21,8 @@
 #include "policy/policy.h"
 #include "policy/policy_read.h"
 #include "policy/setting.h"
+#include "redis/options.h"
 
-enum topology { TOPOLOGY_SINGLE, TOPOLOGY_SENTINEL, TOPOLOGY_CLUSTER };
 enum redis_calls { REDIS_CALLS_AUTO, REDIS_CALLS_SLOT }; /* keys of a call to a node of a cluster */
 
 /* What could follow if the file were longer, as one that was cut off. What is in brackets has its own end. */

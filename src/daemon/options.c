@@ -16,16 +16,16 @@ static uint32_t shortest_deadline_ms(const struct config *config)
 
 struct redis_options options_redis(const struct config *config, uint64_t random_seed)
 {
-    const bool is_sentinel = config->store_redis_topology == TOPOLOGY_SENTINEL;
+    const enum redis_topology topology = (enum redis_topology)config->store_redis_topology;
     return (struct redis_options){
+        .topology = topology,
         .address = config->store_redis_addresses,
-        .is_cluster = config->store_redis_topology == TOPOLOGY_CLUSTER,
         .username = config->store_redis_username,
         .password = config->redis_password,
         .key_prefix = config->store_redis_key_prefix,
         .n_shards = (uint32_t)config->store_redis_buckets,
         .tls = config->redis_tls,
-        .master_name = is_sentinel ? config->store_redis_master_name : NULL,
+        .master_name = topology == TOPOLOGY_SENTINEL ? config->store_redis_master_name : NULL,
         .sentinel_username = config->store_redis_sentinel_username,
         .sentinel_password = config->sentinel_password,
         .sentinel_tls = config->sentinel_tls,

@@ -695,7 +695,7 @@ struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, co
     cluster->events = *events;
     cluster->random = options->random_seed;
     list_init(&cluster->nodes);
-    if ((options->is_cluster ? open_map(cluster) : open_only(cluster)) < 0) {
+    if ((options->topology == TOPOLOGY_CLUSTER ? open_map(cluster) : open_only(cluster)) < 0) {
         mem_free(cluster);
         return NULL;
     }

@@ -31,7 +31,7 @@ enum {
         CLUSTER_NODES_MAX + REDIS_CLUSTER_STRANGERS_MAX + 1, /* descriptors; 1: who gives the map */
 };
 
-/* One server, unless options->is_cluster. NULL without memory. `clock` and `options` outlive it. Of events->batches
+/* One server, unless the topology is a cluster. NULL without memory. `clock` and `options` outlive it. Of events->batches
  * on_answers and on_end are used. on_attempt: all nodes have been tried, or there is no map. Begins in the next tick. */
 struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                         const struct redis_node_events *events);

@@ -309,7 +309,7 @@ int redis_handshake_start(struct redis_handshake *handshake, const struct redis_
     const struct redis_script *script = handshake->script;
     handshake->is_over = handshake->is_answered = false;
     handshake->server[0] = '\0';
-    handshake->is_cluster = options->is_cluster;
+    handshake->is_cluster = options->topology == TOPOLOGY_CLUSTER;
     handshake->authenticates = options->username != NULL || options->password != NULL;
     handshake->hello.on_reply = on_hello;
     int sent = handshake->without_hello ? send_auth_and_name(handshake, options, script->text.len)

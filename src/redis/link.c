@@ -293,7 +293,7 @@ struct redis_link *redis_link_new(uv_loop_t *loop, struct clock *clock, const st
     link->handshake.script = script;
     link->handshake.on_over = on_handshake_over;
     redis_dial_init(&link->dial, loop, &link->conn, &options->tls, on_dialed);
-    if (options->master_name != NULL) {
+    if (options->topology == TOPOLOGY_SENTINEL) {
         const struct redis_sentinel_events of_sentinel = {.arg = link, .on_master = on_master, .on_none = on_no_master};
         link->sentinel = redis_sentinel_new(loop, clock, options, &of_sentinel);
         if (link->sentinel == NULL) {

@@ -83,7 +83,7 @@ bool redis_options_same_place(const struct redis_options *a, const struct redis_
 static void take_server(struct redis_options *to, const struct redis_options *from)
 {
     to->address = from->address;
-    to->is_cluster = from->is_cluster;
+    to->topology = from->topology;
     to->username = from->username;
     to->password = from->password;
     to->database = from->database;

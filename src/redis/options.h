@@ -12,16 +12,22 @@ struct redis_tls;
 
 enum { REDIS_ADDRESSES_MAX = 16 }; /* that `address` may have, or servers of a cluster */
 
+enum redis_topology {
+    TOPOLOGY_SINGLE,   /* one server */
+    TOPOLOGY_SENTINEL, /* one server, which Sentinels name (redis/sentinel.h) */
+    TOPOLOGY_CLUSTER,  /* those that the cluster's map names (redis/cluster_watch.h) */
+};
+
 struct redis_options {
-    const char *address; /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; of a cluster any of its
+    enum redis_topology topology;
+    const char *address;     /* "unix:/path" or "host:port"; with Sentinels theirs, one a line; of a cluster any of its
                             servers, likewise; all strings are copied */
-    bool is_cluster;
     const char *username;    /* NULL = the default user */
     const char *password;    /* NULL = none */
     const char *key_prefix;  /* "rl" */
     uint32_t n_shards;       /* {bNNN} of the keys: 1 to 1000, usually STORE_SHARDS */
     struct redis_tls *tls;   /* NULL = plain text; a copy has a reference */
-    const char *master_name; /* by which the Sentinels know the master; NULL = there are none */
+    const char *master_name; /* by which the Sentinels know the master; else NULL */
     const char *sentinel_username, *sentinel_password; /* on the Sentinels; NULL as above */
     struct redis_tls *sentinel_tls;                    /* likewise */
     int database;

@@ -158,7 +158,7 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
 
     for (size_t i = 0; i < N_OF(commands); i++) {
         if (commands[i].need == FOR_COMPAT && !with_compat) continue;
-        if (commands[i].need == IN_CLUSTER && !options->is_cluster) continue;
+        if (commands[i].need == IN_CLUSTER && options->topology != TOPOLOGY_CLUSTER) continue;
         struct slice args[ARGS_MAX];
         size_t n = 0;
         for (; n < ARGS_MAX && commands[i].args[n] != NULL; n++) {

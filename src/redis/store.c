@@ -546,7 +546,7 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.server = redis->options.server;
 
     const struct redis_node *only = redis_cluster_only(redis->cluster);
-    bool is_one = only != NULL && copy.master_name == NULL;
+    bool is_one = only != NULL && copy.topology == TOPOLOGY_SINGLE;
     bool is_other = !options->is_server_held && !redis_options_same_server(&copy, &redis->options);
     bool is_tried = is_other && is_one && redis_node_is_ready(only), moves = is_other && !is_tried;
     if (is_tried)

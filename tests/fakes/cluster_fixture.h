@@ -162,7 +162,7 @@ static inline void set_map_of_half(unsigned first, int a)
 static inline int setup(void **state)
 {
     (void)store_fixture_setup(state);
-    store_fixture->options.is_cluster = true;
+    store_fixture->options.topology = TOPOLOGY_CLUSTER;
     store_fixture->options.by_slot = true;
     store_fixture->limit = store_fixture_limit("window", ALGO_FIXED_WINDOW, 10);
     memset(nodes, 0, sizeof nodes);

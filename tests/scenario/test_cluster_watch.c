@@ -82,7 +82,7 @@ static int set_up(void **state)
     w = calloc(1, sizeof *w);
     patient_loop_init(&w->patient);
     clock_update(&w->clock);
-    w->options = (struct redis_options){.is_cluster = true, .address = w->seeds, .random_seed = 3};
+    w->options = (struct redis_options){.topology = TOPOLOGY_CLUSTER, .address = w->seeds, .random_seed = 3};
     for (int i = 0; i < N_FAKES; i++) {
         struct node *node = &w->nodes[i];
         fake_redis_init_tcp(&node->fake, &w->patient.loop, "", NULL);

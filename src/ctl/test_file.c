@@ -192,8 +192,9 @@ static bool pack_target(struct reader *reader, struct packer *packer, const stru
 {
     size_t n = list->kind == TREE_LIST ? tree_count(list) : 0;
     if (list->kind == TREE_REFUSED) return false;
-    if (n < 2 || !takes(method, n - 2 + (cost != NULL))) {
-        if (n > 2 && cost != NULL)
+    bool has_both = n > 2 && cost != NULL;
+    if (n < 2 || has_both || !takes(method, n - 2 + (cost != NULL))) {
+        if (has_both)
             refuse(reader, cost->line, "cost", "is the third parameter of %s, which has one already; keep one of them",
                    method->name);
         else

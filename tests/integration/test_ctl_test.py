@@ -343,6 +343,9 @@ def test_a_time_that_is_none_is_an_error(place, time, said):
     (["{check: [login]}"], 100, "check: does not have the parameters of the protocol; write [POLICY, KEY]"),
     (["{check: login}"], 100, "check: is something else; write [POLICY, KEY]"),
     (["{check: [login, a, 1], cost: 2}"], 100, "cost: is the third parameter of check, which has one already"),
+    # earlier these two failed the test: "the method is NULL, or the parameters are not one MessagePack array"
+    (["{reserve: [login, a, 1], cost: 2}"], 100, "cost: is the third parameter of reserve, which has one already"),
+    (["{refund: [login, a, {request_id: r}], cost: 2}"], 100, "cost: is the third parameter of refund, which has one already"),
     (["{check: [login, a], cost: x}"], 100, "cost: 'x' is no number of units"),
     (["{acquire: [jobs, a], cost: 1}"], 100, "cost: is not for acquire; leave it out"),
     (["{check_all: [[login, a]], cost: 1}"], 100, "cost: is not for check_all; write it into the list"),

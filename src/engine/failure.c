@@ -261,15 +261,14 @@ void failure_answer_locally(struct failure *failure, struct check *check, enum r
     check_take_answer(check, &local.op, SOURCE_LOCAL);
     CHECK_FOREACH (one, check) one->decision.reason = reason;
 
-    if (op.kind == OP_PEEK) {
-        /* For `explain`: what the table has of each limit. */
+    /* Each limit's own answer, for the log; and for `explain` what the table has of it. */
+    for (uint16_t i = 0; i < local.op.n_members; i++) {
+        struct op_member *member = &check->op.members[i];
+        member->decision = local.members[i].decision;
+        if (op.kind != OP_PEEK) continue;
         check->op.now_us = local.op.now_us;
-        for (uint16_t i = 0; i < local.op.n_members; i++) {
-            struct op_member *member = &check->op.members[i];
-            member->used = local.members[i].used;
-            member->extra = local.members[i].extra;
-            member->decision = local.members[i].decision;
-        }
+        member->used = local.members[i].used;
+        member->extra = local.members[i].extra;
     }
 
     if (op.kind == OP_RESET) {

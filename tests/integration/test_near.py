@@ -146,3 +146,19 @@ def test_it_is_among_the_settings(ratelimitd, connect):
     policies = {policy["name"]: policy for policy in client.call("policies")}
     assert policies["ten"]["warn_at"] == 80 and "warn_at" not in policies["quiet"]
     assert policies["ten"]["version"] != policies["quiet"]["version"]
+
+
+def test_the_log_names_the_limit_of_a_local_answer_after_a_reload(served, redis):
+    """Earlier the line was about a limit that an older check had been near, whose policy may be gone."""
+    daemon, client = served("defaults: {deadline: 5s}\n", redis=redis)
+    for key in ("a", "b", "c"):
+        assert near(client.check("both", key, 2))
+    daemon.configure("policies:\n  later:\n    warn_at: 50%\n    limits:\n"
+                     "      - {name: hour, algorithm: fixed_window, limit: 100, window: 1d}\n"
+                     "      - {name: minute, algorithm: fixed_window, limit: 2, window: 1d}\n")
+    assert daemon.ctl("reload").returncode == 0
+    redis.kill()
+    daemon.wait_for_log("warning: Redis: ")
+    answer = client.check("later", "k", 2)
+    assert near(answer) and answer["source"] == "local"
+    daemon.wait_for_log("near: policy later limit later/minute key #.* used 2 of 2 source local ")

@@ -190,6 +190,10 @@ void merge_back_forget(struct merge_back *merge_back, const struct check *check)
         struct unmerged *counter = find(merge_back, &wanted);
         if (counter == NULL) continue;
         counter->units = 0;
+        if (counter->is_peeked) { /* it goes when the store has answered */
+            counter->sent = 0;
+            counter->is_doubtful = false;
+        }
         if (!list_empty(&counter->link)) remove_counter(merge_back, counter);
     }
 }
@@ -260,12 +264,13 @@ static void on_done(struct check *errand, enum op_outcome outcome)
     const struct op *op = &errand->op;
     const struct op_reservation *reservation = op->reservation;
 
+    if (op->kind == OP_PEEK) counter->is_peeked = false;
     if (op->kind == OP_PEEK && outcome == OP_DECIDED) {
+        list_push_front(&engine->merge_back.waiting, &counter->link);
         engine->merge_back.knows_time = true;
         engine->merge_back.ahead_us = op->now_us - engine->clock->wall_us;
         engine->merge_back.next_us = 0;
     } else if (op->kind == OP_PEEK) { /* the next look is at another one */
-        list_remove(&counter->link);
         list_push_back(&engine->merge_back.waiting, &counter->link);
         wait_for_store(engine);
     } else if (outcome == OP_DECIDED) {
@@ -364,7 +369,11 @@ void merge_back_run(struct engine *engine)
             struct unmerged *counter = LIST_ITEM(waiting->next, struct unmerged, link);
             const struct limit *limit = limit_to_charge(engine, counter, &set);
             struct check *errand = limit != NULL ? new_errand(engine, counter, limit, set, OP_PEEK) : NULL;
-            if (errand != NULL) errand_submit(errand, on_done);
+            if (errand == NULL) return;
+
+            counter->is_peeked = true;
+            list_remove(&counter->link);
+            errand_submit(errand, on_done);
         }
 
         return;

@@ -43,6 +43,7 @@ struct unmerged {
     int64_t sent;       /* of that merge: charged once, by its id, however often it is sent */
     uint64_t id;        /* 0 = none was drawn yet */
     bool is_doubtful;   /* it was sent, so the store may have charged it */
+    bool is_peeked;     /* the store is asked for its time, by a peek of it */
     int64_t made_us;    /* the store's time when the id was drawn */
     uint32_t server;    /* store_server() when the first of them were admitted: no other one is charged */
     uint32_t version;   /* of the policy: by another one it is not known what was admitted */

@@ -727,6 +727,26 @@ static void a_reload_while_a_merge_is_under_way_keeps_its_limit_alive(void **sta
     assert_counts(0, 10, 0);
 }
 
+/* Earlier the reset freed the counter that the peek is about. */
+static void a_reset_while_the_store_is_asked_for_its_time_drops_what_waits(void **state)
+{
+    static const enum op_outcome outcomes[] = {OP_DOWN, OP_DECIDED};
+    (void)state;
+    for (size_t i = 0; i < N_OF(outcomes); i++) {
+        admit("day", "alice", 10);
+        admit("day", "bob", 5);
+        fixture.scripted.mode = SCRIPTED_HOLD;
+        fixture_advance_ms(&fixture, LOOK_MS);
+        assert_int_equal(scripted_held(&fixture.scripted, 0)->kind, OP_PEEK);
+        fixture.scripted.mode = SCRIPTED_REFUSE_DOWN;
+        assert_true(ask(OP_RESET, "day", i == 0 ? "alice" : "bob", 0).removed);
+        assert_true(ask(OP_RESET, "day", i == 0 ? "bob" : "alice", 0).removed);
+        scripted_end(&fixture.scripted, 0, outcomes[i]);
+        assert_nothing_to_do();
+    }
+    assert_counts(0, 0, 0);
+}
+
 static void an_engine_that_closes_lets_go_of_what_waits_and_of_what_is_under_way(void **state)
 {
     (void)state;
@@ -785,6 +805,7 @@ int main(void)
         TEST(what_the_table_has_forgotten_is_dropped),
         TEST(a_policy_that_has_changed_or_is_gone_is_not_charged),
         TEST(a_reload_while_a_merge_is_under_way_keeps_its_limit_alive),
+        TEST(a_reset_while_the_store_is_asked_for_its_time_drops_what_waits),
         TEST(an_engine_that_closes_lets_go_of_what_waits_and_of_what_is_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

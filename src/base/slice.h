@@ -27,6 +27,13 @@ static inline bool slice_eq(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
+/* Copies the bytes to `to`, and returns where they end. */
+static inline uint8_t *slice_put(uint8_t *to, struct slice from)
+{
+    if (from.len > 0) memcpy(to, from.data, from.len);
+    return to + from.len;
+}
+
 static inline bool slice_is(struct slice a, const char *text)
 {
     return slice_eq(a, slice_of(text));

@@ -61,31 +61,16 @@ static struct listener_options http_options(struct daemon *daemon, struct endpoi
                                      .group = config->listen_gid};
 }
 
-static int listen_data(struct daemon *daemon, int fd)
-{
-    return server_listen(daemon->server, SERVER_DATA, fd);
-}
-
-static int listen_control(struct daemon *daemon, int fd)
-{
-    return server_listen(daemon->server, SERVER_CONTROL, fd);
-}
-
-static int listen_http(struct daemon *daemon, int fd)
-{
-    return admin_listen(daemon->admin, fd);
-}
-
 static const struct row {
     const char *setting;
     struct listener_options (*options)(struct daemon *daemon, struct endpoint *endpoint);
-    int (*listen)(struct daemon *daemon, int fd); /* takes the descriptor over; 0, or a libuv error */
-    int passed;                                   /* enum service_socket; -1: the service manager passes none */
+    enum server_endpoint server; /* that takes the descriptor over; not of HTTP */
+    int passed;                  /* enum service_socket; -1: the service manager passes none */
     bool outlives_drain;
 } rows[N_ENDPOINTS] = {
-    [ENDPOINT_DATA] = {"listen.socket", data_options, listen_data, SERVICE_DATA, false},
-    [ENDPOINT_CONTROL] = {"control.socket", control_options, listen_control, SERVICE_CONTROL, true},
-    [ENDPOINT_HTTP] = {"admin.listen", http_options, listen_http, -1, true},
+    [ENDPOINT_DATA] = {"listen.socket", data_options, SERVER_DATA, SERVICE_DATA, false},
+    [ENDPOINT_CONTROL] = {"control.socket", control_options, SERVER_CONTROL, SERVICE_CONTROL, true},
+    [ENDPOINT_HTTP] = {"admin.listen", http_options, N_SERVER_ENDPOINTS, -1, true},
 };
 
 /* ---- opening ---- */
@@ -210,7 +195,8 @@ int endpoints_listen(struct daemon *daemon, enum endpoint_id id)
     if (endpoint->is_used && !endpoint->is_open && open_endpoint(daemon, id) != 0) return -1;
     if (!endpoint->is_open) return 0;
 
-    int error = row->listen(daemon, endpoint->listener.fd);
+    int fd = endpoint->listener.fd;
+    int error = id == ENDPOINT_HTTP ? admin_listen(daemon->admin, fd) : server_listen(daemon->server, row->server, fd);
     endpoint->listener.fd = -1;
     if (error < 0) {
         log_error("%s: %s: cannot accept connections: %s", row->setting, endpoint->listener.path, uv_strerror(error));

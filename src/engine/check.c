@@ -184,12 +184,6 @@ int check_make_members(struct check *check, size_t n)
     return 0;
 }
 
-static uint8_t *append(uint8_t *to, struct slice bytes)
-{
-    if (bytes.len > 0) memcpy(to, bytes.data, bytes.len);
-    return to + bytes.len;
-}
-
 /* The most that name_record() writes. */
 static size_t record_len(const struct check *check)
 {
@@ -207,7 +201,7 @@ static void name_record(struct check *check, uint8_t *to)
     const char *head = check->n_all > 1 ? "notes1:" : "note1:";
     if (check->op.kind == OP_RESERVE) head = "reserve1:";
     if (check->op.kind == OP_REFUND) head = "refund1:";
-    to = append(to, slice_of(head));
+    to = slice_put(to, slice_of(head));
     if (check->n_all > 1) {
         to += decimal_put(to, check->n_all);
         *to++ = ':';
@@ -215,16 +209,16 @@ static void name_record(struct check *check, uint8_t *to)
 
     CHECK_FOREACH (one, check) {
         const struct policy *policy = one->plan->policy;
-        to = append(to, slice_of(policy->name));
+        to = slice_put(to, slice_of(policy->name));
         if (check->only != NULL) {
             *to++ = '/';
-            to = append(to, slice_of(check->only->name));
+            to = slice_put(to, slice_of(check->only->name));
         }
-        if (policy->is_candidate) to = append(to, slice_of(CANDIDATE_MARK));
+        if (policy->is_candidate) to = slice_put(to, slice_of(CANDIDATE_MARK));
         *to++ = ':';
         to += decimal_put(to, one->key.len);
         *to++ = ':';
-        to = append(to, one->key);
+        to = slice_put(to, one->key);
         *to++ = ':';
 
         /* remembered for the longest time of its policies */

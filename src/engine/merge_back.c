@@ -98,12 +98,6 @@ static struct unmerged *find(const struct merge_back *merge_back, const struct w
     return NULL;
 }
 
-static uint8_t *append(uint8_t *to, struct slice from)
-{
-    if (from.data != NULL) memcpy(to, from.data, from.len);
-    return to + from.len;
-}
-
 /* Is it about what was admitted in another server's place? */
 static bool is_others(const struct merge_back *merge_back, const struct unmerged *counter)
 {
@@ -132,7 +126,7 @@ static struct unmerged *add(struct merge_back *merge_back, const struct wanted *
         .id_len = id.len,
         .shard_id_len = shard_id.len,
     };
-    append(append(append(append(counter->bytes, name), key), id), shard_id);
+    slice_put(slice_put(slice_put(slice_put(counter->bytes, name), key), id), shard_id);
     map_insert(&merge_back->map, &counter->node, wanted->hash);
     list_push_back(&merge_back->waiting, &counter->link);
     engine_counters.merge_back_waiting = ++merge_back->n;

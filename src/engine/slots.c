@@ -95,9 +95,8 @@ static struct slot *take_memory(struct slots *slots, uint16_t n_members, size_t 
 
 static uint8_t *copy(uint8_t *to, struct slice from, struct slice *ret)
 {
-    if (from.len > 0) memcpy(to, from.data, from.len);
     *ret = (struct slice){to, from.len};
-    return to + from.len;
+    return slice_put(to, from);
 }
 
 /* 0, or -1 without memory. */

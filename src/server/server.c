@@ -215,13 +215,6 @@ static void on_handle_closed(uv_handle_t *handle)
     maybe_ended(server);
 }
 
-static void on_sessions_handle_closed(uv_handle_t *handle)
-{
-    struct server *server = CONTAINER_OF(handle->data, struct server, sessions);
-    server->n_open--;
-    maybe_ended(server);
-}
-
 static void on_listener_closed(uv_handle_t *handle)
 {
     struct acceptor *acceptor = handle->data;
@@ -354,7 +347,8 @@ void server_close(struct server *server, void (*on_closed)(void *arg), void *arg
     for (size_t i = 0; i < N_SERVER_ENDPOINTS; i++) stop_listening(&server->acceptors[i]);
     LIST_FOREACH (link, &server->sessions.all) session_close(LIST_ITEM(link, struct session, link), SESSION_STOPPING);
 
+    server->sessions.runner.data = server->sessions.sweeper.data = server; /* no other callback of theirs runs */
     uv_close((uv_handle_t *)&server->drain_timer, on_handle_closed);
-    uv_close((uv_handle_t *)&server->sessions.runner, on_sessions_handle_closed);
-    uv_close((uv_handle_t *)&server->sessions.sweeper, on_sessions_handle_closed);
+    uv_close((uv_handle_t *)&server->sessions.runner, on_handle_closed);
+    uv_close((uv_handle_t *)&server->sessions.sweeper, on_handle_closed);
 }

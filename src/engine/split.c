@@ -268,27 +268,23 @@ static void take_answer(struct split_part *part, enum reason reason)
     part->local_us = splits->failure->local_clock.wall_us;
 }
 
-/* The store is done with the part's check, or has refused it. */
-static void end_op(struct split_part *part, enum op_outcome outcome)
-{
-    struct check *check = part->check;
-    const struct op *op = &check->op;
-    if (outcome == OP_DECIDED)
-        for (uint16_t i = 0; i < op->n_members; i++) part->is_charged |= op->members[i].decision.granted > 0;
-    part->is_doubtful = (outcome == OP_DOWN && op->sent) || (outcome == OP_STORE_ERROR && op->is_doubtful);
-    if (check->state == CHECK_WAITING) {
-        take_answer(part, failure_reason(outcome));
-        return;
-    }
-    engine_counters.late_replies += outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
-    if (check->may_merge_back) failure_store_done(part->split->splits->failure, check, outcome);
-}
-
+/* The store is done with a part's check, or has refused it. */
 static void on_done(struct check *check, enum op_outcome outcome)
 {
     struct split_part *part = check->owner;
     struct split *split = part->split;
-    end_op(part, outcome);
+    const struct op *op = &check->op;
+    if (outcome == OP_DECIDED)
+        for (uint16_t i = 0; i < op->n_members; i++) part->is_charged |= op->members[i].decision.granted > 0;
+    part->is_doubtful = (outcome == OP_DOWN && op->sent) || (outcome == OP_STORE_ERROR && op->is_doubtful);
+
+    if (check->state == CHECK_WAITING) {
+        take_answer(part, failure_reason(outcome));
+    } else {
+        engine_counters.late_replies += outcome == OP_DECIDED || outcome == OP_STORE_ERROR;
+        if (check->may_merge_back) failure_store_done(split->splits->failure, check, outcome);
+    }
+
     if (split->is_over)
         end_part(part);
     else if (split->n_waiting == 0)

@@ -1,6 +1,7 @@
 /* redis/self_test.c: one call of each command that checks need, for redis/store.c. */
 #include "redis/self_test.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -154,7 +155,7 @@ int redis_self_test_start(struct redis_self_test *test, struct redis_link *link,
         .link = link, .key_prefix = options->key_prefix, .clock = clock, .on_done = on_done, .arg = arg};
     snprintf(test->facts.user, sizeof test->facts.user, "%s", redis_options_user(options));
     for (size_t i = 0; i < N_OF(keys); i++) store_key_own(options->key_prefix, shard, names[i], keys[i]);
-    snprintf(until, sizeof until, "%lld", (long long)(clock->wall_us / MS_US + SCRATCH_MS));
+    snprintf(until, sizeof until, "%" PRId64, clock->wall_us / MS_US + SCRATCH_MS);
 
     for (size_t i = 0; i < N_OF(commands); i++) {
         if (commands[i].need == FOR_COMPAT && !with_compat) continue;

@@ -30,7 +30,7 @@ static inline bool slice_eq(struct slice a, struct slice b)
 /* Copies the bytes to `to`, and returns where they end. */
 static inline uint8_t *slice_put(uint8_t *to, struct slice from)
 {
-    if (from.len > 0) memcpy(to, from.data, from.len);
+    if (from.data != NULL) memcpy(to, from.data, from.len);
     return to + from.len;
 }
 

@@ -452,11 +452,13 @@ static void every_field_is_that_of_a_daemon_without_leases(void **state)
             limit.window_us = 3600 * SECOND_US;
         }
         n_asked[0] = n_asked[1] = n_denied = n_mixed = n_parted = 0;
-        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, N_ALONE, 1);
-        for (seed = 1; seed <= N_SEEDS; seed++) run_alone(&limit, N_CROWDED, N_TOGETHER_MAX);
+        const char *only = getenv("RL_LEASE_SEED");
+        uint64_t first = only != NULL ? strtoull(only, NULL, 10) : 1, last = only != NULL ? first : N_SEEDS;
+        for (seed = first; seed <= last; seed++) run_alone(&limit, N_ALONE, 1);
+        for (seed = first; seed <= last; seed++) run_alone(&limit, N_CROWDED, N_TOGETHER_MAX);
         fprintf(stderr, "%zu of %zu, %zu denied, %zu mixed, %zu parted\n", n_asked[0], n_asked[1], n_denied, n_mixed,
                 n_parted);
-        assert_true(n_denied > 100 && n_mixed >= 10 && n_parted <= 2);
+        assert_true(only != NULL || (n_denied > 100 && n_mixed >= 10 && n_parted <= 2));
     }
 }
 
@@ -621,6 +623,7 @@ static void what_several_daemons_admit_is_never_above_the_limit(void **state)
 {
     (void)state;
     run_seeds(N_SEEDS, 1);
+    if (getenv("RL_LEASE_SEED") != NULL) return;
     assert_true(n_decided_by_lease > n_admitted / 10);
     fprintf(stderr, "%" PRId64 " units of buckets were given back\n", n_bucket_returned);
     assert_true(n_bucket_returned > 1000 && n_returned > (uint64_t)n_bucket_returned);
@@ -630,6 +633,7 @@ static void the_exact_limiter_objects_if_the_stores_clock_runs_away(void **state
 {
     (void)state;
     run_seeds(N_SEEDS / 3, 6);
+    if (getenv("RL_LEASE_SEED") != NULL) return;
     fprintf(stderr, "%lu violations of %lu\n", n_violations, n_admitted);
     assert_true(n_violations > 8);
 }

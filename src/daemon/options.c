@@ -1,7 +1,7 @@
 /* options.c: settings into the options of each module, for the start and reload.c. */
 #include "daemon/options.h"
 
-#include "redis/cluster.h"
+#include "redis/servers.h"
 
 /* The shortest deadline of the defaults and the policies. */
 static uint32_t shortest_deadline_ms(const struct config *config)
@@ -68,7 +68,7 @@ struct engine_options options_engine(const struct config *config, const struct a
 static uint32_t files_of_store(const struct config *config)
 {
     bool is_cluster = config->store_type == STORE_TYPE_REDIS && config->store_redis_topology == TOPOLOGY_CLUSTER;
-    return is_cluster ? REDIS_CLUSTER_FILES_MAX : 0;
+    return is_cluster ? REDIS_SERVERS_FILES_MAX : 0;
 }
 
 struct server_options options_server(const struct config *config, enum store_type store,

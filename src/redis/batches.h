@@ -31,7 +31,7 @@
  * answer "not decided" is not charged much later. The server's clock is known from its last reply, the first of which
  * is the handshake's; before that, or if another node of the cluster has the handshake's key, it counts as the host's.
  *
- * In a cluster (redis/cluster.h) a call may have keys of all hash slots of its node, if that takes keys which are not
+ * In a cluster (redis/servers.h) a call may have keys of all hash slots of its node, if that takes keys which are not
  * declared (redis/reach.h); else those of one. Of several slots, the script looks at each key before it writes: ops
  * whose keys are not there leave the call before it counts as run (on_away), so does what the user may not read. An op
  * of a slot that moves goes alone, its keys declared, so that the node itself redirects it (on_redirect).

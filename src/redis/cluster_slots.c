@@ -1,4 +1,4 @@
-/* cluster_slots.c: which hash slots are held, and the ops that wait for them, in order; for redis/cluster.c. */
+/* cluster_slots.c: which hash slots are held, and the ops that wait for them, in order; for redis/servers.c. */
 #include "redis/cluster_slots.h"
 
 #include "base/alloc.h"

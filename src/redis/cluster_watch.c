@@ -1,4 +1,4 @@
-/* cluster_watch.c: asks one node after another for the map of the cluster (redis/round.h); for redis/cluster.c. */
+/* cluster_watch.c: asks one node after another for the map of the cluster (redis/round.h); for redis/servers.c. */
 #include "redis/cluster_watch.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* redis/node.c: one server: its connection, breaker and probe, for redis/store.c and redis/cluster.c. */
+/* redis/node.c: one server: its connection, breaker and probe, for redis/store.c and redis/servers.c. */
 #include "redis/node.h"
 
 #include <inttypes.h>

@@ -17,11 +17,11 @@
 #include "base/assert.h"
 #include "base/log_key.h"
 #include "policy/policy.h"
-#include "redis/cluster.h"
 #include "redis/counters.h"
 #include "redis/deny_cache.h"
 #include "redis/node.h"
 #include "redis/sentinel.h"
+#include "redis/servers.h"
 
 COUNTERS_DEFINE(redis, REDIS_COUNTERS);
 
@@ -31,7 +31,7 @@ enum { DONE_UNITS = 256 }; /* of a tick: op_units() of an op whose answer somebo
 struct redis_store {
     struct clock *clock; /* not owned */
     struct redis_options options;
-    struct redis_cluster *cluster; /* owned */
+    struct redis_servers *servers; /* owned */
     struct list *nodes;            /* of struct redis_node: its nodes */
     struct redis_trial *trial;     /* owned; of other settings of the server; NULL = none are wanted */
     uint32_t n_closing_trials;     /* still to be closed */
@@ -159,17 +159,17 @@ static void on_attempt(void *arg)
 static uint32_t redis_place_of(void *impl, const struct op_member *member)
 {
     const struct redis_store *store = impl;
-    return redis_cluster_slot_of(store->cluster, member);
+    return redis_servers_slot_of(store->servers, member);
 }
 
 static enum submit redis_submit(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
     if (store->is_closing) return SUBMIT_DOWN;
-    enum submit can = redis_cluster_can_submit(store->cluster, op);
+    enum submit can = redis_servers_can_submit(store->servers, op);
     if (can != SUBMIT_PENDING) return can;
     if (deny_cache_decide(&store->denied, op, store->clock)) return SUBMIT_DECIDED;
-    if (redis_cluster_add(store->cluster, op) < 0) return SUBMIT_OVERLOAD;
+    if (redis_servers_add(store->servers, op) < 0) return SUBMIT_OVERLOAD;
 
     deny_cache_submitted(&store->denied, op);
     return SUBMIT_PENDING;
@@ -178,7 +178,7 @@ static enum submit redis_submit(void *impl, struct op *op)
 static bool redis_withdraw(void *impl, struct op *op)
 {
     struct redis_store *store = impl;
-    if (!redis_cluster_withdraw(store->cluster, op)) return false;
+    if (!redis_servers_withdraw(store->servers, op)) return false;
     deny_cache_ended(&store->denied, op);
     return true;
 }
@@ -186,13 +186,13 @@ static bool redis_withdraw(void *impl, struct op *op)
 static void redis_flush(void *impl)
 {
     struct redis_store *store = impl;
-    redis_cluster_flush(store->cluster);
+    redis_servers_flush(store->servers);
 }
 
 static void on_soon_closed(uv_handle_t *handle)
 {
     struct redis_store *store = handle->data;
-    redis_cluster_free(store->cluster);
+    redis_servers_free(store->servers);
     deny_cache_fini(&store->denied);
     redis_options_fini(&store->options);
 
@@ -269,7 +269,7 @@ static void on_trial_facts(void *arg, const struct redis_facts *facts)
     if (facts == NULL || store->trial != trial) return; /* the link tries again */
 
     /* What the present user lacks, too, is no reason: it has the warning already. */
-    const struct redis_node *only = redis_cluster_only(store->cluster);
+    const struct redis_node *only = redis_servers_only(store->servers);
     bool lacks = facts->missing[0] != '\0' && strcmp(facts->missing, only->self_test.facts.missing) != 0;
     if (lacks && redis_node_is_ready(only)) {
         char why[SELF_TEST_MISSING_MAX + 256];
@@ -288,7 +288,7 @@ static void on_trial_facts(void *arg, const struct redis_facts *facts)
     redis_options_swap_server(&store->options, &trial->options);
     end_trial(store);
     if (is_moved) on_moved(store);
-    redis_cluster_options_changed(store->cluster, true, true);
+    redis_servers_options_changed(store->servers, true, true);
 }
 
 static void on_trial_ready(void *arg)
@@ -316,7 +316,7 @@ static void begin_trial(struct redis_store *store, const struct redis_options *w
     const struct redis_link_events events = {
         .arg = trial, .on_ready = on_trial_ready, .on_down = on_trial_change, .on_attempt = on_trial_change};
     trial->link = redis_link_new(store->soon.loop, store->clock, &trial->options, NULL,
-                                 &redis_cluster_only(store->cluster)->batches.script, &events);
+                                 &redis_servers_only(store->servers)->batches.script, &events);
     if (trial->link == NULL) goto err_fini_options;
     store->trial = trial;
     return;
@@ -337,7 +337,7 @@ static void redis_close(void *impl, void (*on_closed)(void *arg), void *arg)
     store->on_closed_arg = arg;
 
     end_trial(store);
-    redis_cluster_close(store->cluster, on_servers_closed, store);
+    redis_servers_close(store->servers, on_servers_closed, store);
 }
 
 /* The server that refused something last; NULL: there is none. */
@@ -392,9 +392,9 @@ struct redis_store *redis_store_new(uv_loop_t *loop, struct clock *clock, const 
         .on_attempt = on_attempt,
         .on_moved = on_moved,
     };
-    store->cluster = redis_cluster_new(loop, clock, &store->options, &events);
-    if (store->cluster == NULL) goto err_fini_options;
-    store->nodes = redis_cluster_nodes(store->cluster);
+    store->servers = redis_servers_new(loop, clock, &store->options, &events);
+    if (store->servers == NULL) goto err_fini_options;
+    store->nodes = redis_servers_nodes(store->servers);
 
     uv_idle_init(loop, &store->soon);
     store->soon.data = store;
@@ -409,7 +409,7 @@ err_free_store:
 
 bool redis_store_ready(const struct redis_store *redis)
 {
-    return redis_cluster_is_ready(redis->cluster);
+    return redis_servers_is_ready(redis->servers);
 }
 
 void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(void *arg), void *arg)
@@ -421,7 +421,7 @@ void redis_store_on_first_attempt(struct redis_store *redis, void (*callback)(vo
 
 const char *redis_store_status(const struct redis_store *redis)
 {
-    return redis_cluster_status(redis->cluster);
+    return redis_servers_status(redis->servers);
 }
 
 const char *redis_store_breaker(struct redis_store *redis)
@@ -459,7 +459,7 @@ int64_t redis_store_proven_us(const struct redis_store *redis)
 void redis_store_look(struct redis_store *redis, bool is_counting)
 {
     if (redis->is_closing) return;
-    const struct redis_node *first = redis_cluster_first(redis->cluster);
+    const struct redis_node *first = redis_servers_first(redis->servers);
     LIST_FOREACH (it, redis->nodes) {
         struct redis_node *node = LIST_ITEM(it, struct redis_node, link_of_nodes);
         redis_daemons_look(&node->daemons, is_counting && node == first);
@@ -469,13 +469,13 @@ void redis_store_look(struct redis_store *redis, bool is_counting)
 
 bool redis_store_is_counting(const struct redis_store *redis)
 {
-    const struct redis_node *first = redis_cluster_first(redis->cluster);
+    const struct redis_node *first = redis_servers_first(redis->servers);
     return first != NULL && (first->daemons.n_waiting > 0 || first->daemons.is_leaving);
 }
 
 uint32_t redis_store_n_daemons(const struct redis_store *redis, const char **ret_fault)
 {
-    const struct redis_node *first = redis_cluster_first(redis->cluster);
+    const struct redis_node *first = redis_servers_first(redis->servers);
     *ret_fault = first != NULL ? first->daemons.fault : "";
     if ((*ret_fault)[0] != '\0') return 0;
     return first != NULL && first->daemons.n > 0 ? first->daemons.n : redis->n_daemons; /* it may be a new one */
@@ -509,13 +509,13 @@ const char *redis_store_by_slot(struct redis_store *redis, const char **ret_addr
 void redis_store_sentinels(const struct redis_store *redis, char *out, size_t size)
 {
     out[0] = '\0';
-    const struct redis_node *only = redis_cluster_only(redis->cluster);
+    const struct redis_node *only = redis_servers_only(redis->servers);
     if (only != NULL) redis_sentinel_text(redis_link_sentinel(only->link), out, size);
 }
 
 const char *redis_store_passed(const struct redis_store *redis, uint32_t nth)
 {
-    return redis_cluster_passed(redis->cluster, nth);
+    return redis_servers_passed(redis->servers, nth);
 }
 
 int redis_store_self_test(struct redis_store *redis, bool with_compat,
@@ -545,7 +545,7 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     copy.n_shards = redis->options.n_shards;
     copy.server = redis->options.server;
 
-    const struct redis_node *only = redis_cluster_only(redis->cluster);
+    const struct redis_node *only = redis_servers_only(redis->servers);
     bool is_one = only != NULL && copy.topology == TOPOLOGY_SINGLE;
     bool is_other = !options->is_server_held && !redis_options_same_server(&copy, &redis->options);
     bool is_tried = is_other && is_one && redis_node_is_ready(only), moves = is_other && !is_tried;
@@ -562,7 +562,7 @@ void redis_store_set_options(struct redis_store *redis, const struct redis_optio
     redis_options_fini(&redis->options);
     redis->options = copy;
     if (is_elsewhere) on_moved(redis);
-    redis_cluster_options_changed(redis->cluster, moves, is_other_login);
+    redis_servers_options_changed(redis->servers, moves, is_other_login);
 }
 
 const char *redis_store_trial(struct redis_store *redis)
@@ -576,7 +576,7 @@ const char *redis_store_trial(struct redis_store *redis)
     print_trial_label(redis, label);
     const struct redis_link *link = redis->trial->link;
     const char *status = redis_link_is_ready(link) ? "its self-test runs" : redis_link_status(link);
-    if (redis_node_is_ready(redis_cluster_only(redis->cluster)))
+    if (redis_node_is_ready(redis_servers_only(redis->servers)))
         snprintf(redis->trial_text, sizeof redis->trial_text, "%s decides, %s: %s; the old connection goes on",
                  redis->options.address, label, status);
     else

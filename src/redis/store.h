@@ -4,7 +4,7 @@
  * Who does what, each for the one above it:
  *
  *   redis_store     what the engine asks of a store: the deny cache, the op's server, `done`
- *   redis_cluster   one server, or a cluster: which server has which keys, and ops that are sent on to another one
+ *   redis_servers   one server, or a cluster: which server has which keys, and ops that are sent on to another one
  *   redis_node      one server: may it be asked (connection, breaker)? Is it well again (probe)?
  *   redis_batches   its ops: which wait, which are on their way, and what becomes of them
  *   batch_call      one EVALSHA with its batch (batch.h)

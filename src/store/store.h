@@ -187,13 +187,13 @@ struct op {
 
     /* each its module's own */
     enum op_outcome outcome; /* redis/store.c: for `done`; of an answered batch batch.c's */
-    uint16_t hash_slot;      /* redis/cluster.c: the members' place; else 0 */
-    struct redis_node *node; /* redis/cluster.c: whose it is */
-    uint64_t number;         /* redis/cluster.c: the order in which ops were submitted */
+    uint16_t hash_slot;      /* redis/servers.c: the members' place; else 0 */
+    struct redis_node *node; /* redis/servers.c: whose it is */
+    uint64_t number;         /* redis/servers.c: the order in which ops were submitted */
     bool is_held;            /* cluster_slots.c: it waits there */
-    bool is_asking;          /* redis/cluster.c: it goes to a node that does not have its hash slot yet */
-    uint8_t n_hops;          /* redis/cluster.c: how often it was sent on to another node */
-    uint8_t n_tries;         /* redis/cluster.c: how often it was to be sent again */
+    bool is_asking;          /* redis/servers.c: it goes to a node that does not have its hash slot yet */
+    uint8_t n_hops;          /* redis/servers.c: how often it was sent on to another node */
+    uint8_t n_tries;         /* redis/servers.c: how often it was to be sent again */
     bool is_queued;          /* op_queue.c: it waits to be sent */
     struct list same_key;    /* op_queue.c: while it waits, next to those that it may merge with */
     bool met_noscript;       /* redis/batches.c: it was sent to a Redis that had lost the script */

@@ -127,7 +127,7 @@ class Cluster:
     def wait(self):
         """Until the nodes that run agree that all is well."""
         eventually(self._is_well, lambda: f"the cluster is well: {self._state()}", PATIENCE_S)
-        eventually(self._agrees, "its nodes agree", PATIENCE_S)
+        eventually(self._agrees, lambda: f"its nodes agree: {self.disagreement}\n{self._state()}", PATIENCE_S)
         return self
 
     def _is_well(self):
@@ -165,7 +165,8 @@ class Cluster:
     def _agrees(self):
         try:
             self.cli("check", self.running[0].address)
-        except AssertionError:
+        except AssertionError as error:
+            self.disagreement = error
             return False
         return True
 

@@ -1,6 +1,7 @@
 /*
- * redis/cluster.h: the nodes of a Redis Cluster, and which of them an op goes to. One server is a cluster with one node
- * that has every key: there are no hash slots and no map, and what follows is of the others.
+ * redis/servers.h: the servers that have the keys, and which of them an op goes to: one server, or the nodes of a Redis
+ * Cluster. One server is treated as a cluster with one node that has every key: there are no hash slots and no map, and
+ * what follows is of a cluster alone.
  *
  *   map (cluster_watch.h) ──▶ nodes, and the owner of each hash slot
  *   op ──▶ its hash slot ──▶ the owner's batches ──▶ the answer
@@ -16,48 +17,48 @@
  * An op is sent on three times at most, and ends then with OP_STORE_ERROR. Every redirect asks for a fresh map; so does
  * a node that goes down, or says that it has no master. A master that is down fails only its own slots.
  */
-#ifndef RL_REDIS_CLUSTER_H
-#define RL_REDIS_CLUSTER_H
+#ifndef RL_REDIS_SERVERS_H
+#define RL_REDIS_SERVERS_H
 
 #include <uv.h>
 
 #include "redis/node.h"
 
-struct redis_cluster;
+struct redis_servers;
 
 enum {
-    REDIS_CLUSTER_STRANGERS_MAX = 16, /* nodes that are on no map */
-    REDIS_CLUSTER_FILES_MAX =
-        CLUSTER_NODES_MAX + REDIS_CLUSTER_STRANGERS_MAX + 1, /* descriptors; 1: who gives the map */
+    REDIS_SERVERS_STRANGERS_MAX = 16, /* nodes that are on no map */
+    REDIS_SERVERS_FILES_MAX =
+        CLUSTER_NODES_MAX + REDIS_SERVERS_STRANGERS_MAX + 1, /* descriptors; 1: who gives the map */
 };
 
 /* One server, unless the topology is a cluster. NULL without memory. `clock` and `options` outlive it. Of events->batches
  * on_answers and on_end are used. on_attempt: all nodes have been tried, or there is no map. Begins in the next tick. */
-struct redis_cluster *redis_cluster_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
+struct redis_servers *redis_servers_new(uv_loop_t *loop, struct clock *clock, const struct redis_options *options,
                                         const struct redis_node_events *events);
 /* As redis_node_close(), but there are only no nodes then. */
-void redis_cluster_close(struct redis_cluster *cluster, void (*on_closed)(void *arg), void *arg);
-void redis_cluster_free(struct redis_cluster *cluster); /* once it is closed */
+void redis_servers_close(struct redis_servers *servers, void (*on_closed)(void *arg), void *arg);
+void redis_servers_free(struct redis_servers *servers); /* once it is closed */
 
 /* The hash slot of a member's key; 0 of one server. */
-uint16_t redis_cluster_slot_of(const struct redis_cluster *cluster, const struct op_member *member);
+uint16_t redis_servers_slot_of(const struct redis_servers *servers, const struct op_member *member);
 /* Sets the op's hash slot, which all its members must have; then as redis_node_can_submit(), redis_node_add() ... */
-enum submit redis_cluster_can_submit(struct redis_cluster *cluster, struct op *op);
-int redis_cluster_add(struct redis_cluster *cluster, struct op *op);
-bool redis_cluster_withdraw(struct redis_cluster *cluster, struct op *op);
-void redis_cluster_flush(struct redis_cluster *cluster);
+enum submit redis_servers_can_submit(struct redis_servers *servers, struct op *op);
+int redis_servers_add(struct redis_servers *servers, struct op *op);
+bool redis_servers_withdraw(struct redis_servers *servers, struct op *op);
+void redis_servers_flush(struct redis_servers *servers);
 
 /* Of struct redis_node (link_of_nodes): those that are not closing. */
-struct list *redis_cluster_nodes(struct redis_cluster *cluster);
+struct list *redis_servers_nodes(struct redis_servers *servers);
 /* One server's, until it is closed; NULL: a cluster. */
-struct redis_node *redis_cluster_only(const struct redis_cluster *cluster);
+struct redis_node *redis_servers_only(const struct redis_servers *servers);
 /* The one that has the first shard, where the daemons are counted; NULL: there is none. */
-struct redis_node *redis_cluster_first(const struct redis_cluster *cluster);
-bool redis_cluster_is_ready(const struct redis_cluster *cluster); /* the map is known, and every node of it is ready */
-const char *redis_cluster_status(struct redis_cluster *cluster);  /* "ready", or what is wrong; until the next call */
+struct redis_node *redis_servers_first(const struct redis_servers *servers);
+bool redis_servers_is_ready(const struct redis_servers *servers); /* the map is known, and every node of it is ready */
+const char *redis_servers_status(struct redis_servers *servers);  /* "ready", or what is wrong; until the next call */
 /* As cluster_watch_passed(). */
-const char *redis_cluster_passed(const struct redis_cluster *cluster, uint32_t nth);
+const char *redis_servers_passed(const struct redis_servers *servers, uint32_t nth);
 /* The options have changed. is_other_server: the addresses, or the login; is_other_login: user, password or TLS. */
-void redis_cluster_options_changed(struct redis_cluster *cluster, bool is_other_server, bool is_other_login);
+void redis_servers_options_changed(struct redis_servers *servers, bool is_other_server, bool is_other_login);
 
 #endif

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from redis.exceptions import RedisError
 
@@ -64,6 +65,13 @@ class Node(Redis):
     @property
     def n_slots(self):
         return sum(last - first + 1 for first, last in self.ranges)
+
+    def is_saved(self):
+        """Valkey 8.0 does not start with a file in which a replica has another shard than its master, as it may be at first."""
+        self.ask("CLUSTER", "SAVECONFIG")
+        lines = [line.split() for line in Path(self.socket).with_name("nodes.conf").read_text().splitlines()]
+        shards = {words[0]: re.search(r"shard-id=(\w+)|$", words[1]).group() for words in lines if words[0] != "vars"}
+        return all(shards[words[0]] == shards.get(words[3]) for words in lines if words[0] != "vars" and words[3] != "-")
 
     def keys(self):
         with self.client() as client:
@@ -128,6 +136,7 @@ class Cluster:
         """Until the nodes that run agree that all is well."""
         eventually(self._is_well, lambda: f"the cluster is well: {self._state()}", PATIENCE_S)
         eventually(self._agrees, lambda: f"its nodes agree: {self.disagreement}\n{self._state()}", PATIENCE_S)
+        eventually(lambda: all(node.is_saved() for node in self.running), "each node has saved what it may start with", PATIENCE_S)
         return self
 
     def _is_well(self):

@@ -719,7 +719,6 @@ static size_t canary_args(void *arg, const struct slice **ret_args)
 {
     struct redis_batches *batches = arg;
     const struct slice *of_batch;
-    batches->canary_nonce = ++batches->last_nonce;
     if (batch_args(batches->canary, batches->canary_nonce, batches->clock->wall_us, 0, &of_batch) == 0) return 0;
 
     batches->canary_args[0] = slice_of("1");
@@ -748,6 +747,7 @@ int redis_batches_init(struct redis_batches *batches, struct clock *clock, const
                                       .breaker = breaker,
                                       .events = *events,
                                       .server_ahead_us = clock->wall_us - clock->mono_us,
+                                      .canary_nonce = (uint32_t)options->random_seed,
                                       .last_nonce = (uint32_t)options->random_seed};
     list_init(&batches->idle);
     list_init(&batches->in_flight);

@@ -100,8 +100,8 @@ struct redis_batches {
     int64_t wall_ahead_us;             /* the same less the host's clock at the middle of the round trip */
     bool has_wall;                     /* there was such a reply */
     struct redis_call reload;
-    struct batch *canary; /* owned; stays empty */
-    uint32_t canary_nonce;
+    struct batch *canary;  /* owned; stays empty */
+    uint32_t canary_nonce; /* of each: a probe and a trial's handshake may be under way at once */
     char canary_key[STORE_OWN_KEY_MAX];
     struct slice canary_args[3]; /* numkeys, the key and the packet */
     /* Of a cluster's node: the first shard that it has, for keys of our own, and one of another hash slot; -1 = none */

@@ -365,7 +365,7 @@ static void what_a_later_batch_has_overtaken_is_not_sent_behind_it(void **state)
     store_fixture_until(fake_has_been_asked);
     fake_reply(asked_by, "-NOSCRIPT No matching script.\r\n");
     fake_reply(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
-               (unsigned)store_fixture->options.random_seed + 3);
+               (unsigned)store_fixture->options.random_seed + 2);
     fake.on_evalsha = answer;
     reply = GOOD_ANSWER;
     store_fixture_settle();
@@ -415,7 +415,7 @@ static void answers_in_the_wrong_order_reach_no_check(void **state)
     (void)store_fixture_check("b");
     /* the answer that belongs to the second batch comes first */
     fake_reply(asked_by, "*4\r\n:1\r\n:1700000000000000\r\n:0\r\n:%u\r\n",
-               (unsigned)store_fixture->options.random_seed + 3);
+               (unsigned)store_fixture->options.random_seed + 2);
     store_fixture_until(store_is_not_ready);
     store_fixture_settle();
     assert_int_equal(store_fixture->n_decided, 0);

@@ -227,6 +227,34 @@ static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_m
     assert_int_equal(n_calls("evalsha"), n_before + 2); /* the check, and one probe */
 }
 
+/* Both are the empty batch. The trial's took another nonce, and the probe's answer was taken for something else's: the
+ * connection was closed. */
+static void a_reload_while_a_probe_is_under_way_leaves_the_connection(void **state)
+{
+    (void)state;
+    enum { GIVEN_US = 500000 };
+    open_with(0, 1);
+    store_fixture->clock.frozen = true;
+    real_redis_signal(&redis, SIGSTOP);
+    store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
+    (void)store_fixture_check("k");
+    store_flush(&store_fixture->store);
+    store_fixture->clock.mono_us += GIVEN_US;
+    store_fixture->on_done = stop_redis;
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_settle();
+    assert_int_equal(redis_counters.breaker_open, 1);
+
+    patient_loop_ticks(&store_fixture->patient, 20); /* the probe is sent */
+    store_fixture->options.database = 1;
+    redis_store_set_options(store_fixture->redis, &store_fixture->options);
+    patient_loop_ticks(&store_fixture->patient, 20); /* so is what proves the trial's connection */
+    real_redis_signal(&redis, SIGCONT);
+    store_fixture_until(is_closed_again);
+    store_fixture_until(store_has_no_trial);
+    assert_int_equal(redis_counters.redis_bad_replies, 0);
+}
+
 /* Sent so early that Redis finds it too late and does nothing, and answered after its deadline. */
 static void check_begun_too_late(void)
 {
@@ -375,6 +403,7 @@ int main(void)
         SERVED_STORE_TEST(a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed),
         SERVED_STORE_TEST(a_redis_so_late_that_it_begins_nothing_in_time_opens_it),
         SERVED_STORE_TEST(the_window_begins_at_one_after_each_return),
+        SERVED_STORE_TEST(a_reload_while_a_probe_is_under_way_leaves_the_connection),
         SERVED_STORE_TEST(a_lost_connection_keeps_it_open_and_the_next_one_begins_with_a_probe),
         SERVED_STORE_TEST(a_server_that_has_lost_its_master_is_left_by_the_probe),
         SERVED_STORE_TEST(a_reload_may_switch_it_off_while_it_is_open),

@@ -18,7 +18,7 @@ enum {
 };
 
 struct check_list {
-    struct long_work work;   /* the first */
+    struct long_work work;
     struct list link;        /* in sessions->lists.reading or ->handing */
     struct request *request; /* not owned; the session's */
     struct buffer text;      /* owned; the members as they came, until all are read */
@@ -45,7 +45,7 @@ bool check_list_is_long(const struct session *session, uint32_t n)
 /* The session takes its next message after this; the request stays. */
 static void drop(struct long_work *work)
 {
-    struct check_list *list = (struct check_list *)work;
+    struct check_list *list = CONTAINER_OF(work, struct check_list, work);
     struct session *session = work->session;
     CHECK(session->work == work);
     session->work = NULL;
@@ -59,7 +59,7 @@ static void drop(struct long_work *work)
 
 static void refuse(struct long_work *work, const struct request_fault *fault)
 {
-    const struct check_list *list = (struct check_list *)work;
+    const struct check_list *list = CONTAINER_OF(work, struct check_list, work);
     struct session *session = work->session;
     struct request *request = list->request;
     uint32_t n_counted = list->state == WAITING ? 0 : list->n;
@@ -75,7 +75,7 @@ static void refuse(struct long_work *work, const struct request_fault *fault)
 /* Once the connection may have that many more in flight. */
 static void maybe_start(struct long_work *work)
 {
-    struct check_list *list = (struct check_list *)work;
+    struct check_list *list = CONTAINER_OF(work, struct check_list, work);
     struct session *session = work->session;
     struct sessions *sessions = session->sessions;
     if (list->state != WAITING || !fits(session, list->n)) return;

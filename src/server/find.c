@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/line.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -118,7 +119,7 @@ static void look_at_denials(struct finding *finding, const struct check_ring *ri
 /* A counter of the store (store_walk.found). A longer key has the name `short`, too, that the tables have for it. */
 static bool on_counter(struct store_walk *walk, size_t i, struct slice id)
 {
-    struct finding *finding = (struct finding *)walk;
+    struct finding *finding = CONTAINER_OF(walk, struct finding, walk);
     char path[LIMIT_PATH_MAX], space[KEPT_KEY_SHOWN_MAX], hash[LOG_KEY_HASH_MAX];
     walk->steps -= (int64_t)id.len / BYTES_A_STEP;
     if (!access_takes_key(finding->session, id) || !pattern_matches(finding->match, id)) return false;

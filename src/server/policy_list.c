@@ -14,7 +14,7 @@ enum {
 };
 
 struct policy_list {
-    struct long_work work; /* the first */
+    struct long_work work;
     uint64_t msgid;
     struct policy_set *set; /* one reference */
     struct policies_pieces pieces;
@@ -28,7 +28,7 @@ struct policy_list {
 
 static void drop(struct long_work *work)
 {
-    struct policy_list *list = (struct policy_list *)work;
+    struct policy_list *list = CONTAINER_OF(work, struct policy_list, work);
     struct session *session = work->session;
     struct sessions *sessions = session->sessions;
     CHECK(session->work == work);
@@ -44,7 +44,7 @@ static void drop(struct long_work *work)
 
 static void refuse(struct long_work *work, const struct request_fault *fault)
 {
-    session_answer_error(work->session, ((struct policy_list *)work)->msgid, fault->code, fault->text);
+    session_answer_error(work->session, CONTAINER_OF(work, struct policy_list, work)->msgid, fault->code, fault->text);
     drop(work);
 }
 
@@ -78,7 +78,7 @@ static void begin_gathering(struct policy_list *list)
 
 static void run(struct long_work *work)
 {
-    struct policy_list *list = (struct policy_list *)work;
+    struct policy_list *list = CONTAINER_OF(work, struct policy_list, work);
     struct session *session = work->session;
     if (list->state == BEGINNING) {
         if (!list_empty(&session->requests) || session->n_late > 0) return; /* their end wakes the session */
@@ -117,7 +117,7 @@ static void run(struct long_work *work)
 
     while (has_turn(session) && !session_is_full(session)) {
         size_t n = buffer_len(&list->gathered);
-        struct packer *packer = session_continue_answer(session);
+        struct packer *packer = session_packer(session);
         uint32_t units = policies_next(&list->pieces, packer);
         if (units == 0 && n > 0) {
             if (n > COPIED_BYTES) n = COPIED_BYTES;

@@ -117,8 +117,7 @@ void session_checks_ended(struct session *session, uint32_t n)
 
 /* ---- answers ---- */
 
-/* One more message in `out`, or the next piece of one. */
-struct packer *session_continue_answer(struct session *session)
+struct packer *session_packer(struct session *session)
 {
     if (session->out.bytes == NULL) buffer_pool_borrow(&session->sessions->buffer_pool, &session->out);
     session->answer = packer_of(&session->out);
@@ -132,7 +131,7 @@ static void mark_dirty(struct session *session)
 
 struct packer *session_begin_answer(struct session *session, uint64_t msgid)
 {
-    struct packer *packer = session_continue_answer(session);
+    struct packer *packer = session_packer(session);
     rpc_pack_result(packer, msgid);
     return packer;
 }
@@ -179,7 +178,7 @@ static void note_error(struct session *session, enum error_code code, const char
 
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message)
 {
-    struct packer *packer = session_continue_answer(session);
+    struct packer *packer = session_packer(session);
     CHECK(code != ERROR_NONE);
     note_error(session, code, message);
     rpc_pack_error(packer, msgid, code, message);
@@ -188,7 +187,7 @@ void session_answer_error(struct session *session, uint64_t msgid, enum error_co
 
 void session_emit_final_error(struct session *session)
 {
-    struct packer *packer = session_continue_answer(session);
+    struct packer *packer = session_packer(session);
     note_error(session, session->last_code, session->final_error);
     rpc_pack_broken(packer, session->last_code, session->final_error);
     session->final_error = NULL;

@@ -22,8 +22,9 @@ struct session;
  */
 struct packer *session_begin_answer(struct session *session, uint64_t msgid);
 void session_end_answer(struct session *session);
-/* The next piece of an answer that was begun and ended, which no other answer may come between; end it, too. */
-struct packer *session_continue_answer(struct session *session);
+/* Where the next bytes of answers go: of a further piece of one that was begun and ended, too; end that as well. No other
+ * answer may come between the pieces. */
+struct packer *session_packer(struct session *session);
 /* The same, with an error as the answer. */
 extern const struct counter_family session_errors; /* requests that were answered with an error, by its code */
 void session_answer_error(struct session *session, uint64_t msgid, enum error_code code, const char *message);

@@ -23,6 +23,13 @@ struct check *errand_new(struct errands *errands, enum errand_kind kind, enum op
     return errand;
 }
 
+void errand_about(struct check *errand, const struct op_member *member)
+{
+    errand->op.members = errand->inline_members;
+    errand->op.n_members = 1;
+    errand->inline_members[0] = *member;
+}
+
 static void on_op_done(struct op *op, enum op_outcome outcome)
 {
     struct check *errand = CONTAINER_OF(op, struct check, op);

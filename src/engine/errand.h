@@ -1,7 +1,7 @@
 /*
  * errand.h: checks that the engine needs for itself, and that no request waits for.
  *
- *   errand_new      from the pool of all checks; the caller fills it, or its op
+ *   errand_new      from the pool of all checks; the caller fills it, or its op: with errand_about(), if it has one member
  *   errand_submit   its `done` runs exactly once, now or later; or engine_submit(), then the engine ends it
  *   errand_end      back to the pool
  *
@@ -37,6 +37,8 @@ struct errands {
 /* The store serves it as that client's. NULL: the client has too many of this kind, or memory is short. */
 struct check *errand_new(struct errands *errands, enum errand_kind kind, enum op_kind op_kind, struct policy_set *set,
                          uint64_t client);
+/* Its op has this member alone. */
+void errand_about(struct check *errand, const struct op_member *member);
 /* True: the store has it, and `done` is still to come. Else it ran, and the errand may be gone. */
 bool errand_submit(struct check *errand, void (*done)(struct check *errand, enum op_outcome outcome));
 /* With those joined to it. Nothing of the engine may be touched after this: it may be gone. */

@@ -258,15 +258,18 @@ static void on_done(struct check *errand, enum op_outcome outcome)
     const struct op *op = &errand->op;
     const struct op_reservation *reservation = op->reservation;
 
-    if (op->kind == OP_PEEK) counter->is_peeked = false;
-    if (op->kind == OP_PEEK && outcome == OP_DECIDED) {
-        list_push_front(&engine->merge_back.waiting, &counter->link);
-        engine->merge_back.knows_time = true;
-        engine->merge_back.ahead_us = op->now_us - engine->clock->wall_us;
-        engine->merge_back.next_us = 0;
-    } else if (op->kind == OP_PEEK) { /* the next look is at another one */
-        list_push_back(&engine->merge_back.waiting, &counter->link);
-        wait_for_store(engine);
+    if (op->kind == OP_PEEK) {
+        struct merge_back *merge_back = &engine->merge_back;
+        counter->is_peeked = false;
+        if (outcome == OP_DECIDED) {
+            list_push_front(&merge_back->waiting, &counter->link);
+            merge_back->knows_time = true;
+            merge_back->ahead_us = op->now_us - engine->clock->wall_us;
+            merge_back->next_us = 0;
+        } else { /* the next look is at another one */
+            list_push_back(&merge_back->waiting, &counter->link);
+            wait_for_store(engine);
+        }
     } else if (outcome == OP_DECIDED) {
         end_merge(engine, counter, reservation->is_known ? counter->sent : reservation->charged);
     } else if (outcome == OP_STORE_ERROR && op->members[0].is_foreign) {
@@ -298,10 +301,8 @@ static struct check *new_errand(struct engine *engine, struct unmerged *counter,
     }
     errand->engine = engine;
     errand->owner = counter;
-    errand->op.members = errand->inline_members;
-    errand->op.n_members = 1;
+    errand_about(errand, &member);
     errand->op.deadline_us = engine->clock->mono_us + MERGE_RETRY_US;
-    errand->inline_members[0] = member;
     return errand;
 }
 

@@ -85,9 +85,8 @@ struct slot {
     const struct policy *policy;
     struct slice key; /* the client's; its bytes are behind the members */
     char id[SLOT_ID_LEN];
-    bool is_reserved; /* with units, by an OP_RESERVE */
-    int64_t
-        ends_us; /* CLOCK_MONOTONIC: that reservation has ended by then; INT64_MAX: none, or a test's clock ends it */
+    bool is_reserved;  /* with units, by an OP_RESERVE */
+    int64_t ends_us;   /* CLOCK_MONOTONIC: its reservation has ended by then; INT64_MAX: none, or no timer knows */
     int64_t leased_us; /* CLOCK_MONOTONIC: the store's lease began no earlier */
     int64_t asked_us;  /* CLOCK_MONOTONIC: its own op began */
     uint32_t n_out;    /* ops about it that the store holds, its own included */

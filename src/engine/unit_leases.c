@@ -227,9 +227,7 @@ static void give_back(struct unit_leases *leases, struct unit_lease *lease, uint
     }
 
     key.data = memcpy(bytes, key.data, key.len);
-    errand->inline_members[0] = (struct op_member){.limit = lease->limit, .key = key, .cost = lease->units};
-    errand->op.members = errand->inline_members;
-    errand->op.n_members = 1;
+    errand_about(errand, &(const struct op_member){.limit = lease->limit, .key = key, .cost = lease->units});
     errand->reservation = charge;
     errand->op.reservation = &errand->reservation;
     errand->op.is_bound = true;

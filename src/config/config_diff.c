@@ -94,12 +94,12 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *setting = &daemon_settings[i];
         const struct config *before = setting->uses & USE_RELOAD ? in_force : started;
-        bool is_same = setting_equal(setting, before, next);
+        bool is_equal = setting_equal(setting, before, next), is_other_content = false;
         if (config_names_file(setting)) {
-            is_same &= before->contents[i] == next->contents[i];
+            is_other_content = before->contents[i] != next->contents[i];
             note_copy(changes, setting, next);
         }
-        if (is_same) continue;
+        if (is_equal && !is_other_content) continue;
 
         bool waits = needs_restart(setting, started, next), is_held = held_by != NULL && is_of(setting, "store.redis.");
         char from[LIST_MAX], to[LIST_MAX];
@@ -108,7 +108,7 @@ void config_diff(struct changes *changes, const struct config *in_force, const s
                                 .needs_restart = waits || is_held,
                                 .held_by = is_held && !waits ? held_by : NULL,
                                 .is_proved = is_of_server(setting, next),
-                                .is_content = setting_equal(setting, before, next)};
+                                .is_content = is_equal};
         change_add_value(&change, setting->name, shown(setting, before, from), shown(setting, next, to));
         changes_add(changes, &change);
     }

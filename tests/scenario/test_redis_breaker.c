@@ -200,27 +200,41 @@ static void stop_redis(struct ask *ask)
     real_redis_signal(&redis, SIGSTOP);
 }
 
-/* A Redis far away, that the policies' deadlines allow for, had to answer within defaults.deadline to be asked again,
- * and never did. */
-static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed(void **state)
+enum { GIVEN_US = 500000 };
+
+/* Redis is stopped, and the check's deadline has passed. */
+static void send_a_late_check(void)
 {
-    (void)state;
-    enum { FAR_US = 100000, GIVEN_US = 500000 };
-    store_fixture->options.deadline_ms = 20;
-    open_with(0, 1);
     store_fixture->clock.frozen = true;
-    long n_before = n_calls("evalsha");
     real_redis_signal(&redis, SIGSTOP);
     store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
     (void)store_fixture_check("k");
     store_flush(&store_fixture->store);
     store_fixture->clock.mono_us += GIVEN_US;
+}
+
+/* By the late answer; and Redis is stopped again with the probe on its way to it. */
+static void open_it_while_redis_is_stopped(void)
+{
+    send_a_late_check();
     store_fixture->on_done = stop_redis;
     real_redis_signal(&redis, SIGCONT);
     store_fixture_settle();
     assert_int_equal(redis_counters.breaker_opens, 1);
-
     patient_loop_ticks(&store_fixture->patient, 20); /* the probe is sent */
+}
+
+/* A Redis far away, that the policies' deadlines allow for, had to answer within defaults.deadline to be asked again,
+ * and never did. */
+static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_missed(void **state)
+{
+    (void)state;
+    enum { FAR_US = 100000 };
+    store_fixture->options.deadline_ms = 20;
+    open_with(0, 1);
+    long n_before = n_calls("evalsha");
+    open_it_while_redis_is_stopped();
+
     store_fixture->clock.mono_us += FAR_US;
     real_redis_signal(&redis, SIGCONT);
     store_fixture_until(is_closed_again);
@@ -232,20 +246,10 @@ static void a_redis_far_away_need_not_answer_sooner_than_the_deadlines_that_it_m
 static void a_reload_while_a_probe_is_under_way_leaves_the_connection(void **state)
 {
     (void)state;
-    enum { GIVEN_US = 500000 };
     open_with(0, 1);
-    store_fixture->clock.frozen = true;
-    real_redis_signal(&redis, SIGSTOP);
-    store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
-    (void)store_fixture_check("k");
-    store_flush(&store_fixture->store);
-    store_fixture->clock.mono_us += GIVEN_US;
-    store_fixture->on_done = stop_redis;
-    real_redis_signal(&redis, SIGCONT);
-    store_fixture_settle();
+    open_it_while_redis_is_stopped();
     assert_int_equal(redis_counters.breaker_open, 1);
 
-    patient_loop_ticks(&store_fixture->patient, 20); /* the probe is sent */
     store_fixture->options.database = 1;
     redis_store_set_options(store_fixture->redis, &store_fixture->options);
     patient_loop_ticks(&store_fixture->patient, 20); /* so is what proves the trial's connection */
@@ -374,14 +378,8 @@ static void a_reload_may_switch_it_off_while_it_is_open(void **state)
 static void a_late_call_that_is_lost_as_the_store_closes_leaves_it_closed(void **state)
 {
     (void)state;
-    enum { GIVEN_US = 500000 };
     open_with(0, 1);
-    store_fixture->clock.frozen = true;
-    real_redis_signal(&redis, SIGSTOP);
-    store_fixture->deadline_us = store_fixture->clock.mono_us + GIVEN_US;
-    (void)store_fixture_check("k");
-    store_flush(&store_fixture->store);
-    store_fixture->clock.mono_us += GIVEN_US;
+    send_a_late_check();
     store_fixture_close();
     store_fixture_until(store_is_closed);
     real_redis_signal(&redis, SIGCONT);
